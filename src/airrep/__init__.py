@@ -13,6 +13,7 @@ Importing this package is quick: each name is loaded when it is first used.
 """
 
 from importlib import import_module
+from sys import modules
 from typing import Any
 from warnings import warn
 
@@ -129,7 +130,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"airrep.{name}")
     home = _HOMES.get(name) or _EARLIER.get(name)
     if home is None:
-        raise AttributeError(f"module 'airrep' has no attribute '{name}'")
+        raise AttributeError(f"module 'airrep' has no attribute '{name}'", name=name, obj=modules[__name__])
     value = getattr(import_module(f"airrep.{home}"), name)
     if name in _EARLIER:
         place = f"metrics.{name}" if name in _MEASURES else _METHODS.get(name, f"{home}.{name}")

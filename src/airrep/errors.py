@@ -13,6 +13,11 @@
 Messages are one line: *where: what is wrong; what is expected. What to do.*
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
 __all__ = [
     "AirRepError",
     "ArtifactError",
@@ -22,6 +27,9 @@ __all__ = [
     "NotFittedError",
     "TrainingError",
 ]
+
+BESIDE = 1000
+"""Files of a folder whose names are compared with one that is not there."""
 
 
 class AirRepError(Exception):
@@ -112,6 +120,22 @@ def escaped(text: str) -> str:
     """Text as one line that every output takes: line breaks and halves of surrogate pairs as Python writes them."""
     one_line = text.replace("\r", "\\r").replace("\n", "\\n")
     return one_line.encode("utf-8", "backslashreplace").decode()
+
+
+def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
+    """What to do about a name that is none of some known ones: ask whether the nearest is meant, where one is near."""
+    by_letters = {one.lower().replace("_", "-"): one for one in known}
+    found = get_close_matches(str(name).lower().replace("_", "-"), by_letters, n=1)
+    return f"Did you mean '{by_letters[found[0]]}'?" if found else otherwise
+
+
+def near_path(path: Path, otherwise: str = "Check the path.") -> str:
+    """The same of a path at which nothing is, by the names beside it."""
+    try:
+        beside = [one.name for one in islice(path.parent.iterdir(), BESIDE)]
+    except (OSError, ValueError):
+        return otherwise
+    return near(path.name, beside, otherwise)
 
 
 def check_unicode(what: str, text: str) -> None:

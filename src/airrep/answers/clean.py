@@ -25,7 +25,7 @@ from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record
@@ -190,7 +190,8 @@ def clean(
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
-        raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. Name those.")
+        meant = near(unknown[0], KINDS, "Name those.") if unknown else "Name those."
+        raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. {meant}")
     keep = index.mask(where)
     if not keep.any():
         raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")

@@ -10,7 +10,7 @@ from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
 
@@ -338,8 +338,9 @@ def method_named(name: str) -> Method:
         return METHODS[name]
     found = installed_method(name)
     if found is None:
-        known = ", ".join([*METHODS, *installed_methods()])
-        raise ConfigError(f"method '{name}': does not exist; expected one of {known}. See: airrep methods")
+        known = [*METHODS, *installed_methods()]
+        meant = near(name, known, "See: airrep methods")
+        raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(known)}. {meant}")
     return Method.of_package(found)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
-from airrep.errors import ConfigError, check_unicode
+from airrep.errors import ConfigError, check_unicode, near
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A literal that a field may be compared with."""
@@ -272,7 +272,8 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
     found = {key for record in records for key in record}.union(known)
     for field in fields:
         if rows and not found.intersection(field.keys):
-            raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}')
+            meant = near(field.name, [*TEXT_FIELDS, *sorted(found)], "Correct the name.")
+            raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}. {meant}')
 
 
 def _listed(keys: set[str]) -> str:

@@ -260,7 +260,8 @@ class _Parser:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
             case _:
-                raise self._error(node, f"{_words(node)} stands where a literal is expected")
+                wanted = f'a text stands in quotes. Write "{node.id}"' if isinstance(node, ast.Name) else _WANTED
+                raise self._error(node, f"{_words(node)} stands where a literal is expected", wanted)
 
 
 def _is_field(node: ast.expr) -> bool:

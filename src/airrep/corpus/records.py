@@ -23,7 +23,7 @@ from airrep.corpus.schemas.forms import (
 )
 from airrep.corpus.schemas.trainers import TrainerName, trainer_of
 from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, text, text_or_blank
-from airrep.errors import ConfigError, DataError, escaped
+from airrep.errors import ConfigError, DataError, escaped, near
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")
 """Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
@@ -67,7 +67,7 @@ class Schema:
         )
         for setting, given, known in choices:
             if given not in known:
-                raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. Choose one.")
+                raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. {near(given, known)}")
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -156,8 +156,10 @@ def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, An
             return key, _taken(rest, key)
     state = "empty or null" if any(part_of(found, key, _MISSING) is not _MISSING for key in keys) else "missing"
     wanted = " or ".join(f'"{key}"' for key in keys)
+    meant = near(keys[0], found, "") if len(keys) == 1 and state == "missing" else ""
     raise DataError(
-        f"the {what} field {wanted} is {state}; found {names(found)}. Name the field of the {what} with {what}_field"
+        f"the {what} field {wanted} is {state}; found {names(found)}. {meant and f'{meant} '}"
+        f"Name the field of the {what} with {what}_field"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, near, near_path
 from airrep.runtime.hub import download, model_folder
 from airrep.scoring.pooling import TrainedPool
 
@@ -107,9 +107,10 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if path.exists():
         raise ConfigError(f"encoder {name}: is a file; expected a folder with a model. Give the folder.")
     if _HUB_ID.fullmatch(name) is None:
+        moved = "Check the path; where one has moved, say where it is: --encoder FOLDER."
         raise ConfigError(
             f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
-            "Hugging Face Hub. Check the path; where one has moved, say where it is: --encoder FOLDER."
+            f"Hugging Face Hub. {near(name, BUNDLED, near_path(path, moved))}"
         )
     instead = "Use 'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
     return download("encoder", name, (*DOWNLOADED, *extra), instead)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, ConfigError, DataError, near
 from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
@@ -272,8 +272,9 @@ def _contestants(runs: Named) -> Iterator[_Contestant]:
 def _find(sides: Sequence[ComparedRow], name: str) -> int:
     found = next((number for number, side in enumerate(sides) if side.name == name), None)
     if found is None:
-        known = ", ".join(side.name for side in sides)
-        raise ConfigError(f"--to {name}: is no row here; expected one of: {known}. Name one of them.")
+        known = [side.name for side in sides]
+        meant = near(name, known, "Name one of them.")
+        raise ConfigError(f"--to {name}: is no row here; expected one of: {', '.join(known)}. {meant}")
     return found
 
 

@@ -25,7 +25,7 @@ from airrep.corpus.fields import (
     with_parts,
 )
 from airrep.corpus.filters import Filter, compile_filter
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.index.rows import IndexRows
 from airrep.scoring.groups import NO_LABEL, Groups
 
@@ -92,7 +92,10 @@ class Facets:
             ConfigError: no such field, or one with too many values.
         """
         if name not in self.fields:
-            raise ConfigError(f"field '{name}': is none of the facets. Choose one of {', '.join(self.fields)}.")
+            known = ", ".join(self.fields)
+            raise ConfigError(
+                f"field '{name}': is none of the facets; expected one of {known}. {near(name, self.fields)}"
+            )
         found = self._found(name)
         if found is None:
             raise ConfigError(f"field '{name}': has more than {MOST_VALUES} values. Choose another field.")

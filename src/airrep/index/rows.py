@@ -1,6 +1,7 @@
 """Rows of an index on disk: shards, examples, filters, ids, groups."""
 
 import operator
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,7 +19,7 @@ from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, keys_of
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
-from airrep.errors import ArtifactError, ConfigError, check_unicode
+from airrep.errors import ArtifactError, ConfigError, check_unicode, near
 from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts.checks import as_written, check_digests, check_file, check_sizes
 from airrep.runtime.artifacts.digests import file_digest, json_digest
@@ -38,6 +39,8 @@ PACKAGES = "method_packages"
 """Entry of a manifest: the packages that bring the method, where airrep does not."""
 READING = "reading"
 """Entry of a manifest: how the records were read that the index was built from, where that was not the usual way."""
+DATA = (".jsonl", ".csv", ".parquet")
+"""Ends of the names of files that tell a folder of data from those of models and of runs."""
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
@@ -69,6 +72,15 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
             raise TypeError
 
 
+def _refuse_data(path: Path) -> None:
+    """Say of data where an index is expected what makes an index of them."""
+    if path.name == MANIFEST and path.is_file():
+        raise ArtifactError(f"{path}: is a file of a folder; expected the folder of an index. Give {path.parent}")
+    if path.is_file() or (not (path / MANIFEST).exists() and any(one.suffix in DATA for one in path.glob("*"))):
+        made = f"airrep index {shlex.quote(str(path))} --out runs/index"
+        raise ArtifactError(f"{path}: holds data; expected an index of them. Build one first: {made}")
+
+
 class IndexRows:
     """The stored part of an index: examples with their features; no model is needed.
 
@@ -91,6 +103,7 @@ class IndexRows:
         if before is not None and before._digest == self._digest is not None:
             self.manifest, self.shards = before.manifest, before.shards
             return
+        _refuse_data(self.path)
         self.manifest = read_manifest(self.path, KIND)
         check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before is not None else {})
         with as_written(self.path / MANIFEST):
@@ -373,7 +386,8 @@ class IndexRows:
         """
         known = (*TEXT_FIELDS, *self.fields)
         if field not in known and not (isinstance(field, str) and set(keys_of(field)).intersection(self.fields)):
-            raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
+            meant = near(field, known, "Name one of them.")
+            raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. {meant}")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)
 

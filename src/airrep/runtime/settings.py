@@ -1,6 +1,7 @@
 """Frozen settings, checked and read from YAML."""
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 
 LONGEST_SHOWN = 200
 """Characters of a wrong value that an error shows."""
@@ -80,7 +81,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"'{name}' is not a setting here; expected one of {', '.join(known)}. Correct the name."
+        meant = near(name, known, "Correct the name.")
+        return f"'{name}' is not a setting here; expected one of {', '.join(known)}. {meant}"
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
@@ -89,7 +91,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     value = f"{name}={shown}: " if name else ""
     own = problem["type"] == "value_error"  # of our own checks; pydantic begins its words with a capital letter
     reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
-    return f"{value}{reason}. Correct the value."
+    known = re.findall("'([^']*)'", problem["ctx"]["expected"]) if problem["type"] == "literal_error" else []
+    return f"{value}{reason}. {near(problem['input'], known, 'Correct the value.')}"
 
 
 def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:

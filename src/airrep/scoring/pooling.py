@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_
 import numpy as np
 
 from airrep.arrays import NumbersLike, as_numbers
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, near
 
 Pool: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm"]
 """Pool by which a method itself turns the scores of a group's members into one group score."""
@@ -20,6 +20,7 @@ _POOLS = (
     "sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf, power-K, ngram-lm, with K of at "
     "least 1"
 )
+_EXAMPLES = (*get_args(Pool), "top-10", "order-1", "order-inf", "power-2")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal[
     "sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top", "order"
@@ -125,7 +126,7 @@ class Pooling:
         found = _NUMBERED.fullmatch(pool) if isinstance(pool, str) else None
         if found is None:
             named = where or f"pool {pool!r}"
-            raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
+            raise ConfigError(f"{named}: does not exist; expected {_POOLS}. {near(pool, _EXAMPLES)}")
         return cls(_KINDS[found[1]], int(found[2]), temperature, "paper" if found[3] else "exact")
 
 

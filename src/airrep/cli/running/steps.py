@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ import typer
 import yaml
 from typer.core import TyperCommand, TyperGroup
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.runtime.remote.places import url_of
 
 Context: TypeAlias = Any  # these two are of a private module of Typer
@@ -60,7 +59,7 @@ class Commands:
             ConfigError: there is none.
         """
         if name not in self._commands:
-            raise ConfigError(f"'{name}' is no command{_nearest(name, self._commands)}. See: {PROGRAM} --help")
+            raise ConfigError(f"'{name}' is no command. {near(name, self._commands, f'See: {PROGRAM} --help')}")
         return self._commands[name]
 
     def words(self, step: Step) -> list[str]:
@@ -143,13 +142,9 @@ def _known_name(command: TyperCommand, name: object) -> str:
     text = str(name)
     found = text if text in known else text.replace("_", "-")
     if found not in known:
-        raise ConfigError(f"'{text}' is no option here{_nearest(text, known)}; expected one of {', '.join(known)}")
+        meant = near(text, known, "Correct the name.")
+        raise ConfigError(f"'{text}' is no option here; expected one of {', '.join(known)}. {meant}")
     return found
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _words(name: str, parameter: Parameter, value: Any) -> Iterator[str]:

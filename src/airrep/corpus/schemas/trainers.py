@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from airrep.corpus.schemas.conversations import Message, Pair, chat_of_pair
 from airrep.corpus.schemas.roles import MARKS, is_learnt
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 
 TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instruct"]
 """Trainers whose reading is known (docs/trainers.md)."""
@@ -94,6 +94,6 @@ def trainer_of(name: str | None) -> Trainer:
     """
     if name is None:
         return DEFAULT
-    if name not in get_args(TrainerName):
-        raise ConfigError(f"trained_with {name!r}: expected {', '.join(get_args(TrainerName))}. Choose one.")
+    if name not in (known := get_args(TrainerName)):
+        raise ConfigError(f"trained_with {name!r}: expected {', '.join(known)}. {near(name, known)}")
     return TRAINERS[name]  # type: ignore[index]

@@ -8,10 +8,13 @@ from airrep.corpus.sources.datasets import LANCE, SAVED, is_saved, open_hub, ope
 from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, escaped, near_path
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.data import RemoteData
 from airrep.runtime.remote.places import path_of, url_of
+
+LONGEST_NAME = 80
+"""Characters of the name of no file that an error shows."""
 
 
 def open_source(
@@ -35,7 +38,7 @@ def open_source(
     if not _exists(place):
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
-        raise DataError(f"{name}: no such file or folder; a data file is expected. Check the path")
+        raise DataError(f"{_shown(name)}: no such file or folder; a data file is expected. {_instead(place, name)}")
     if config is not None:
         raise ConfigError(
             f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
@@ -48,6 +51,17 @@ def open_source(
         what = "Lance" if is_lance else "a file"
         raise ConfigError(f"{name}: split={split!r} is given for {what}; only datasets have splits. Leave it out")
     return open_lance(place) if is_lance else open_file(place, longest)
+
+
+def _instead(place: Path, name: str) -> str:
+    """What to give in place of a file that is not there: one whose name is near, or a text as what it is."""
+    is_text = reader_of(place) is None and (" " in name or "/" not in name)
+    typed = "; a text is given as --prompt and --response, or in Python as Example(prompt, response)" if is_text else ""
+    return near_path(place, f"Check the path{typed}")
+
+
+def _shown(name: str) -> str:
+    return escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
 
 
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:

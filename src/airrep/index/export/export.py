@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from airrep._version import __version__
 from airrep.attributors.base import OnProgress
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
@@ -87,7 +87,7 @@ def _writer(index: IndexRows, to: str, exact: bool) -> Writer:
     if to == "lance":
         return LanceWriter()
     if to not in FORMATS:
-        raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. Choose one.")
+        raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
     return ParquetWriter({"airrep": __version__, "index": index.fingerprint, "method": index.method})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep._version import __version__
-from airrep.errors import ArtifactError
+from airrep.errors import ArtifactError, near_path
 from airrep.runtime.artifacts.checks import as_written, check_digests
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
 from airrep.runtime.artifacts.names import MANIFEST, PARTIAL, REQUEST, partial_path
@@ -163,7 +163,7 @@ def _check_form(manifest: Mapping[str, Any]) -> None:
 
 def _why_absent(folder: Path) -> str:
     if not folder.exists() and not (folder.name and partial_path(folder).is_dir()):
-        return f"{folder}: does not exist; expected a directory that airrep wrote. Check the path."
+        return f"{folder}: does not exist; expected a directory that airrep wrote. {near_path(folder)}"
     if folder.suffix == PARTIAL or not folder.exists():
         return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
     return f"{folder}: has no {MANIFEST}; expected a directory that airrep wrote. Check the path."
