@@ -1,6 +1,5 @@
 """The base of all answers: a JSON form, written and read back."""
 
-from abc import ABC
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from airrep.errors import DataError
+from airrep.index.frames import Shown
 from airrep.index.results.forms import first_problem
 from airrep.index.results.kinds import RESULTS
 from airrep.index.results.provenance import Provenance
@@ -23,14 +23,14 @@ PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
 """Told with every answer."""
 
 
-class Answer(ABC):
+class Answer(Shown):
     """An answer to one question, a frozen dataclass: its JSON form has the same fields, and the kind."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]
     provenance: Provenance
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
         shown = []
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -38,7 +38,7 @@ class Answer(ABC):
                 shown.append(f"{len(value):,} {field.name}")
             elif isinstance(value, str | int):
                 shown.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return ", ".join(shown)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON values; the layout is in docs/answers.md."""

@@ -1,6 +1,6 @@
 """Evaluation items that the training data contain, or nearly contain."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.hits import Record
+from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.settings import Settings
 
@@ -102,6 +102,22 @@ class AuditResult(Answer):
     not_judged: int = 0
     """Items not judged by meaning, as more than half of their text, or of all examples', is unknown to the encoder."""
     kind: ClassVar[str] = "audit"
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.items:
+            text, meaning = one.text, one.meaning
+            yield {
+                "item": one.item.id,
+                "verdict": one.verdict,
+                "share": text and text.share,
+                "words": text and text.words,
+                "row": text and text.row,
+                "id": text and text.example.id,
+                "cosine": meaning and meaning.cosine,
+                "nearest row": meaning and meaning.row,
+                "nearest id": meaning and meaning.example.id,
+                **{name: value for name, value in fields_of(one.item).items() if name != "id"},
+            }
 
     def count(self, verdict: Verdict) -> int:
         """Number of items with a verdict."""

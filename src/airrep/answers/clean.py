@@ -28,7 +28,7 @@ from airrep.corpus.views import View, seen
 from airrep.errors import ConfigError, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.hits import Record
+from airrep.index.results.hits import FIELDS, Record, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
@@ -36,6 +36,7 @@ from airrep.scoring.scores import stream_scores
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+_TOLD = ("kind", "value", "reason", "row")
 REASONS = "dropped_for"
 """Field of a dropped example with the reasons."""
 KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
@@ -110,6 +111,11 @@ class CleanResult(Answer):
     """By kind the examples left out, as more than half of their text is unknown to the encoder; only kinds with
     some."""
     kind: ClassVar[str] = "clean"
+    columns = (*_TOLD, *FIELDS)
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.findings:
+            yield {**{name: getattr(one, name) for name in _TOLD}, **fields_of(one.example)}
 
     @cached_property
     def rows(self) -> list[int]:

@@ -1,8 +1,8 @@
 """Which training examples taught an answer, or in place of a better one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from airrep.corpus.corpus import Example
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results.hits import Record
+from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.scores import stream_scores
 
+_NUMBERS = ("rank", "score", "deviations", "answer_score", "better_score", "row")
 TOGETHER = 64
 """Answers explained at a time."""
 
@@ -66,6 +67,12 @@ class ExplainResult(Answer):
     answers: tuple[Explained, ...]
     provenance: Provenance
     kind: ClassVar[str] = "explain"
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.answers:
+            for lesson in one.lessons:
+                numbers = {name: getattr(lesson, name) for name in _NUMBERS}
+                yield {"query": one.answer.id, **numbers, **fields_of(lesson.example)}
 
 
 def explain(

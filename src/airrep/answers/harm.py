@@ -1,8 +1,8 @@
 """Examples that harm queries, beside their own spread; one question for a whole set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results.hits import Record
+from airrep.index.results.hits import FIELDS, Record, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
@@ -26,6 +26,7 @@ HARM = -2.0
 """Deviations from a query's mean at or below which an example with a score below 0 counts as harmful for it."""
 HUB_SHARE, HUB_QUERIES = 0.5, 4
 """A hub is harmful for at least this share of the queries; with fewer queries none can be told."""
+_NUMBERS = ("rank", "deviations", "score", "hub", "row")
 DEVIATIONS = "deviations from the mean score of all examples"
 
 
@@ -83,6 +84,13 @@ class HarmResult(Answer):
     k: int
     provenance: Provenance
     kind: ClassVar[str] = "harmful"
+    columns = ("query", *_NUMBERS, *FIELDS)
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.queries:
+            for harm in one.harms:
+                numbers = {name: getattr(harm, name) for name in _NUMBERS}
+                yield {"query": one.query.id, **numbers, **fields_of(harm.example)}
 
 
 def harmful(
@@ -193,6 +201,11 @@ class SetResult(Answer):
     """Whether the most harmful come first."""
     provenance: Provenance
     kind: ClassVar[str] = "top-of-set"
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for hit in self.hits:
+            numbers = {name: getattr(hit, name) for name in ("rank", "score", "helped", "row")}
+            yield {**numbers, **fields_of(hit.example)}
 
 
 def top_of_set(

@@ -29,6 +29,7 @@ DECIMALS = 4
 """Digits of weights in configurations."""
 TIED = 1e-6
 """Scores that differ by less, relatively, are ties."""
+_NUMBERS = ("examples", "share", "weight", "low", "high", "lift")
 UNITS = "share of the examples that help most"
 
 
@@ -68,6 +69,10 @@ class MixResult(Answer):
     without: int = 0
     """Examples without the field: they count for no source, and are in no weight."""
     kind: ClassVar[str] = "mix"
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for source in self.sources:
+            yield {self.by: source.name, **{name: getattr(source, name) for name in _NUMBERS}}
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()

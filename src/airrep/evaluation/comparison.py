@@ -16,6 +16,7 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
+from airrep.index.frames import Shown
 from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.artifacts.making import new_artifact
@@ -64,8 +65,8 @@ class ComparedPair(NamedTuple):
     """95 %, paired (:func:`airrep.evaluation.statistics.means.paired_ratio`)."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Rows of evaluations of one measure and subject, against each other."""
 
     measure: str
@@ -81,6 +82,15 @@ class Comparison:
     """Number of different queries that all rows were judged on; None in comparisons of older versions."""
     request: dict[str, Any] = field(default_factory=dict)
     """All that decides it, as JSON values."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for pair in self.pairs:
+            told = {name: value for name, value in pair._asdict().items() if "interval" not in name}
+            yield {**told, **dict(zip(("low", "high"), pair.interval, strict=True))}
+
+    def summary(self) -> str:
+        best = f"{self.rows[0].name} {100 * self.rows[0].value:.1f}"
+        return f"{self.measure} × 100, {len(self.rows)} rows, {len(self.pairs)} pairs, the best: {best}"
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""

@@ -2,7 +2,7 @@
 
 import io
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
+from airrep.index.frames import Shown
 from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import new_artifact
@@ -109,8 +110,8 @@ class Row:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Shown):
     """Several rows judged on the same queries.
 
     Raises:
@@ -150,6 +151,25 @@ class Evaluation:
                     f"evaluation: row {row.name} has values {row.per_query.shape} for {len(self.queries):,} queries; "
                     "expected one each. Give one value for each query."
                 )
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for row in self.rows:
+            gap = row.difference
+            yield {
+                "name": row.name,
+                "method": row.method,
+                "pool": row.pool,
+                self.measure: row.value,
+                **dict(zip(("low", "high"), row.interval, strict=True)),
+                "minus first": gap and gap.value,
+                "p": gap and gap.p_value,
+                "queries left out": row.dropped,
+                "caution": row.caution,
+            }
+
+    def summary(self) -> str:
+        best = f"{self.best.name} {100 * self.best.value:.1f}"
+        return f"{self.measure} × 100 on {len(self.queries):,} queries, {len(self.rows)} rows, the best: {best}"
 
     @property
     def distinct_queries(self) -> int:

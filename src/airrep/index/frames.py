@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airrep.corpus.turns import from_last_message
 from airrep.errors import MissingExtraError
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_SHOWN = 20
-"""Rows of a table in a notebook: the rest is in :meth:`Rows.to_pandas`."""
+"""Rows of a table in a notebook: the rest is in :meth:`Shown.to_pandas`."""
 LONGEST = 120
 """Characters of a text in such a table."""
 
 
-class Tabular(ABC):
-    """A result that is rows of named values; its text form is one line, its form in a notebook a short table."""
+class Shown(ABC):
+    """A result that is told as a table; its text form is one line, its form in a notebook a short table."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Names of the values of a result that may have no row at all."""
 
     @abstractmethod
-    def rows(self) -> "Iterator[dict[str, Any]]":
+    def _records(self) -> "Iterator[dict[str, Any]]":
         """Rows of plain values, one at a time; all have the same names."""
 
     @abstractmethod
@@ -32,7 +35,7 @@ class Tabular(ABC):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        return list(self.rows())
+        return list(self._records())
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a data frame.
@@ -44,19 +47,31 @@ class Tabular(ABC):
             import pandas as pd
         except ImportError as error:
             raise MissingExtraError("to_pandas", "pandas") from error
-        return pd.DataFrame(self.to_dicts())
+        rows = self.to_dicts()
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(self.columns))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.summary()})"
 
     def _repr_html_(self) -> str:
-        shown = list(islice(self.rows(), ROWS_SHOWN + 1))
+        shown = list(islice(self._records(), ROWS_SHOWN + 1))
         names = list(shown[0]) if shown else []
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         lines = (f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in shown[:ROWS_SHOWN])
         more = "<p>… and more: <code>to_pandas()</code></p>" if len(shown) > ROWS_SHOWN else ""
         title = f"<p>{escape(type(self).__name__)}: {escape(self.summary())}</p>"
         return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>{more}"
+
+
+class Tabular(Shown):
+    """A result that gives its rows."""
+
+    @abstractmethod
+    def rows(self) -> "Iterator[dict[str, Any]]":
+        """Rows of plain values, one at a time; all have the same names."""
+
+    def _records(self) -> "Iterator[dict[str, Any]]":
+        return self.rows()
 
 
 def _cell(name: str, value: Any) -> str:

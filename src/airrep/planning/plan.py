@@ -1,7 +1,7 @@
 """A plan of costs: rates, intervals, crossovers; written and read."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -12,6 +12,7 @@ from scipy import stats
 
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
+from airrep.index.frames import Shown
 from airrep.index.results.forms import first_problem
 from airrep.runtime.artifacts.checks import read_json
 from airrep.runtime.artifacts.digests import canonical_json
@@ -194,7 +195,7 @@ class PredictionCheck(PlanPart):
     """Peak of a process, predicted and measured; None where either is not known."""
 
 
-class Plan(PlanPart):
+class Plan(Shown, PlanPart):
     """What a corpus will take on this machine."""
 
     measure: Literal["plan"]
@@ -210,6 +211,15 @@ class Plan(PlanPart):
     last_real: tuple[PredictionCheck, ...] = ()
     facts: Mapping[str, Any] = {}
     """JSON values: what was measured, on which texts, under which assumptions."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for method in self.methods:
+            numbers = method.model_dump(by_alias=True, exclude={"fixed_interval", "fixed_parts", "interval"})
+            yield {name: value for name, value in numbers.items() if name != "seconds_interval"}
+
+    def summary(self) -> str:
+        extent = "" if self.corpus is None else f", {self.corpus:,} examples"
+        return f"{len(self.methods)} methods{extent}; seconds of one core, or of the accelerator"
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""

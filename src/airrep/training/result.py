@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
 from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
+from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
 from airrep.runtime.artifacts.digests import canonical_json
@@ -41,14 +42,26 @@ _MOST_SOURCES = 40
 """Sources that a card lists; the rest are counted."""
 
 
-@dataclass(frozen=True)
-class TrainingResult:
+@dataclass(frozen=True, repr=False)
+class TrainingResult(Shown):
     """A finished training run."""
 
     path: Path
     """A folder that :func:`airrep.encoder.load.load_encoder` and ``SentenceTransformer`` load."""
     training: Mapping[str, Any]
     """Values of the card: ``results``, ``steps``, ``best_step``, ``scale``, lineage."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for name, found in self.training["results"].items():
+            for who, value in found.items():
+                if "lds" in value:
+                    low, high = value["interval"]
+                    yield {"instances": name, "encoder": who, "lds": value["lds"], "low": low, "high": high}
+
+    def summary(self) -> str:
+        found = self.held_out_lds
+        judged = "" if found is None else f", LDS × 100 on held-out instances {100 * found:.1f}"
+        return f"{self.path}, step {self.best_step}{judged}"
 
     @property
     def best_step(self) -> int:

@@ -1,7 +1,7 @@
 """Diagnose labels and indexes; write and read the findings."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +14,7 @@ from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.frames import Shown
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
 from airrep.runtime.artifacts.checks import as_written, read_json
@@ -30,8 +31,8 @@ KIND = "diagnosis"
 RESULT = "result.json"
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Shown):
     """Findings on what may hold an LDS back, worst first."""
 
     findings: tuple[Finding, ...]
@@ -41,6 +42,13 @@ class Diagnosis:
     """The command line that made it, or empty."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that decide the rest: digests of labels and indexes, settings; no names."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.findings:
+            yield {name: getattr(one, name) for name in ("about", "name", "level", "number", "verdict", "advice")}
+
+    def summary(self) -> str:
+        return self.sentence
 
     @property
     def sentence(self) -> str:

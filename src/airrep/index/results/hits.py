@@ -48,10 +48,12 @@ class Hit:
     """What makes up the score, where that was asked for."""
 
 
+FIELDS = ("id", "prompt", "response", "label", "source")
+
+
 def fields_of(example: Example) -> dict[str, Any]:
     """The fields of a training example in a row of a result."""
-    own = {"id": example.id, "prompt": example.prompt, "response": example.response}
-    return {**own, "label": example.label, "source": example.source}
+    return {name: getattr(example, name) for name in FIELDS}
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,6 +19,7 @@ from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.targets import real_path
@@ -32,8 +33,8 @@ CHOOSING = 400
 """Bootstrap draws that decide whether another pool is better than the one a channel has."""
 
 
-@dataclass(frozen=True)
-class Stack:
+@dataclass(frozen=True, repr=False)
+class Stack(Shown):
     """A learnt sum of channels."""
 
     path: Path
@@ -43,6 +44,21 @@ class Stack:
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
     held-out instances and what the sum has more; ``map_weights`` that were learnt, by channel; ``better``: whether it
     beats all members and rivals; ``sentence``."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for row in self.report["rows"]:
+            low, high = row["lds"]["interval"]
+            gap = row["sum_minus_it"]
+            yield {
+                "name": row["name"],
+                "lds": row["lds"]["lds"],
+                "low": low,
+                "high": high,
+                "sum minus it": gap and gap["difference"],
+            }
+
+    def summary(self) -> str:
+        return str(self.report["sentence"])
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
