@@ -151,9 +151,18 @@ def test_queries_that_no_corpus_takes_are_refused_in_one_line(queries: Any, told
 
 
 def test_a_text_that_names_a_file_is_not_taken_for_a_query(tmp_path: Path) -> None:
-    for place in (str(_path(tmp_path)), "missing.jsonl", "away/missing.csv.gz", f"{tmp_path}/"):
-        with pytest.raises(ConfigError, match=r"a data file or a folder; expected a text. Give Path\("):
-            as_examples(place)
+    plain, spaced = tmp_path / "no suffix", tmp_path / "NOTES"
+    for one in (plain, spaced):
+        one.write_text("")
+    places = (str(_path(tmp_path)), str(plain), str(spaced), "missing.jsonl", "away/missing.csv.gz", f"{tmp_path}/")
+    for place in places:
+        for given in (place, ["said", place]):
+            with pytest.raises(ConfigError, match="is the name of a file") as caught:
+                as_examples(given)
+            for way in (f"pathlib.Path({place!r})", f"airrep.read_corpus({place!r})", f"airrep.Example('', {place!r})"):
+                assert way in str(caught.value)
+            assert "\n" not in str(caught.value)
+        assert as_examples(Example("", place))[0].response == place
     for said in ("see data.jsonl", "tmp", "a/b", "x" * 3000 + ".csv", "file.txt"):
         assert as_examples(said)[0].response == said
     with pytest.raises(ConfigError, match="queries: there are none"):

@@ -161,7 +161,7 @@ def clean(
     kinds: Sequence[str] = KINDS,
     label: str = "label",
     where: str | None = None,
-    encoder: str = "default",
+    encoder: str | Path = "default",
     settings: CleanSettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> CleanResult:
@@ -191,7 +191,7 @@ def clean(
         >>> found.examples, found.checked
         (60, ('duplicate',))
     """
-    index = as_index(index)
+    index, encoder = as_index(index), str(encoder)
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:

@@ -12,6 +12,7 @@ from airrep.answers.tokens import Token, token_scores
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import given_or_typed
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
@@ -77,10 +78,12 @@ class ExplainResult(Answer):
 
 def explain(
     index: IndexLike,
-    answers: Example | Queries,
+    answers: Example | Queries | None = None,
     better: Better | None = None,
     k: int = 10,
     *,
+    prompt: str | None = None,
+    response: str | None = None,
     where: str | None = None,
     why: bool = False,
     tokens: bool = False,
@@ -94,10 +97,12 @@ def explain(
 
     Args:
         index: the index to ask; or its path.
-        answers: prompts with the answers to explain.
+        answers: prompts with the answers to explain; or one, by its *prompt* and *response*.
         better: better answers: a text, the name of a field of the answers' records, or the same prompts with better
             answers, in any order.
         k: how many training examples for each; all, where fewer fulfil the filter.
+        prompt: of the one answer to explain.
+        response: the answer itself, in place of *answers*.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave, and which words are the same.
         tokens: tell which words of the answer each example helps; encodes the answer once for each word, or
@@ -105,7 +110,8 @@ def explain(
         progress: called with the number of encoded texts.
 
     Raises:
-        ConfigError: k is below 1, an answer has no better one, or a filter is bad or fulfilled by no example.
+        ConfigError: k is below 1, there is no answer, one has no better one, or a filter is bad or fulfilled by no
+            example.
 
     Example:
         >>> told = airrep.explain(index, queries[0], k=3)
@@ -113,6 +119,7 @@ def explain(
         [1, 2, 3]
     """
     index = as_index(index)
+    answers = given_or_typed(answers, prompt, response, "answers")
     question = Question.of(answers, better, index.asking, "answers")
     asked, pairs = list(question.queries), question.better
     keep = index.mask(where)

@@ -1,6 +1,7 @@
 """Data as a program holds them: files, records, tables, texts as a corpus."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -96,6 +97,25 @@ def as_examples(
     return tuple(_plain(example, where if one else f"{where}[{number}]") for number, example in enumerate(found))
 
 
+def given_or_typed(
+    queries: QueriesLike | None, prompt: str | None, response: str | None, where: str = "queries"
+) -> QueriesLike:
+    """Queries as they are given; or the one whose texts are.
+
+    Raises:
+        ConfigError: both or neither are given, the response is blank, or a text names a file.
+    """
+    if queries is not None and (prompt is not None or response is not None):
+        raise ConfigError(f"{where}: are given, and prompt or response too; expected one of the two. Leave one out.")
+    if queries is None and response is None:
+        raise ConfigError(f"{where}: there are none; expected examples, or prompt and response. Give one of the two.")
+    if response is None:
+        return queries
+    if not response.strip():
+        raise ConfigError(f"{where}: the response is blank; expected the text that the model gave. Give it.")
+    return replace(_text(response, where), prompt=prompt or "", id="query")
+
+
 def _plain(example: Example, where: str) -> Example:
     """A query's fields checked as those of training data are, and its place in the error."""
     try:
@@ -113,8 +133,8 @@ def _text(text: str, where: str) -> Example:
     """A text as the response to an empty prompt, as records that hold a text alone are read."""
     if is_place(text):
         raise ConfigError(
-            f"{where}: '{text}' is, or has the name of, a data file or a folder; expected a text. Give Path({text!r}), "
-            "or Example(prompt, response) for an answer that reads so."
+            f"{where}: '{text}' is the name of a file or a folder; expected a text. Give pathlib.Path({text!r}) or "
+            f"airrep.read_corpus({text!r}) to read it, or airrep.Example('', {text!r}) for an answer that reads so."
         )
     return Example(prompt="", response=text)
 
@@ -125,7 +145,7 @@ def is_place(text: str) -> bool:
         return False
     place = Path(text)
     try:
-        there = (bool(place.suffix) and place.is_file()) or ("/" in text and place.is_dir())
+        there = place.is_file() or ("/" in text and place.is_dir())
     except (OSError, ValueError):  # a name that is too long, or none
         return False
     return there or (" " not in text and reader_of(place) is not None)

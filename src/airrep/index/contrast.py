@@ -10,7 +10,7 @@ import numpy as np
 from airrep.arrays import Features
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
@@ -144,11 +144,13 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
     """Better answers that a field of the queries holds, or that one text is."""
     if any(better in example.metadata for example in asked):
         return [answered(example, _field(example, better)) for example in asked]
+    as_examples(better, "better")  # refuses the name of a file
     if len({example.prompt for example in asked}) > 1:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
+        fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
             f"better: '{shown}' is no field of the queries, and they have several prompts, which one text cannot "
-            "answer; expected a field, or a file of better answers. Name one."
+            f"answer; expected a field, or a file of better answers. {near(better, fields, 'Name one.')}"
         )
     if not better.strip():
         raise ConfigError("better: is blank; expected the text of a better answer. Give one.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def select(
     by: str | None = None,
     most: int | Mapping[str, int] | None = None,
     tokens: int | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | Path | None = None,
     progress: OnProgress | None = None,
 ) -> SelectionResult[Pick]:
     """Pick the training examples that some query ranks highest (min-rank).
@@ -106,7 +107,7 @@ def select(
         index,
         limits,
         lambda rows: [every[row] for row in rows.tolist()],
-        _token_counter(index, tokenizer or SUBWORDS),
+        _token_counter(index, str(tokenizer or SUBWORDS)),
         pooling.channels if isinstance(pooling, ChannelPooling) else (),
     )
     chosen = chooser.choose(allowed if count is None else count)
