@@ -81,7 +81,7 @@ def test_an_example_tells_the_queries_that_it_helps(explorer: Explorer, index: a
     questions.top(explorer, requests.TopRequest(query=typed))
     told = questions.example(explorer, requests.ExampleRequest(row=17, query=typed))
     asked = [*queries, Example("new one", "😀 answer", id="q")]
-    scores = np.concatenate([scores for _, scores in index.scores(asked)], axis=1)[:, 17]
+    scores = index.scores(asked)[:, 17]
     assert [one["score"] for one in told["helped"]] == pytest.approx(sorted(scores, reverse=True), rel=1e-5)
     assert told["score"] == pytest.approx(float(scores[-1]), rel=1e-5)
     assert told["prompt"] == index.example(17).prompt

@@ -29,6 +29,7 @@ from airrep.index.results.provenance import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.names import MANIFEST
+from airrep.scoring.scores import score_blocks
 
 
 def features(corpus: airrep.Corpus) -> np.ndarray:
@@ -219,9 +220,25 @@ def test_scores_do_not_depend_on_shards(
         assert [(hit.row, hit.score) for hit in mine] == [(hit.row, hit.score) for hit in theirs]
     expected = index.group_scores(queries, "label").scores
     np.testing.assert_allclose(other.group_scores(queries, "label").scores, expected, rtol=1e-5)
-    blocks = dict(other.scores(queries, block_rows=3))
+    blocks = dict(score_blocks(other.encode_queries(queries), other.blocks, block_rows=3))
     whole = np.concatenate([blocks[start] for start in sorted(blocks)], axis=1)
-    np.testing.assert_allclose(whole, np.concatenate([s for _, s in index.scores(queries)], axis=1), atol=1e-5)
+    np.testing.assert_allclose(whole, index.scores(queries), atol=1e-5)
+
+
+def test_scores_are_an_array_of_all_rows(index: airrep.Index, queries: airrep.Corpus) -> None:
+    scores = index.scores(queries)
+    assert (scores.shape, scores.dtype) == ((5, 50), np.float32)
+    for found, row in zip(index.top(queries, k=50), scores, strict=True):
+        assert [hit.score for hit in found] == pytest.approx([float(row[hit.row]) for hit in found], abs=1e-6)
+    np.testing.assert_allclose(index.scores(queries[2]), scores[2:3], atol=1e-5)
+    better = [f"better {n}" for n in range(5)]
+    others = [airrep.Example(query.prompt, text) for query, text in zip(queries, better, strict=True)]
+    np.testing.assert_allclose(index.scores(queries, better=better), scores - index.scores(others), atol=1e-5)
+
+    fewer = index.delete([3, 17]).scores(queries)
+    assert np.flatnonzero(np.isnan(fewer).all(axis=0)).tolist() == [3, 17]
+    kept = ~np.isnan(fewer)
+    np.testing.assert_array_equal(fewer[kept], scores[kept])
 
 
 def test_scores_follow_the_rows_when_they_are_reordered(

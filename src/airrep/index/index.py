@@ -284,9 +284,27 @@ class Index(EditableIndex):
             told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
         return told
 
-    def scores(self, queries: Queries, block_rows: int = 4096) -> Iterator[tuple[int, np.ndarray]]:
-        """All influence scores, streamed: the first row of each block, and its scores ``(q, b)``, deleted rows too."""
-        return score_blocks(self.encode_queries(queries), self.blocks, block_rows=block_rows)
+    def scores(
+        self, queries: Queries, *, better: Better | None = None, progress: OnProgress | None = None
+    ) -> np.ndarray:
+        """All influence scores, ``(q, n)`` float32; column *i* is row *i* of the index, NaN where that is deleted.
+
+        They are held at once, 4 bytes for each query and row; where that is too much,
+        :func:`airrep.scoring.scores.score_blocks` gives blocks, for ``index.encode_queries(queries)`` and
+        ``index.blocks``.
+
+        Args:
+            queries: as for :meth:`top`; one query alone has one row of scores.
+            better: as for :meth:`top`.
+            progress: called with the number of encoded queries.
+        """
+        question = self.question(queries, better)
+        encoded = question.features(self.encode_queries(question.all, progress))
+        scores = np.empty((len(question.queries), self.rows), np.float32)
+        for start, block in score_blocks(encoded, self.blocks):
+            scores[:, start : start + block.shape[1]] = block
+        scores[:, ~self.live] = np.nan
+        return scores
 
     def group_scores(
         self,

@@ -110,12 +110,12 @@ def test_a_single_example_is_a_group_of_one(index: Index) -> None:
     for query, hits in enumerate(top):
         np.testing.assert_allclose([hit.score for hit in hits], singles[query, [hit.row for hit in hits]], rtol=1e-4)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    streamed = np.concatenate([scores for _, scores in index.scores(ASKED)], axis=1)
+    streamed = index.scores(ASKED)
     np.testing.assert_allclose(streamed, singles, rtol=1e-4, atol=1e-5)
 
 
 def test_one_pool_over_all_is_that_of_the_summed_scores(index: Index) -> None:
-    single = np.concatenate([scores for _, scores in index.scores(ASKED)], axis=1)
+    single = index.scores(ASKED)
     with pytest.raises(ConfigError, match="temperature 0.3: .* pool 'channels' .* name pool attention or signed-atten"):
         index.group_scores(ASKED, "source", temperature=0.3)
     found = index.group_scores(ASKED, {"some": ["0", "1", "4"]}, "attention", temperature=0.3)

@@ -240,7 +240,7 @@ def test_an_index_of_learnt_channels_does_all_that_one_of_a_method_does(tmp_path
     build_index(HELD_OUT.train, tmp_path / "index", "channels", settings=settings, shard_rows=16)
     index, queries = Index(tmp_path / "index"), HELD_OUT.queries
     best = index.top(queries, 3)
-    whole = np.concatenate([scores for _, scores in index.scores(queries)], axis=1)
+    whole = index.scores(queries)
     assert [hits[0].row for hits in best] == whole.argmax(axis=1).tolist()
     groups = index.group_scores(queries, "source", "sum")
     what_if = index.what_if(queries, remove=index.where(source="forum"), pool="sum")

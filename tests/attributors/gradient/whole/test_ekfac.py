@@ -275,7 +275,7 @@ def test_gradients_of_queries_are_taken_once_for_all_shards(
         return held(self, queries)
 
     monkeypatch.setattr(EkfacAttributor, "held", counted)
-    scores = np.concatenate([block for _, block in index.scores(QUERIES)], axis=1)
+    scores = index.scores(QUERIES)
     assert sum(read) == len(QUERIES)
     assert max(read) == min(held_at_once, len(QUERIES))
     close(scores, expected(lm).T)
@@ -446,7 +446,7 @@ def test_one_method_opens_two_indexes_one_after_the_other(lm: str, tmp_path: Pat
         airrep.build_index(data, tmp_path / name, "ekfac", settings=settings)
 
     def scores(index: airrep.Index) -> np.ndarray:
-        return np.concatenate([block for _, block in index.scores(QUERIES)], axis=1)
+        return index.scores(QUERIES)
 
     alone = [scores(airrep.open_index(tmp_path / name)) for name in ("one", "other")]
     method = make(lm, store="none")
