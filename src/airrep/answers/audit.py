@@ -13,13 +13,14 @@ from airrep.answers.likeness.meaning import StoredMeaning
 from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.texts import kept_examples, words_of
 from airrep.arrays import ALIKE, Mask
-from airrep.attributors.base import OnProgress, count_rows
+from airrep.attributors.base import count_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
+from airrep.runtime.metering import OnProgress
 from airrep.runtime.settings import Settings
 
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
@@ -200,7 +201,7 @@ def _same_texts(
         [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
     )
     count = int(keep.sum())
-    on_rows, keys = count_rows(count, progress), RecordKeys()
+    on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
     for row, example in kept_examples(index, keep):
         looked.see([Seen(row, _whole(example), keys.of(example))])
         on_rows(1)

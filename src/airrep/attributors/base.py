@@ -16,14 +16,13 @@ from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.runtime.metering import OnProgress as OnProgress
+from airrep.runtime.metering import teller
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import AnyPooling, Pool, Pooling, PoolLike
 
 OnRows = Callable[[int], None]
 """Callback: how many more rows are done."""
-
-OnProgress = Callable[[int, int | None], None]
-"""Callback: how many rows are done, and how many there are in all where that is known."""
 
 TOLERANCE = 2
 """Factor by which groups may be smaller or larger than those trained on without a caution."""
@@ -32,14 +31,15 @@ S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
 
 
-def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows:
+def count_rows(total: int, progress: OnProgress | None, done: int = 0, stage: str = "encoding") -> OnRows:
     """A callback that adds up further rows, beginning with *done*, and reports the sum to *progress*."""
+    tell = teller(progress, stage)
 
     def on_rows(more: int) -> None:
         nonlocal done
         done += more
-        if progress is not None:
-            progress(done, total)
+        if tell is not None:
+            tell(done, total)
 
     return on_rows
 

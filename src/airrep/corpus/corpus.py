@@ -5,7 +5,7 @@ A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, `
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +38,7 @@ from airrep.corpus.table import (
     with_all_columns,
 )
 from airrep.errors import ConfigError, DataError
+from airrep.runtime.metering import OnProgress, OnRead, teller
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
@@ -342,7 +343,7 @@ def read_corpus(
     config: str | None = None,
     skip_invalid: bool = False,
     longest_line: int = LONGEST_LINE,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> Corpus:
     """Read a JSONL, JSON, CSV, TSV, Parquet or Arrow file, also as ``.gz`` or ``.zst``, a folder of them, or a dataset.
 
@@ -378,21 +379,19 @@ def read_corpus(
     if longest_line < 1:
         raise ConfigError(f"longest_line={longest_line}: expected 1 MiB or more. Correct the value.")
     source = open_source(path, split, config, longest_line)
-    if progress is not None:
-        source = source._replace(records=_counted(source.records, progress))
+    if (tell := teller(progress, "reading")) is not None:
+        source = source._replace(records=_counted(source.records, tell))
     table, skipped, forms = _read(source, schema, skip_invalid)
     reading = Reading(schema.chosen, tuple(sorted(forms)))
     return Corpus(table, skipped=skipped, forms=forms, apart=source.apart, reading=reading)
 
 
-def _counted(
-    records: Iterator[tuple[int, object]], progress: Callable[[int, int | None], None]
-) -> Iterator[tuple[int, object]]:
+def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tuple[int, object]]:
     """Pass records on, telling how many they were."""
     for count, record in enumerate(records, 1):
         yield record
         if count % _BATCH_ROWS == 0:
-            progress(count, None)
+            tell(count, None)
 
 
 def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped, dict[str, int]]:

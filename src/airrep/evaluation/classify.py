@@ -11,7 +11,6 @@ from pydantic import Field, field_validator
 from scipy.optimize import brentq
 
 from airrep.arrays import Rows
-from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError
@@ -21,6 +20,7 @@ from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
 from airrep.index.index import Index
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.settings import Settings
 from airrep.scoring.topk import top_k
 
@@ -234,7 +234,7 @@ def ranked(
         Numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
     """
     # Queries with as many copies of themselves need as deep a search, so go together.
-    copies, done = pool.copies(hashes), 0
+    copies, done, tell = pool.copies(hashes), 0, teller(progress, "ranking")
     for extra in np.unique(copies).tolist():
         alike = np.flatnonzero(copies == extra)
         for start in range(0, len(alike), CHUNK):
@@ -245,8 +245,8 @@ def ranked(
             # A stable sort puts a query's own texts last and leaves the others best first.
             yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
             done += len(part)
-            if progress is not None:
-                progress(done, len(queries))
+            if tell is not None:
+                tell(done, len(queries))
 
 
 def vote(classes: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Features, Rows, stack_rows
-from airrep.attributors.base import Attributor, OnProgress, usable
+from airrep.attributors.base import Attributor, usable
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
@@ -24,6 +24,7 @@ from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, sea
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import Anchored, shown
 
@@ -292,6 +293,7 @@ def _rewrite(
 ) -> list[str]:
     """Write some rows of shards as full shards whose first row is *start*; names of these."""
     attributor, shard_rows, names = index.manifest["attributor"], index.manifest["request"]["shard_rows"], []
+    tell = teller(progress, "writing")
     for first in range(0, len(rows), shard_rows):
         parts = list(_by_shard(shards, rows[first : first + shard_rows]))
         corpus = Corpus(pa.concat_tables([part.corpus.table for part in parts]))
@@ -301,8 +303,8 @@ def _rewrite(
             features = stack_rows([part.features for part in parts])
             write_shard(index.path / "shards" / name, corpus, features, attributor, kept)
         names.append(name)
-        if progress is not None:
-            progress(first + len(corpus), len(rows))
+        if tell is not None:
+            tell(first + len(corpus), len(rows))
     return names
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
@@ -23,6 +22,7 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retries
+from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.mirror import Mirror
@@ -270,7 +270,7 @@ class TaskProgress:
         """Begin with *done* of *total* tasks, and report that to *progress*."""
         self._total, self._now = total, done
         self._tuned = 0
-        self._progress, self._on_task = progress, on_task
+        self._progress, self._on_task = teller(progress, "fine-tunes"), on_task
         self._begun: float | None = None
         self._tell_progress()
 

@@ -1,16 +1,17 @@
-"""Time and memory of pieces of work, and the machine they ran on."""
+"""Time and memory of pieces of work, how far they are, and the machine they ran on."""
 
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from airrep.runtime.publishing.files import append_line
 
@@ -19,6 +20,13 @@ COSTS = "costs.jsonl"
 FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
 """Stages of an index: learning from the corpus, encoding a shard; of a training: a teacher's labels, the work before
 the first step, and after the last."""
+
+OnRead: TypeAlias = Callable[[int, int | None], None]
+"""Callback: how many rows are done, and how many there are in all where that is known."""
+OnProgress: TypeAlias = OnRead | bool
+"""The same; or True for a line on stderr, or in a notebook, that tells the stage and the time left."""
+QUIET_SECONDS, LIVE_SECONDS, LINE_SECONDS = 2.0, 0.2, 10.0
+"""Progress is told after so long, and then as often where a line can be written anew, and where it cannot."""
 
 Clocks: TypeAlias = tuple[float, float]
 """CPU seconds of this process, and wall seconds."""
@@ -223,3 +231,82 @@ class Measured(NamedTuple):
     examples: int
     spent: MeasuredCost
     more: Mapping[str, Any]
+
+
+def clock_text(seconds: float) -> str:
+    """A time that people wait for, in seconds, minutes or hours, such as ``"1.2 h"``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Meter:
+    """Progress on stderr: nothing in the first two seconds, then stage, share, speed and the time left.
+
+    A terminal and a notebook have one line, which is written anew; a file or a pipe a line every ten seconds.
+    """
+
+    def __init__(self, stage: str = "") -> None:
+        self._stage, self._done, self._open, self._ended = stage, 0, False, False
+        self._begin(0)
+
+    def _begin(self, done: int) -> None:
+        self._begun = self._shown = time.monotonic()
+        self._first = done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __call__(self, done: int, total: int | None, stage: str | None = None) -> None:
+        stage = stage or self._stage
+        if self._ended or done < self._done or stage != self._stage:  # another pass, with a speed of its own
+            self._close()
+            self._stage = stage
+            self._begin(done)
+        self._done, self._ended, now = done, done == total, time.monotonic()
+        every = LIVE_SECONDS if _rewrites() else LINE_SECONDS
+        if now - self._begun >= QUIET_SECONDS and now - self._shown >= every and done > self._first:
+            self._shown = now
+            self._write(self._text(done, total, now - self._begun))
+        if self._ended:
+            self._close()
+
+    def _text(self, done: int, total: int | None, elapsed: float) -> str:
+        rate = (done - self._first) / elapsed
+        speed = f", {rate:,.0f}/s" if rate >= 1 else ""
+        if total is None:
+            return f"{self._stage}: {done:,}{speed}"
+        left = clock_text((total - done) / rate)
+        return f"{self._stage}: {done:,} of {total:,} ({done / total:.0%}){speed}, {left} left"
+
+    def _write(self, text: str) -> None:
+        self._open = _rewrites()
+        sys.stderr.write(f"\r\x1b[2K{text}" if self._open else f"{text}\n")
+        sys.stderr.flush()
+
+    def _close(self) -> None:
+        if self._open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+        self._open = False
+
+
+def _rewrites() -> bool:
+    """Whether a line on stderr can be written anew: in a terminal, and in a notebook."""
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+
+
+_METER = Meter()
+"""Of all callers that want progress told by a line: one at a time."""
+
+
+def teller(progress: OnProgress | None, stage: str) -> OnRead | None:
+    """The callback that is given; for True one that writes a line of the *stage*."""
+    if isinstance(progress, bool):
+        return partial(_METER, stage=stage) if progress else None
+    return progress

@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from scipy import linalg
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnProgress, OnRows, count_rows
+from airrep.attributors.base import OnRows, count_rows
 from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
 from airrep.attributors.gradient.learnt import READER, LearnsArrays, with_key
@@ -28,6 +28,7 @@ from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 
 MOST = 2**20
@@ -124,7 +125,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
     def _largest(self, train: Corpus, progress: OnProgress | None) -> float:
         """The largest absolute value in a training gradient; all gradients are in the store afterwards."""
-        on_rows = count_rows(len(train), progress)
+        on_rows = count_rows(len(train), progress, stage="learning from the data")
         found = max(
             float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
             for part in chunks(train, chunk_rows(self._whole.dimension))
@@ -137,7 +138,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         """L with L Lᵀ = H + λI, H from the store or computed."""
         found = recall_arrays(self._whole.folder, key)
         if found is None:
-            on_rows = count_rows(len(documents), progress)
+            on_rows = count_rows(len(documents), progress, stage="learning from the data")
             whole = self._whole
             found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._settings.reduction, on_rows).matrix()}
             keep_arrays(whole.folder, key, found)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnProgress, OnRows, count_rows, sample_of
+from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import PresetAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_space, unit
 from airrep.attributors.gradient.learnt import Arrays, LearnsArrays
@@ -22,6 +22,7 @@ from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress
 
 FORM = 2
 """Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free."""
@@ -177,7 +178,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
         documents = self.lm.tokenise(sample)
         groups = list(groups_of(self.sites, HELD))
-        on_rows = count_rows(len(sample) * len(groups), progress)
+        on_rows = count_rows(len(sample) * len(groups), progress, stage="learning from a sample")
         for group in groups:
             sums = Covariances(group)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.settings.reduction):

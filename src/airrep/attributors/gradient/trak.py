@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.base import OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import CheckpointAttributor, LmWeights
 from airrep.attributors.gradient.curvature import Fisher, damped
 from airrep.attributors.gradient.reading import Objective
@@ -17,6 +17,7 @@ from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.metering import OnProgress
 
 LEARNT = "learnt.json"
 
@@ -77,7 +78,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
 
     def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))
-        on_rows = count_rows(len(train), progress)
+        on_rows = count_rows(len(train), progress, stage="learning from the data")
         for part in chunks(train):
             rows = self.gradients(part, weights, on_rows).rows.astype(np.float64)
             total += rows.T @ rows

@@ -1,22 +1,19 @@
 """Primitives of the terminal: progress, snippets, safe text."""
 
-import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 from airrep.corpus.turns import from_last_message
+from airrep.runtime.metering import LINE_SECONDS as LINE_SECONDS
+from airrep.runtime.metering import Meter as Meter
 
 if TYPE_CHECKING:
     from airrep.reports.tables import Cell, Table
 
-QUIET_SECONDS = 2.0
-LINE_SECONDS = 10.0
 SNIPPET = 160
 """Characters of a text in a table."""
 
@@ -27,65 +24,6 @@ def out() -> Console:
     """The console for results; as wide as needed when they go into a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
-
-
-class Meter:
-    """Progress of rows on stderr: nothing in the first two seconds, then a bar with rate and remaining time.
-
-    Without a terminal it prints a line every ten seconds instead.
-    """
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._begun = self._shown = time.monotonic()
-        self._done = 0
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, done: int, total: int | None) -> None:
-        if done < self._done:  # another pass over the rows has begun, with a speed of its own
-            self._begun = time.monotonic()
-        self._done = done
-        elapsed = time.monotonic() - self._begun
-        if elapsed < QUIET_SECONDS or not done:
-            return
-        rate = done / elapsed
-        if not err.is_terminal:
-            self._line(done, total, rate)
-            return
-        if self._bar is None:
-            self._bar = _new_bar()
-            self._bar.add_task(self._what, total=total, rate="")
-            self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=done, total=total, rate=f"{rate:,.0f} rows/s")
-
-    def _line(self, done: int, total: int | None, rate: float) -> None:
-        now = time.monotonic()
-        if now - self._shown < LINE_SECONDS:
-            return
-        self._shown = now
-        of = "" if total is None else f" of {total:,}"
-        left = "" if total is None else f", {(total - done) / max(rate, 1e-9):,.0f} s left"
-        err.print(f"{self._what}: {done:,}{of}, {rate:,.0f} rows/s{left}", highlight=False)
-
-
-def _new_bar() -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=err)
 
 
 def say(text: str) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Rows
-from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
@@ -18,6 +17,7 @@ from airrep.evaluation.select.answers import Choice
 from airrep.evaluation.select.tasks import SelectSettings, Tasks
 from airrep.index.index import Index
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.scoring.min_rank import min_rank
 
@@ -101,14 +101,14 @@ class Contest:
     def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
         """The indexes in order, then the baselines; *training* is the digest of LM, fine-tuning and answer length."""
         found: list[Competitor] = []
-        total = len(self.indexes) * len(self.tasks.rows)
+        total, tell = len(self.indexes) * len(self.tasks.rows), teller(progress, "selecting")
         for (name, index), pool in zip(self.indexes, self._pools, strict=True):
             picks: list[Pick] = []
             for task in self.tasks.rows:
                 picked = self._picked(index, pool, task)
                 picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
-                if progress is not None:
-                    progress(len(found) * len(self.tasks.rows) + len(picks) // self.settings.seeds, total)
+                if tell is not None:
+                    tell(len(found) * len(self.tasks.rows) + len(picks) // self.settings.seeds, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]

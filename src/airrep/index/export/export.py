@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from airrep._version import __version__
-from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, near
 from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.remote.outputs import new_place
 from airrep.runtime.remote.places import url_of
 
@@ -100,9 +100,9 @@ def _check_suffix(path: Path, to: str) -> None:
 
 
 def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[pa.RecordBatch]:
-    done = 0
+    done, tell = 0, teller(progress, "writing")
     for batch in columns.batches():
         yield batch
         done += batch.num_rows
-        if progress is not None:
-            progress(done, columns.rows)
+        if tell is not None:
+            tell(done, columns.rows)

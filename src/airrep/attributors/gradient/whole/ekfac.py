@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float16, Float32
 
-from airrep.attributors.base import OnProgress, OnRows, count_rows, sample_of
+from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
 from airrep.attributors.gradient.learnt import LearnsArrays
@@ -22,6 +22,7 @@ from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 
 QUERY_NUMBERS = 2**29
@@ -81,7 +82,7 @@ class EkfacAttributor(
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
         documents = self.lm.tokenise(sample)
         groups = list(groups_of(self.sites, HELD))
-        on_rows = count_rows(len(sample) * 2 * len(groups), progress)
+        on_rows = count_rows(len(sample) * 2 * len(groups), progress, stage="learning from a sample")
         found: dict[str, np.ndarray] = {}
         for group in groups:
             sums = Covariances(group)
