@@ -72,6 +72,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     trained = Path("runs/trained")
     trained.mkdir()
     (trained / "record.json").write_text(json.dumps({"format": 1, "world_size": 1}))
+    logged = {"log_history": [{"step": 1, "learning_rate": 2e-4}]}
+    (trained / "trainer_state.json").write_text(json.dumps(logged))
     np.save("losses.npy", np.random.default_rng(0).normal(2, 0.1, (2, 10, 6)))
     Path("trainer.py").write_text(TRAINER)
     lines = [{"first": n, "last": n, "loss": 2.0, "learning_rate": 0.1, "rows": [n]} for n in (1, 2, 3)]

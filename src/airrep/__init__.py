@@ -53,6 +53,7 @@ _HOMES = {
     "read_corpus": "corpus.corpus",
     "read_evaluation": "evaluation.result",
     "read_result": "answers.reading",
+    "read_training": "lm.trainer.training",
     "read_training_record": "lm.trainer.record",
     "sample": "labels.sampling",
     "select": "index.selection.picking",

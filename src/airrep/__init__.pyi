@@ -86,6 +86,7 @@ from airrep.lm.settings import FineTuneSettings as FineTuneSettings
 from airrep.lm.settings import LmSettings as LmSettings
 from airrep.lm.trainer.callback import AttributionCallback as AttributionCallback
 from airrep.lm.trainer.record import read_training_record as read_training_record
+from airrep.lm.trainer.training import read_training as read_training
 from airrep.lm.warmup import Warmup as Warmup
 from airrep.lm.warmup import open_warmup as open_warmup
 from airrep.lm.warmup import warm_up as warm_up

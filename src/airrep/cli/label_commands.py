@@ -98,22 +98,24 @@ def label_command(
     retry_quarantined: Annotated[bool, "Try fine-tunes again that were given up."] = False,
     partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
     computing: options.ComputeOptions,
-    configuring: options.ConfigOptions,
+    configuring: options.TuningOptions,
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
-    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the LM reads and
-    computes, such as --set batch_tokens=4096.
+    --training takes the settings of the fine-tuning from your own training. --config and --set hold them too, such as
+    --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
 
     values = configuring.values(computing, merged=merged or None)
-    _check_elsewhere(lm, imported, command, part, values)
+    training = {} if configuring.training is None else {"training": configuring.training}
+    _check_elsewhere(lm, imported, command, part, values | training)
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
     several: dict[str, Any] = {"seeds": seeds, "partial": partial}
     each: dict[str, Any] = {**several, "part": part, "engine": running.make(), "retries": retries}
-    each |= {"retry_quarantined": retry_quarantined, "on_task": TaskMeter()}
+    meter = TaskMeter()
+    each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
     if imported is not None:
         from airrep.labels.outside.imported import import_labels
 
@@ -180,16 +182,16 @@ def warmup_command(
     *,
     warming: WarmupOptions,
     computing: options.ComputeOptions,
-    configuring: options.ConfigOptions,
+    configuring: options.TuningOptions,
     replace: options.ReplaceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Fine-tune the LM on a sample of the data; the result is an LM for `airrep index --warmed` and for --lm.
 
     For --warmed, fine-tune as your model was, on as many examples as the groups have that you ask about: --count 100
-    was enough. --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the
-    LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank adapters: --set lora_rank=128 --set
-    lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
+    was enough. --training takes the settings from your own training. --config and --set hold them too, such as --set
+    learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank
+    adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airrep.index.index import Index
     from airrep.index.results.kinds import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
+    from airrep.lm.trainer.training import TrainingRead
     from airrep.planning.plan import Plan
     from airrep.runtime.engine import Engine
     from airrep.training.linear.stack import Stack
@@ -140,6 +141,44 @@ class ConfigOptions:
         of_lm, of_tuning = split_lm_settings(reading.lengths | self.values(flags, **named))
         _tell_checkpoint(lm)
         return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+
+
+@dataclass(frozen=True)
+class TuningOptions(ConfigOptions):
+    """Options of commands that fine-tune the target LM: settings, and a training to take them from."""
+
+    training: Annotated[
+        Path | None,
+        "A trainer's folder or config file whose settings the fine-tunes take, where no flag and no --set gives one.",
+    ] = None
+
+    def of_lm(
+        self, lm: str, flags: Mapping[str, Any] | None = None, *, reading: "ReadingOptions", **named: Any
+    ) -> "tuple[LmSettings, FineTuneSettings]":
+        """As :meth:`ConfigOptions.of_lm`; says in a line how the fine-tunes train, and where that comes from."""
+        from airrep.lm.settings import FineTuneSettings
+
+        model, tuning = super().of_lm(lm, flags, reading=reading, **named)
+        read = self._read(lm, merged=bool(model.merged))
+        if read is not None:
+            own = tuning.model_dump(include=tuning.model_fields_set)
+            tuning = FineTuneSettings.of({**read.values, **own})
+            changed = f"; set here: {', '.join(sorted(own))}" if own else ""
+            note(f"fine-tunes train as the training did that is read: {read.sentence}{changed}")
+        if "learning_rate" not in tuning.model_fields_set:
+            note(
+                f"fine-tunes take airrep's own rate: {tuning.summary}; what comes of them holds for that. For those of "
+                "your training: --training FOLDER, or --set learning_rate=..."
+            )
+        return model, tuning
+
+    def _read(self, lm: str, *, merged: bool) -> "TrainingRead | None":
+        """The training that is named, or the one whose files lie beside the LM, if it is not meant as it is."""
+        from airrep.lm.trainer.training import read_training, training_beside
+
+        if self.training is not None:
+            return read_training(self.training)
+        return None if merged else training_beside(lm)
 
 
 def _tell_checkpoint(lm: object) -> None:

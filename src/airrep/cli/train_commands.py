@@ -194,21 +194,23 @@ def adapt_command(
     lm: options.LmOption,
     out: Annotated[Path, "Directory for all that is made."],
     reading: options.ReadingOptions,
+    queries: Annotated[str | None, f"What to judge on; random rows of DATA if not given. {options.DATA_HELP}"] = None,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, options.START_HELP] = "default",
     merged: options.MergedOption = False,
     device: options.DeviceOption = None,
     *,
-    configuring: options.ConfigOptions,
+    configuring: options.TuningOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
 ) -> None:
     """Learn channels for your data and LM within a time budget, and say honestly whether they are worth using.
 
     Measures this machine and chooses how much to label; fine-tunes the LM on random subsets; learns from the losses how
     to weigh and pool channels and, where there is time, an encoder; compares on examples and queries that took no
-    part. --config and --set hold settings of the fine-tuning, and of how the LM reads and computes. Run it again to go
-    on.
+    part: random rows, or your --queries. --training takes the settings of the fine-tuning from your own training, since
+    a verdict holds for the training that it was measured on; --config and --set hold them too, and those of how the LM
+    reads and computes. Run it again to go on.
     """
     from airrep.cli.show.evaluations import next_of_stack, print_stack
     from airrep.cli.show.learning import StepMeter, TaskMeter
@@ -225,6 +227,7 @@ def adapt_command(
         model,
         tuning,
         out,
+        queries=reading.read_if(queries),
         start=start,
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster

@@ -13,6 +13,6 @@ network       Forward passes of a causal LM over packed documents.
 peft_loading  Adapters that peft wrote: read, put into a model, compared with their file.
 settings      Settings of the target LM and of its fine-tuning.
 templates/    Chat templates, which are programs: filled in within limits.
-trainer/      Records of training by transformers or trl.
+trainer/      Records of training by transformers or trl, and the settings that trainers leave.
 warmup        Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
 """

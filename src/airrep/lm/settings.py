@@ -1,5 +1,6 @@
 """Settings of the target LM and of its fine-tuning."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -106,6 +107,8 @@ def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 class FineTuneSettings(Settings):
     """How the target LM is fine-tuned; the defaults are the paper's where it names a value."""
 
+    added: ClassVar[tuple[str, ...]] = ("warmup_ratio",)
+
     epochs: int = Field(default=2, ge=1)
     """Passes over the training examples, each in an order of its own."""
     batch_examples: int = Field(default=32, ge=1)
@@ -118,10 +121,13 @@ class FineTuneSettings(Settings):
     """AdamW's decay rates of the first and second moment."""
     epsilon: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """AdamW's constant in the denominator."""
-    schedule: Literal["constant", "linear"] = "constant"
-    """Learning rate after warm-up: constant, or falling in a straight line to 0 after the last step."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after warm-up: constant, or falling to 0 after the last step, in a straight line or as half a
+    cosine."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises from 0."""
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1)
+    """The same as a share of all steps, rounded down, so that a short fine-tune has none; where warmup_steps is 0."""
     clip: float | None = Field(default=1.0, gt=0)
     """Longest gradient: longer ones are scaled down to this norm. None: no limit."""
     lora_rank: int | None = Field(default=None, ge=1)
@@ -144,8 +150,23 @@ class FineTuneSettings(Settings):
             step: counted from 0.
             steps: of the whole run.
         """
-        if step < self.warmup_steps:
-            return self.learning_rate * step / self.warmup_steps
+        rising = self.warmup_steps or int(self.warmup_ratio * steps)
+        if step < rising:
+            return self.learning_rate * step / rising
         if self.schedule == "constant":
             return self.learning_rate
-        return self.learning_rate * (steps - step) / max(1, steps - self.warmup_steps)
+        left = (steps - step) / max(1, steps - rising)
+        return self.learning_rate * (left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2)
+
+    @property
+    def summary(self) -> str:
+        """What people ask of a fine-tune first: its rate, length, batch, schedule and weights."""
+        rising = f"{self.warmup_steps} steps" if self.warmup_steps else f"{self.warmup_ratio:.2g} of the steps"
+        parts = [
+            f"learning_rate {self.learning_rate:.3g}",
+            f"{self.epochs} epoch{'s' * (self.epochs > 1)}",
+            f"batch {self.batch_examples}",
+            self.schedule + (f" after a warm-up of {rising}" if self.warmup_steps or self.warmup_ratio else ""),
+            "all weights" if self.lora_rank is None else f"LoRA r {self.lora_rank}, alpha {self.lora_alpha:.3g}",
+        ]
+        return ", ".join([*parts, *([] if self.lora_targets is None else [f"of {', '.join(self.lora_targets)}"])])

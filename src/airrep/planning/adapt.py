@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
@@ -13,6 +15,7 @@ from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
+from airrep.evaluation.statistics.moved import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
@@ -21,6 +24,7 @@ from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
+from airrep.planning.hours import hours_line
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.engine import Engine, one_thread
@@ -56,6 +60,8 @@ class Adaptation:
     lm: LmSettings
     tuning: FineTuneSettings
     out: Path
+    queries: Corpus | None = None
+    """What the verdict is on; rows of the corpus, drawn at random, if None."""
     start: str = DEFAULT
     engine: Engine | None = None
     workers: int = 1
@@ -85,19 +91,20 @@ class Adaptation:
         out, begun = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic()
         with locked(out):
             plan = self._plan(out, seconds, tell)
-            usable = self._usable(tell)
+            usable, asked = self._usable(tell), self._asked(plan, tell)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable.take(range(min(TRIED, len(usable)))), tell)
             tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
-            weigh, last = self._labels(out / "judge", rest, plan, held_out=True)
+            weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
+            self._tell_moved(last, tell)
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members, tell)
             tell("weighing channels, and judging on examples and queries that took no part")
             found = self._weighed(out / CHANNELS, members, weigh, last, tell)
-            if plan.trains:
+            if plan.trains and not _hardly_moved(last):
                 tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
-                taught = self._labels(out / "learn", learn, plan, held_out=False)
+                taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
                 left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
@@ -150,17 +157,49 @@ class Adaptation:
     def _weighed(
         self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell
     ) -> Stack:
-        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell)
+        tuned = self.tuning.summary
+        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell, tuned=tuned)
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
-        """The examples whose responses the LM can read whole."""
-        refused = load_lm(self.lm).unusable(self.corpus)
-        if not refused:
-            return self.corpus
-        row, reason = next(iter(refused.items()))
-        if tell is not None:
-            tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
-        return self.corpus.without(refused)
+        """The examples whose responses the LM can read whole, and that are none of the queries."""
+        found = _readable_part(self.corpus, self.lm, "examples", tell)
+        if self.queries is None:
+            return found
+        rows = np.flatnonzero(np.isin(found.content_hashes, self.queries.content_hashes))
+        if len(rows) and tell is not None:
+            tell(f"{len(rows):,} examples are left out: they are queries as well, word for word")
+        return found.without(rows.tolist())
+
+    def _asked(self, plan: LearnPlan, tell: Tell) -> Corpus | None:
+        """The queries that the LM can read, each text once."""
+        if self.queries is None:
+            return None
+        found = _readable_part(self.queries, self.lm, "queries", tell)
+        found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
+        if not len(found):
+            raise ConfigError("queries: the LM can read none of them; expected one at least. Give others.")
+        drawn = min(len(found), plan.held_out_queries)
+        few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
+        tell(f"judged on {drawn:,} of your queries{few}; weights are learnt on rows of the data")
+        return found
+
+    def _tell_moved(self, last: LabelledInstance, tell: Tell) -> None:
+        """Say early, before channels are read, that the fine-tunes hardly moved the model."""
+        change = moved([last])
+        if change is not None and change.hardly:
+            tell(f"{change.sentence}: no verdict will come of that. {REMEDY}")
+
+    def _held_out(
+        self, out: Path, rest: Corpus, asked: Corpus | None, plan: LearnPlan
+    ) -> tuple[LabelledInstance, LabelledInstance]:
+        """What is weighed on and what is judged on: two draws from the rest, or one, and one for the queries."""
+        if asked is None:
+            weigh, last = self._labels(out / "judge", rest, plan, held_out=2)
+            return weigh, last
+        ours, theirs = halves(rest, plan.held_out_pool + plan.held_out_queries, self.seed)
+        (weigh,) = self._labels(out / "weigh", ours, plan, held_out=1)
+        (last,) = self._labels(out / "judge", theirs, plan, held_out=1, queries=asked)
+        return weigh, last
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
         """What worked best in `experiments/LOG.md`, for layers and for the projection alone."""
@@ -180,21 +219,25 @@ class Adaptation:
         }
         return TrainingSettings.of(values | (_PROJECTION if plan.train_layers == 0 else _LAYERS))
 
-    def _labels(self, out: Path, corpus: Corpus, plan: LearnPlan, *, held_out: bool) -> list[LabelledInstance]:
+    def _labels(
+        self, out: Path, corpus: Corpus, plan: LearnPlan, *, held_out: int, queries: Corpus | None = None
+    ) -> list[LabelledInstance]:
+        """Instances to weigh or judge by, *held_out* of them, or one to learn from if that is 0."""
+        drawn = plan.held_out_queries if held_out else plan.queries
         settings = SamplingSettings(
-            instances=2 if held_out else 1,
+            instances=held_out or 1,
             train_count=plan.held_out_pool if held_out else plan.pool,
-            query_count=plan.held_out_queries if held_out else plan.queries,
+            query_count=drawn if queries is None else min(drawn, len(queries)),
             subsets=plan.held_out_subsets if held_out else plan.subsets,
             size=plan.size,
-            disjoint_instances=held_out,
+            disjoint_instances=held_out > 0,
             seed=self.seed,
         )
-        subsets = sample(corpus, out / "subsets", settings)
+        subsets = sample(corpus, out / "subsets", settings, queries)
         labels = label(
             subsets,
             corpus,
-            None,
+            queries,
             self.lm,
             self.tuning,
             out / "labels",
@@ -202,7 +245,8 @@ class Adaptation:
             partial=True,
             on_task=self.on_task,
         )
-        return [replace(instance, name=f"{out.name} {instance.name}") for instance in labels.instances(corpus)]
+        found = labels.instances(corpus, queries)
+        return [replace(instance, name=f"{out.name} {instance.name}") for instance in found]
 
     def _plan(self, out: Path, seconds: float | LearnPlan, tell: Tell) -> LearnPlan:
         """The plan of an interrupted run with the same request, or a new one.
@@ -226,6 +270,7 @@ class Adaptation:
             "fine_tuning": self.tuning.model_dump(mode="json"),
             "start": self.start,
             "seed": self.seed,
+            **({} if self.queries is None else {"queries": self.queries.fingerprint}),
         }
 
     def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
@@ -236,11 +281,13 @@ class Adaptation:
         costs = measure_machine(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
         plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)
-        minutes = (plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)) / 60
         tell(
             f"an example takes {1000 * costs.fine_tune:.1f} ms to fine-tune on, {1000 * costs.evaluate:.1f} ms to "
-            f"evaluate, {1000 * costs.encode:.1f} ms to encode: expecting {minutes:.0f} minutes in all"
+            f"evaluate, {1000 * costs.encode:.1f} ms to encode"
         )
+        took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
+        tunes = plan.subsets + 2 * plan.held_out_subsets
+        tell(hours_line(tunes, took, measured=f"by a trial on {MEASURED} examples, channels and judging with it"))
         return plan
 
 
@@ -272,22 +319,43 @@ def rivals(lm: LmSettings) -> dict[str, Attributor]:
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     """A part to learn from and a part to stop and judge by, drawn at random; equal prompts are in one part."""
-    prompts: dict[str, list[int]] = {}
-    for row, example in enumerate(corpus):
-        prompts.setdefault(example.prompt, []).append(row)
-    order = stream(seed, "adapt", "split").permutation(len(prompts))
-    members = list(prompts.values())
-    learn: list[int] = []
-    rest: list[int] = []
-    for place in order:
-        (learn if len(learn) < plan.pool + plan.queries else rest).extend(members[place])
+    learn, rest = halves(corpus, plan.pool + plan.queries, seed)
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
             f"data: {len(rest):,} examples are left to judge by; expected {needed:,}: too many share a prompt. "
             "Remove repeated prompts, or give more examples."
         )
-    return corpus.take(sorted(learn)), corpus.take(sorted(rest))
+    return learn, rest
+
+
+def halves(corpus: Corpus, count: int, seed: int) -> tuple[Corpus, Corpus]:
+    """So many examples, or a few more, drawn at random, and the others; equal prompts are in one part."""
+    prompts: dict[str, list[int]] = {}
+    for row, example in enumerate(corpus):
+        prompts.setdefault(example.prompt, []).append(row)
+    members = list(prompts.values())
+    first: list[int] = []
+    others: list[int] = []
+    for place in stream(seed, "adapt", "split").permutation(len(prompts)):
+        (first if len(first) < count else others).extend(members[place])
+    return corpus.take(sorted(first)), corpus.take(sorted(others))
+
+
+def _readable_part(corpus: Corpus, lm: LmSettings, what: str, tell: Tell | None) -> Corpus:
+    """The examples whose responses the LM can read whole."""
+    refused = load_lm(lm).unusable(corpus)
+    if not refused:
+        return corpus
+    row, reason = next(iter(refused.items()))
+    if tell is not None:
+        tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+    return corpus.without(refused)
+
+
+def _hardly_moved(instance: LabelledInstance) -> bool:
+    change = moved([instance])
+    return change is not None and change.hardly
 
 
 def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
+from airrep.planning.hours import hours_line
 from airrep.reports.tables import SIGNED, Table, seconds_text
 from airrep.runtime.remote.places import shown
 
@@ -24,13 +25,23 @@ MOST_JUMPS, MOST_ROWS = 10, 8
 
 
 class TaskMeter:
-    """Fine-tunes on stderr: the first, then one line every ten seconds, each failure, and the last."""
+    """Fine-tunes on stderr: how many, how long; then one line every ten seconds, each failure, and the last."""
 
     def __init__(self) -> None:
         self._shown = -LINE_SECONDS
+        self._begun = self._told = False
+
+    def begin(self, done: int, total: int) -> None:
+        """Say, when it is first called, how many fine-tunes are to be done: progress as the farm gives it."""
+        if not self._begun and done < total:
+            _line(hours_line(total - done, None))
+        self._begun = True
 
     def __call__(self, report: "TaskReport") -> None:
         now = time.monotonic()
+        if report.left and not self._told:
+            self._told = True
+            _line(hours_line(report.total - report.done, report.left))
         if report.error is not None:
             _line(f"{report.name}: given up: {printable(_reason(report.name, report.error))}")
         elif now - self._shown >= LINE_SECONDS or report.done == report.total:
@@ -61,6 +72,8 @@ class StepMeter:
         """Count one step of a fine-tune, which, unlike one of a training, does not say how long it took."""
         now = time.monotonic()
         self._steps, seconds, self._last = done.steps, now - self._last, now
+        if done.step == 2:  # the first also loads what it needs
+            _line(f"{done.steps:,} steps: {hours_line(1, seconds * done.steps, measured='on a step', resumes=False)}")
         self({"step": done.step, "seconds": seconds, "loss": done.loss})
 
     def _left(self, step: int) -> str:

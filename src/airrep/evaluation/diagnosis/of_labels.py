@@ -15,6 +15,7 @@ from airrep.evaluation.diagnosis.findings import (
 )
 from airrep.evaluation.statistics.ceilings import Ceiling
 from airrep.evaluation.statistics.labels import Common, lds_of
+from airrep.runtime.metering import clock_text
 
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
@@ -115,17 +116,11 @@ def _label_again(labels: LabelStatistics) -> str:
     few, sizes = min(8, len(first.subsets)), first.subsets.sizes
     cost = ""
     if labels.seconds is not None:
-        cost = f", about {_clock(2 * few * labels.seconds)} on one core as these labels went"
+        cost = f", about {clock_text(2 * few * labels.seconds)} on one core as these labels went"
     return (
         f"One seed does not tell. Sample again with --instances 1 --subsets {few} --size {int(sizes[0])} and the rest "
         f"as it was, and label that with --seeds 2: {2 * few} fine-tunes{cost}."
     )
-
-
-def _clock(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def silence(labels: LabelStatistics) -> Finding:

@@ -5,4 +5,5 @@ ceilings   The noise ceiling: the LDS that a perfect predictor would reach.
 labels     Signal, noise, overlap and common factors of losses over subsets.
 means      Means over queries with bootstrap intervals, and intervals of ratios.
 metrics    Spearman correlation and LDS, alone and in pairs.
+moved      How far fine-tunes moved the losses of queries, and whether that is hardly.
 """

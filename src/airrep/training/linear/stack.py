@@ -19,6 +19,7 @@ from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.evaluation.statistics.moved import Moved, REMEDY, moved
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
@@ -43,7 +44,8 @@ class Stack(Shown):
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
     held-out instances and what the sum has more; ``map_weights`` that were learnt, by channel; ``better``: whether it
-    beats all members and rivals; ``sentence``."""
+    beats all members and rivals, by fine-tunes that moved the model; ``moved``: how far they moved the queries' losses,
+    where that is known; ``sentence``."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for row in self.report["rows"]:
@@ -136,6 +138,7 @@ def learn_stack(
     resamples: int = RESAMPLES,
     replace: bool = False,
     tell: Callable[[str], None] | None = None,
+    tuned: str = "",
 ) -> Stack:
     """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
@@ -155,6 +158,7 @@ def learn_stack(
         resamples: bootstrap draws behind each interval.
         replace: replace what is there, if it was learnt so.
         tell: told in a line which channel is read, as gradients of a large LM take long.
+        tuned: how the fine-tunes behind the labels trained, for the sentence; empty leaves it out.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
@@ -198,7 +202,7 @@ def learn_stack(
     flat = [one.title for one in every if not one.tells]
     others, missing = _judged(rivals, held_out)
     left_out = {"scored_alike": flat, "rivals_missing": missing}
-    report = _report(made, weights, others, learn, held_out, resamples) | left_out
+    report = _report(made, weights, others, learn, held_out, resamples, tuned) | left_out
     shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
     content = {
         "channels": [unplaced(one, path) for one in channels],
@@ -366,6 +370,7 @@ def _report(
     learn: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
     resamples: int,
+    tuned: str,
 ) -> dict[str, Any]:
     """The sum against members, rivals and itself without each part, by LDS on held-out instances."""
     ours = _sum(members, weights)
@@ -382,11 +387,15 @@ def _report(
     best = max(against, key=lambda row: float(row["lds"]["lds"]))
     # Above chance as well: the better of methods that see nothing is no success.
     better = min(found.interval.low, *(row["sum_minus_it"]["interval"][0] for row in against)) > 0
+    change = moved(held_out)
+    sentence = _sentence(best, better, change, tuned)
     names: dict[str, Any] = {"held_out": [instance.name for instance in held_out]}
+    if change is not None:
+        names["moved"], better = change._asdict(), better and not change.hardly
     maps = {one.title: one.map_weights for one in members if one.map_weights is not None}
     if maps:
         names["map_weights"] = maps
-    return {"rows": rows, "best": best["name"], "better": better, "sentence": _sentence(best, better), **names}
+    return {"rows": rows, "best": best["name"], "better": better, "sentence": sentence, **names}
 
 
 def _ablations(
@@ -402,12 +411,15 @@ def _ablations(
         yield _Judged(f"sum without {left_out.title}", _sum(others, again), part=True)
 
 
-def _sentence(best: Mapping[str, Any], better: bool) -> str:
+def _sentence(best: Mapping[str, Any], better: bool, change: Moved | None, tuned: str) -> str:
     gap = best["sum_minus_it"]
     value, low, high = (f"{100 * number:+.1f}" for number in (gap["difference"], *gap["interval"]))
     measured = f"LDS × 100 {value} against {best['name']}, the best of them, 95 % interval {low} to {high}"
+    holds = f" This holds for fine-tunes with {tuned}." if tuned else ""
+    if change is not None and change.hardly:
+        return f"Not judged: {change.sentence}. {REMEDY} On these labels: {measured}.{holds}"
     if better:
-        return f"Better than all that it was compared with: {measured}."
+        return f"Better than all that it was compared with: {measured}.{holds}"
     if gap["difference"] > 0:
-        return f"Not shown to be better than all that it was compared with: {measured}. More subsets may tell."
-    return f"Not better than all that it was compared with: {measured}. Keep using that one."
+        return f"Not shown to be better than all that it was compared with: {measured}. More subsets may tell.{holds}"
+    return f"Not better than all that it was compared with: {measured}. Keep using that one.{holds}"

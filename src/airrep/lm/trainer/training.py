@@ -1,0 +1,253 @@
+"""Settings of fine-tunes, read from a trainer's folder or config file."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airrep.errors import ConfigError
+from airrep.lm.folders.checkpoints import STATE
+from airrep.lm.folders.forms import ADAPTER_CONFIG, settled
+from airrep.lm.settings import FineTuneSettings
+from airrep.lm.trainer.names import as_transformers, lora_of, unfollowed
+from airrep.lm.trainer.written import ARGUMENTS, PICKLE, Written, find_written
+from airrep.runtime.settings import LONGEST_SHOWN
+
+_SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
+_ADAMW = ("adamw_torch", "adamw_hf", "adamw_apex", "adamw_anyprecision")
+"""Beginnings of the names of optimizers that are AdamW in full."""
+_CLOSE = 0.05  # of an epoch
+
+
+@dataclass(frozen=True)
+class TrainingRead:
+    """Settings of a training, as those of our fine-tunes."""
+
+    path: Path
+    """File or folder that they were read from."""
+    values: Mapping[str, Any]
+    """Fields of :class:`airrep.lm.settings.FineTuneSettings`; those alone that were read."""
+    batch: str = ""
+    """How the batch was made up, such as ``"4 x 4 accumulation"``; empty where that is not known."""
+    unfollowed: tuple[str, ...] = ()
+    """What the training had and our fine-tunes have not, by the trainer's names."""
+
+    @property
+    def fine_tune(self) -> FineTuneSettings:
+        """The settings; a field that was not read has its default."""
+        return FineTuneSettings.of(dict(self.values), str(self.path))
+
+    @property
+    def sentence(self) -> str:
+        """What was read, in one line."""
+        made = f" (batch: {self.batch})" if self.batch else ""
+        rest = f"; not followed: {', '.join(self.unfollowed)}" if self.unfollowed else ""
+        return f"{self.fine_tune.summary}{made}, from {self.path}{rest}"
+
+
+def read_training(path: str | Path) -> TrainingRead:
+    """Read how an LM was trained, so that our fine-tunes do the same.
+
+    A folder is that of transformers' Trainer, trl, axolotl, LLaMA-Factory or ms-swift: its ``training_args.bin`` (of
+    which no code runs), ``args.json``, YAML config, ``trainer_state.json`` and ``adapter_config.json`` count, also
+    those of its last checkpoint. A file is one of these.
+
+    Args:
+        path: the folder or the file.
+
+    Raises:
+        ConfigError: nothing there tells the learning rate, a file cannot be read, or a value cannot hold.
+
+    Example:
+        >>> read = airrep.read_training("runs/trained")
+        >>> read.fine_tune.learning_rate
+        0.0002
+    """
+    found = _translated(find_written(Path(path)))
+    if "learning_rate" not in found.values:
+        raise ConfigError(
+            f"training {path}: does not tell the learning rate; expected {PICKLE}, {STATE} with a logged rate, "
+            "args.json, or a YAML config of axolotl, LLaMA-Factory or trl. Name what has it, or give --set "
+            "learning_rate=..."
+        )
+    return found
+
+
+def training_beside(lm: str) -> TrainingRead | None:
+    """What trainers left beside the folder of an LM; None where they left nothing.
+
+    The learning rate may be missing, as adapters alone tell only their rank and place.
+
+    Raises:
+        ConfigError: a file cannot be read, or a value cannot hold.
+    """
+    folder = settled(Path(lm))
+    if not folder.is_dir() or not any((folder / name).is_file() for name in (*ARGUMENTS, STATE, ADAPTER_CONFIG)):
+        return None
+    found = _translated(find_written(folder))
+    return found if found.values else None
+
+
+def _translated(written: Written) -> TrainingRead:
+    reader = _Reader(written)
+    values = reader.logged() | reader.said() | reader.low_rank()
+    left = (*reader.left, *unfollowed(written.arguments, written.adapters))
+    found = TrainingRead(written.path, values, reader.batch, tuple(dict.fromkeys(left)))
+    _ = found.fine_tune  # a value that cannot hold is refused here
+    return found
+
+
+class _Reader:
+    """Translates what was written, and notes what is left out."""
+
+    def __init__(self, written: Written) -> None:
+        self._written, self._said = written, as_transformers(written.arguments)
+        self.left: list[str] = []
+        self.batch = ""
+
+    def logged(self) -> dict[str, Any]:
+        """What the trainer's state tells: the highest logged rate, the epochs, and the batch of one process."""
+        state = self._written.state
+        rates = _logged_rates(state)
+        if not rates or max(rates.values()) <= 0:
+            return {}
+        found: dict[str, Any] = {"learning_rate": float(max(rates.values())), "schedule": _fall(rates, state)}
+        if (epochs := self._epochs_of_state()) is not None:
+            found["epochs"] = self._whole(epochs)
+        if _is_number(state.get("train_batch_size")):
+            self.batch = "of one process and without accumulation, which trainer_state.json does not tell"
+            found["batch_examples"] = int(state["train_batch_size"])
+        return found
+
+    def said(self) -> dict[str, Any]:
+        """What the arguments tell."""
+        if not self._said:
+            return {}
+        if not str(self._said["optim"]).lower().rpartition(".")[2].startswith(_ADAMW):
+            self.left.append(f"optim {self._said['optim']} (AdamW here)")
+        return {
+            "learning_rate": self._number("learning_rate"),
+            "epochs": self._epochs(),
+            "batch_examples": self._batch(),
+            "weight_decay": self._number("weight_decay"),
+            "betas": (self._number("adam_beta1"), self._number("adam_beta2")),
+            "epsilon": self._number("adam_epsilon"),
+            "clip": self._number("max_grad_norm") or None,
+            **self._schedule(),
+        }
+
+    def low_rank(self) -> dict[str, Any]:
+        """What is told of low-rank adapters; of all weights, that there are none."""
+        lora = lora_of(self._written.arguments, self._written.adapters)
+        if lora is None:
+            return {"lora_rank": None} if self._said else {}
+        rank, alpha = self._as_number("LoRA's rank", lora.rank), self._as_number("lora_alpha", lora.alpha)
+        scaled = alpha * rank**0.5 if lora.by_root else alpha  # ours is divided by the rank, not by its root
+        return {"lora_rank": int(rank), "lora_alpha": scaled, "lora_targets": self._targets(lora.targets)}
+
+    def _targets(self, targets: Any) -> tuple[str, ...] | None:
+        names = targets.split(",") if isinstance(targets, str) else targets
+        names = [str(name).strip() for name in names] if isinstance(names, list | tuple | set) else []
+        if not names or names[0] in ("all", "all-linear"):
+            return None
+        if odd := next((name for name in names if not name.replace(".", "").replace("_", "").isalnum()), None):
+            self.left.append(f"target_modules {odd} (all linear maps here)")
+            return None
+        return tuple(sorted(names))
+
+    def _schedule(self) -> dict[str, Any]:
+        name = str(self._said["lr_scheduler_type"]).lower().rpartition(".")[2]
+        taken = _SCHEDULES.get(name, "cosine" if name.startswith("cosine") else "linear")
+        if name not in _SCHEDULES:
+            self.left.append(f"lr_scheduler_type {name} ({taken} here)")
+        return {"schedule": taken, "warmup_ratio": 0.0 if name == "constant" else self._warmup()}
+
+    def _warmup(self) -> float:
+        """The share of the steps over which the rate rises; of a number of steps, where all are known."""
+        steps, ratio = self._number("warmup_steps"), self._number("warmup_ratio") if "warmup_ratio" in self._said else 0
+        if ratio or steps < 1:
+            return ratio or steps
+        total = self._written.state.get("max_steps") or self._said.get("max_steps") or 0
+        if _is_number(total) and total > steps:
+            return steps / total
+        self.left.append(f"warmup_steps {steps:.0f} of an unknown number of steps")
+        return 0.0
+
+    def _epochs(self) -> int:
+        if self._said.get("max_steps", 0) in (0, -1):
+            return self._whole(self._number("num_train_epochs"))
+        known = self._epochs_of_state()
+        if known is None:
+            self.left.append(f"max_steps {self._said['max_steps']} (1 epoch here)")
+        return self._whole(known or 1.0)
+
+    def _epochs_of_state(self) -> float | None:
+        """Epochs that the whole run has, from how far its state is."""
+        epoch, step, steps = (self._written.state.get(name) for name in ("epoch", "global_step", "max_steps"))
+        return epoch * steps / step if all(map(_is_number, (epoch, step, steps))) and step and epoch else None
+
+    def _whole(self, epochs: float) -> int:
+        whole = max(1, round(epochs))
+        if abs(whole - epochs) > _CLOSE:
+            self.left.append(f"{epochs:.3g} epochs ({whole} here)")
+        return whole
+
+    def _batch(self) -> int:
+        each, steps = self._number("per_device_train_batch_size"), self._number("gradient_accumulation_steps")
+        at_once, known = self._devices()
+        others = f" x {at_once} devices" if at_once > 1 else "" if known else " on one device"
+        self.batch = f"{each:.0f} x {steps:.0f} accumulation{others}"
+        return int(each * steps * at_once)
+
+    def _devices(self) -> tuple[int, bool]:
+        """How many devices trained at once, and whether that was told."""
+        state = self._said.get("distributed_state")
+        told = state.get("num_processes") if isinstance(state, dict) else self._said.get("global_world_size")
+        return max(1, _count(told)) * max(1, _count(self._said.get("_n_gpu"))), told is not None
+
+    def _number(self, name: str) -> float:
+        return self._as_number(name, self._said[name])
+
+    def _as_number(self, name: str, value: Any) -> float:
+        """A number, also as text: YAML takes 2e-4 for one."""
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            shown = repr(value)[:LONGEST_SHOWN]
+            raise ConfigError(f"{self._written.path}: {name}={shown}: is no number. Correct the file.")
+        return number
+
+
+def _logged_rates(state: Mapping[str, Any]) -> dict[int, float]:
+    """Learning rates that a state has, by their steps."""
+    lines = state.get("log_history")
+    pairs: list[tuple[Any, Any]] = [
+        (line.get("step"), line.get("learning_rate"))
+        for line in (lines if isinstance(lines, list) else [])
+        if isinstance(line, dict)
+    ]
+    return {step: float(rate) for step, rate in pairs if type(step) is int and _is_number(rate)}
+
+
+def _fall(rates: Mapping[int, float], state: Mapping[str, Any]) -> str:
+    """The schedule that logged rates are nearest to, from the highest one on."""
+    steps, peak = state.get("max_steps"), max(rates.values())
+    first = max(step for step, rate in rates.items() if rate == peak)
+    total = max(steps if isinstance(steps, int) else 0, *rates) - first + 1
+
+    def miss(name: Any) -> float:
+        shape = FineTuneSettings(learning_rate=peak, schedule=name)
+        return sum((shape.rate_at(step - first, total) - rate) ** 2 for step, rate in rates.items() if step >= first)
+
+    return min(("constant", "linear", "cosine"), key=miss)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _count(value: Any) -> int:
+    return int(value) if _is_number(value) else 1
