@@ -135,3 +135,31 @@ def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_pa
     kept = Adaptation(longer, out=tmp_path / "out", **parts)._usable(told.append)
     assert len(kept) == len(WORDED)
     assert told[0].startswith("1 examples are left out; the first, 'endless': ")
+
+
+def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
+    asked = Corpus.from_examples([*(Example(f"answer {n} x", "y", f"q{n}") for n in range(3)), WORDED[0], WORDED[0]])
+    told: list[str] = []
+    made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, **parts).run(WEIGHING, told.append)
+    judged = open_labels(tmp_path / "out" / "judge" / "labels")
+    assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
+    assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
+    assert "judged on 4 of your queries; weights are learnt on rows of the data" in told
+    assert "1 examples are left out: they are queries as well, word for word" in told
+    assert made.report["held_out"] == ["judge 0"]
+    assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
+    with pytest.raises(ArtifactError, match="holds an adaptation with another queries"):
+        Adaptation(WORDED, out=tmp_path / "out", queries=asked[:2], **parts).run(WEIGHING, told.append)
+    with pytest.raises(ConfigError, match="queries: the LM can read none of them"):
+        long = Corpus.from_examples([Example("a", "b " * 200, "endless")])
+        Adaptation(WORDED, out=tmp_path / "none", queries=long, **parts).run(WEIGHING, told.append)
+
+
+def test_a_model_that_hardly_moves_is_told_before_its_channels_are_read(parts, tmp_path):
+    told: list[str] = []
+    tuning = FineTuneSettings(epochs=1, learning_rate=1e-6)
+    made = Adaptation(WORDED, out=tmp_path, **parts | {"tuning": tuning}).run(PLAN, told.append)
+    early = next(place for place, line in enumerate(told) if line.startswith("the fine-tunes moved"))
+    assert early < next(place for place, line in enumerate(told) if line.startswith("weighing channels"))
+    assert made.report["sentence"].startswith("Not judged: ")
+    assert not (tmp_path / "learn").exists()  # no labels for an encoder are spent on

@@ -16,6 +16,7 @@ from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
 from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
+from airrep.evaluation.statistics.moved import REMEDY, moved
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts.digests import json_digest
@@ -240,8 +241,10 @@ class LdsStudy:
         return Contender(name, index, pooling, scores, sizes)
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows."""
-        return facts_of(self.instances)
+        """Facts on all rows; ``hardly_moved`` says so of labels whose fine-tunes hardly moved the model."""
+        change = moved(self.instances)
+        hardly = {} if change is None or not change.hardly else {"hardly_moved": f"{change.sentence}. {REMEDY}"}
+        return facts_of(self.instances) | hardly
 
     def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
         """What temperatures were chosen on, if any were, and the rows whose pools have none."""

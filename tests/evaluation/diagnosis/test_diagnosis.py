@@ -76,6 +76,13 @@ def test_fine_tuning_that_teaches_nothing_is_told_by_the_base_losses() -> None:
     assert unknown["spread-over-subsets"].level == "good"
 
 
+def test_a_model_that_hardly_moved_is_told_however_well_subsets_rank() -> None:
+    found = findings(instance(0.01, 1e-4, drop=0.03))
+    assert found["what-fine-tuning-taught"].level == "bad"
+    assert "The model hardly moved: " in found["what-fine-tuning-taught"].verdict
+    assert found["reliability-of-the-labels"].level == "good"
+
+
 @pytest.mark.parametrize(("signal", "drop", "level"), [(0.4, 1, "good"), (0.4, 20, "look"), (5e-3, 0.01, "look")])
 def test_the_spread_is_judged_by_itself_and_beside_what_fine_tuning_did(signal, drop, level) -> None:
     found = findings(instance(signal, signal / 4, drop))["spread-over-subsets"]

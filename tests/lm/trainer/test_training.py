@@ -111,15 +111,17 @@ def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
         (
             "run.yml",
             (
-                "base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\nmicro_batch_size: 4\ngradient_accumulation_steps: 2\n"
-                "weight_decay: 0.1\nadam_beta2: 0.95\nmax_grad_norm: 0.5\nwarmup_ratio: 0.1\n"
+                "base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\nmicro_batch_size: 4\n"
+                "gradient_accumulation_steps: 2\nweight_decay: 0.1\nadam_beta2: 0.95\nmax_grad_norm: 0.5\n"
+                "warmup_ratio: 0.1\n"
             ),
         ),
         (
             "sft.yaml",
             (
-                "model_name_or_path: b\nstage: sft\nfinetuning_type: full\nlearning_rate: 3.0e-4\nnum_train_epochs: 4.0\n"
-                "per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\nlr_scheduler_type: cosine\n"
+                "model_name_or_path: b\nstage: sft\nfinetuning_type: full\nlearning_rate: 3.0e-4\n"
+                "num_train_epochs: 4.0\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n"
+                "lr_scheduler_type: cosine\n"
                 "weight_decay: 0.1\nadam_beta2: 0.95\nmax_grad_norm: 0.5\nwarmup_ratio: 0.1\n"
             ),
         ),

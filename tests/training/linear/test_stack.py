@@ -134,6 +134,26 @@ def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     assert shares(stack) == pytest.approx({"one": 0.5, "two": 0.5}, abs=0.1)
 
 
+def test_fine_tunes_that_hardly_moved_the_model_judge_nothing(tmp_path):
+    def after(instance, drop):
+        return dataclasses.replace(instance, base_losses=(instance.losses.mean(axis=1) + drop).astype(np.float32))
+
+    losses = [dataclasses.replace(one, losses=2.9 + one.losses / 30) for one in (LEARN, HELD_OUT)]  # as they rank
+    parts = [[after(one, 0.005)] for one in losses]
+    stack = learn_stack([ONE, TWO], *parts, tmp_path / "hardly", tuned="learning_rate 2e-05")
+    assert stack.report["sentence"].startswith("Not judged: the fine-tunes moved the queries' losses by 0.0")
+    assert "--training" in stack.report["sentence"]
+    assert not stack.report["better"]
+    assert stack.report["moved"]["hardly"]
+    assert stack.report["rows"][0]["lds"]["lds"] > 0.9  # which is what misled
+    far = learn_stack(
+        [ONE, TWO], [after(LEARN, 1.0)], [after(HELD_OUT, 1.0)], tmp_path / "far", tuned="learning_rate 1"
+    )
+    assert far.report["better"]
+    assert far.report["sentence"].startswith("Better than all")
+    assert far.report["sentence"].endswith("This holds for fine-tunes with learning_rate 1.")
+
+
 def test_a_useless_channel_gets_next_to_no_weight_and_the_sum_is_not_called_better(tmp_path):
     learn, held_out = planted(0, "a", ["one"]), planted(1, "b", ["one"])
     stack = learn_stack([USELESS, ONE], [learn], [held_out], tmp_path / "stack")

@@ -45,6 +45,8 @@ def print_correlations(evaluation: "Evaluation") -> None:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if "helped" in evaluation.facts:
         say(f"predicted by what-if; effects above 0, so of what had helped: {evaluation.facts['helped']:.1%}")
+    if told := evaluation.facts.get("hardly_moved"):
+        say(printable(f"caution: the LDS are of a model that hardly moved: {told}"))
     _say_cautions(evaluation)
 
 

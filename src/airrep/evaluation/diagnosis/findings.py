@@ -24,6 +24,7 @@ from airrep.evaluation.statistics.labels import (
     variance_parts,
 )
 from airrep.evaluation.statistics.metrics import check_losses
+from airrep.evaluation.statistics.moved import Moved, moved
 from airrep.labels.instance import LabelledInstance, refuse_removals
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
@@ -108,6 +109,11 @@ class LabelStatistics:
     def drop(self) -> np.ndarray:
         """How far fine-tuning lowered each query's loss, mean over subsets; NaN where that is unknown."""
         return self.per_query(_drop)
+
+    @cached_property
+    def moved(self) -> Moved | None:
+        """How far fine-tuning moved the losses, up or down; None where that is unknown."""
+        return moved(self.instances)
 
     @cached_property
     def variance(self) -> Variance:

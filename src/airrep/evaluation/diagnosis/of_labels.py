@@ -15,6 +15,7 @@ from airrep.evaluation.diagnosis.findings import (
 )
 from airrep.evaluation.statistics.ceilings import Ceiling
 from airrep.evaluation.statistics.labels import Common, lds_of
+from airrep.evaluation.statistics.moved import REMEDY
 from airrep.runtime.metering import clock_text
 
 WANTED_ERROR = 0.025
@@ -47,6 +48,10 @@ def effect(labels: LabelStatistics) -> Finding:
     }[level]
     base = labels.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
     values = {"drop": quantiles(drop), "mean_drop": drop.mean(), "mean_base_loss": base.mean(), "share_raised": rose}
+    if (change := labels.moved) is not None:
+        values["mean_change"] = change.change
+        if change.hardly:
+            level, verdict = "bad", f"The model hardly moved: {change.sentence}. {REMEDY} {verdict}"
     return Finding(name, level, f"loss falls by {spread_text(drop, 'nats')}", verdict, anchor, values=values)
 
 

@@ -391,7 +391,7 @@ def _report(
     sentence = _sentence(best, better, change, tuned)
     names: dict[str, Any] = {"held_out": [instance.name for instance in held_out]}
     if change is not None:
-        names["moved"], better = change._asdict(), better and not change.hardly
+        names["moved"], better = change.to_dict(), better and not change.hardly
     maps = {one.title: one.map_weights for one in members if one.map_weights is not None}
     if maps:
         names["map_weights"] = maps
