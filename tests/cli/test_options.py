@@ -1,8 +1,10 @@
 """Options that are settings: their names and defaults are the settings' own."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
@@ -13,9 +15,10 @@ from worlds.commands import runner
 from airrep.cli.evaluate_commands import SelectionOptions
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.label_commands import SamplingOptions, WarmupOptions
-from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, shared_options
+from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, TuningOptions, shared_options
 from airrep.cli.plan_commands import PlanOptions
 from airrep.cli.train_commands import TeacherOptions, TrainingOptions
+from airrep.errors import ConfigError
 from airrep.evaluation.select.select import SelectSettings
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.teacher import TeacherSettings
@@ -136,3 +139,46 @@ def test_flags_and_options_that_may_be_repeated_are_as_before(
     run = runner(capsys, monkeypatch)
     assert run("methods", "tfidf", "--json", "--json").status == 0
     assert "times" not in run("delete", "idx", "--id", "a", "--id", "b").err
+
+
+def told(capsys: pytest.CaptureFixture[str], lm: str, **options: Any) -> tuple[Any, list[str]]:
+    """Settings of the fine-tunes, and what is said of them."""
+    tuning = TuningOptions(**options).of_lm(lm, reading=ReadingOptions())[1]
+    return tuning, capsys.readouterr().err.splitlines()
+
+
+def test_fine_tunes_take_the_settings_of_a_training_where_none_is_given(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\nsample_packing: true\n")
+    tuning, lines = told(capsys, "owner/name", training=config, settings=["epochs=7"])
+    assert (tuning.learning_rate, tuning.epochs, tuning.schedule) == (3e-4, 7, "cosine")
+    assert len(lines) == 1
+    assert "learning_rate 0.0003" in lines[0]
+    assert f"from {config}; not followed: sample_packing; set here: epochs" in lines[0]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="does not tell the learning rate"):
+        told(capsys, "owner/name", training=tmp_path / "empty")
+
+
+def test_the_rate_is_told_where_nobody_said_it(tmp_path: Path, capsys) -> None:
+    tuning, lines = told(capsys, "owner/name", settings=["epochs=3"])
+    assert tuning.learning_rate == 2e-5
+    (line,) = lines
+    assert line.startswith("fine-tunes take airrep's own rate: learning_rate 2e-05, 3 epochs, batch 32, ")
+    assert "--training" in line
+    assert told(capsys, "owner/name", settings=["learning_rate=2e-5"])[1] == []
+
+
+def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -> None:
+    adapter = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    tuning, lines = told(capsys, str(tmp_path))
+    assert (tuning.lora_rank, tuning.lora_targets, tuning.learning_rate) == (4, ("q_proj",), 2e-5)
+    assert ["airrep's own rate" in line for line in lines] == [False, True]
+    (tmp_path / "args.json").write_text(json.dumps({"learning_rate": 1e-3, "tuner_type": "lora"}))
+    tuning, lines = told(capsys, str(tmp_path))
+    assert (tuning.lora_rank, tuning.learning_rate) == (4, 1e-3)
+    assert len(lines) == 1
+    as_it_is, lines = told(capsys, str(tmp_path), settings=["merged=true", "learning_rate=1"])
+    assert as_it_is.lora_rank is None  # of another training than the one that is asked about
+    assert lines == []
