@@ -1,5 +1,6 @@
 """The whole loop within a budget."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,9 @@ def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_pa
 
 
 def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
-    asked = Corpus.from_examples([*(Example(f"answer {n} x", "y", f"q{n}") for n in range(3)), WORDED[0], WORDED[0]])
+    asked = Corpus.from_examples(
+        [*(Example(f"answer {n} x", "y", f"q{n}") for n in range(3)), WORDED[0], replace(WORDED[0], id="again")]
+    )
     told: list[str] = []
     made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, **parts).run(WEIGHING, told.append)
     judged = open_labels(tmp_path / "out" / "judge" / "labels")
