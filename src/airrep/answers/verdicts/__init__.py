@@ -1,0 +1,6 @@
+"""Verdicts: does anything in the data stand out as what taught an answer?
+
+nearest  The training examples that come nearest to a copy of an answer.
+outside  What answers that no data taught come to, by an index.
+verdict  The verdict on each answer, in a number and in words.
+"""

@@ -1,0 +1,116 @@
+"""The training examples that come nearest to a copy of an answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+
+from airrep.answers.spread import Leaders, Moments, stream_scores
+from airrep.arrays import Features, Mask, Rows
+from airrep.attributors.base import Attributor
+from airrep.attributors.direct import direct_parts, scored_columns, with_columns
+from airrep.corpus.corpus import Example
+from airrep.index.index import Index
+from airrep.scoring.blocks import block_of
+
+SAMPLE = 2048
+"""Rows whose mean stands for that of all."""
+COUNTED, ALIKE = 100, 0.7
+"""At most so many examples are counted whose share is at least this part of the greatest."""
+MANY = 10
+"""So many alike are a pattern of the data."""
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """What comes nearest to each of q answers."""
+
+    rows: Rows
+    """``(q,)``: the row of the greatest share."""
+    shares: np.ndarray
+    """``(q,)``: its share."""
+    tenth: np.ndarray
+    """``(q,)``: the tenth greatest share; of fewer rows, the least."""
+    alike: np.ndarray
+    """``(q,)``: how many rows come about as near."""
+    deviations: np.ndarray
+    """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
+
+
+def nearest(
+    index: Index, answers: Sequence[Example], better: Sequence[Example], encoded: Features, keep: Mask
+) -> Nearest:
+    """The kept rows that come nearest to each answer.
+
+    Args:
+        index: the index.
+        answers: the answers.
+        better: better ones, one for each; or none.
+        encoded: features of the answers, and behind them those of the better ones.
+        keep: the rows that count.
+    """
+    count = len(answers)
+    shares = _Shares(count, _sample_mean(index, encoded, keep), _own_scores(index.attributor, answers, better, encoded))
+    moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))
+    for rows, scores in stream_scores(encoded, index.blocks, keep):
+        values = _values(scores, count)
+        moments.see(values)
+        leaders.see(rows, shares(scores), values)
+    first = leaders.values[:, :1]
+    alike = ((leaders.values >= ALIKE * first) & (first > 0)).sum(axis=1)
+    tenth = leaders.values[:, min(MANY, leaders.values.shape[1]) - 1]
+    deviations = moments.spread.effects(leaders.more[:, :1])[:, 0]
+    return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations)
+
+
+def _values(scores: np.ndarray, count: int) -> np.ndarray:
+    """Scores, or with better answers the contrasts."""
+    return scores[:count] - scores[count:] if len(scores) > count else scores
+
+
+def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
+    """Mean scores over rows that lie evenly among those that count, ``(e,)``."""
+    rows = np.flatnonzero(keep)
+    chosen = np.zeros_like(keep)
+    chosen[rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(np.int64)]] = True
+    parts = [scores for _, scores in stream_scores(encoded, index.blocks, chosen)]
+    mean: np.ndarray = np.concatenate(parts, axis=1).mean(axis=1)
+    return mean
+
+
+def _own_scores(
+    attributor: Attributor, answers: Sequence[Example], better: Sequence[Example], encoded: Features
+) -> np.ndarray:
+    """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
+    rows = attributor.encode_train(answers)
+    for part in filter(attrgetter("counted"), direct_parts(attributor)):
+        rows = with_columns(rows, *scored_columns(part, answers, [*answers, *better]))
+    parts = [scores for _, scores in stream_scores(encoded, [block_of(0, rows)])]
+    own = np.concatenate(parts, axis=1)
+    every = np.arange(len(own))
+    scores: np.ndarray = own[every, every % len(answers)]
+    return scores
+
+
+class _Shares:
+    """Brings scores ``(e, b)`` to shares ``(q, b)``."""
+
+    def __init__(self, count: int, mean: np.ndarray, own: np.ndarray) -> None:
+        self._count, self._mean, self._own = count, mean[:, None], own[:, None]
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        count = self._count
+        shares = _share(scores[:count], self._mean[:count], self._own[:count])
+        if len(scores) > count:
+            contrast = (_values(part, count) for part in (scores, self._mean, self._own))
+            shares = np.minimum(shares, _share(*contrast))
+        return shares
+
+
+def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """How far scores are on the way from the mean to a copy's; 0 where a copy would score no more than the mean."""
+    width = own - mean
+    apart = width > 1e-9 * (np.abs(own) + np.abs(mean))
+    shares: np.ndarray = np.divide(scores - mean, width, out=np.zeros_like(scores), where=apart)
+    return shares

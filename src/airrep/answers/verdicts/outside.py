@@ -1,0 +1,121 @@
+"""What answers that no data taught come to, by an index.
+
+airrep brings some made-up questions with answers of many kinds: invented people, places, recipes, sums, programs,
+several languages. No training data hold them, so the shares of what comes nearest to them in an index say how great a
+share comes by chance, by this method and in these data.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import erfc, log, sqrt
+from pathlib import Path
+
+import numpy as np
+
+from airrep.answers.verdicts.nearest import ALIKE, nearest
+from airrep.attributors.direct import direct_parts
+from airrep.corpus.corpus import Example
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.index import Index
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.publishing.files import write_output
+from airrep.runtime.remote import places
+
+TEXTS = Path(__file__).parents[2] / "data" / "outside.jsonl"
+LEAST_SHARE = 1e-3
+"""Shares are taken to lie so far from 0 and 1 at least."""
+LEAST_DEVIATION = 0.4
+"""No index is sure of less, whatever so few texts say."""
+LEAST_CHANCE = 1e-4
+"""So few texts say nothing of lesser chances."""
+VERSION = 1
+"""Of how the numbers are computed; others are not read."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Shares, by their log odds, as a normal distribution."""
+
+    middle: float
+    deviation: float
+    """Of the upper half, which is what counts."""
+
+    @classmethod
+    def of(cls, shares: np.ndarray) -> "Spread":
+        """The distribution whose median and upper quantiles some shares have."""
+        odds = np.array([_log_odds(share) for share in shares.tolist()])
+        middle, some, most = np.quantile(odds, [0.5, 0.84, 0.95]).tolist()
+        return cls(round(middle, 4), round(max(some - middle, (most - middle) / 1.645, LEAST_DEVIATION), 4))
+
+    def chance(self, share: float) -> float:
+        """Chance of a share as great as this one."""
+        return max(LEAST_CHANCE, 0.5 * erfc((_log_odds(share) - self.middle) / self.deviation / sqrt(2)))
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Shares of what comes nearest to answers that nothing taught."""
+
+    first: Spread
+    """Of the nearest example."""
+    tenth: Spread
+    """Of the tenth nearest."""
+
+    def chance(self, first: float, tenth: float) -> float:
+        """Chance of shares as great as these.
+
+        Where ten examples come about as near, the tenth tells more: of one such share some come by chance, of ten few.
+        """
+        found = self.first.chance(first)
+        return min(found, self.tenth.chance(tenth)) if tenth >= ALIKE * first else found
+
+
+DIRECT = Outside(Spread(-2.0, 0.8), Spread(-2.5, 0.7))
+"""For methods that keep no features, whose scores of these texts would cost as much as many questions."""
+
+
+def outside(index: Index, *, contrast: bool) -> Outside | None:
+    """What answers that nothing taught come to, computed once for each index and kept; None if it cannot score them."""
+    if direct_parts(index.attributor):
+        return DIRECT
+    key = {"index": index.fingerprint, "texts": _texts_digest(), "contrast": contrast, "version": VERSION}
+    path = places.cache() / "verdicts" / f"{json_digest(key)[:32]}.json"
+    found = _kept(path)
+    if found is None:
+        with suppress(ConfigError, DataError):  # methods that know their own queries alone
+            found = _measured(index, contrast)
+            with suppress(ArtifactError):  # a cache that cannot be written is none
+                write_output(path, canonical_json(asdict(found)))
+    return found
+
+
+def _kept(path: Path) -> Outside | None:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        value = json.loads(path.read_bytes())
+        return Outside(Spread(**value["first"]), Spread(**value["tenth"]))
+    return None
+
+
+def _measured(index: Index, contrast: bool) -> Outside:
+    records = _records()
+    answers = [Example(one["prompt"], one["response"]) for one in records]
+    better = [Example(one["prompt"], one["other"]) for one in records] if contrast else []
+    found = nearest(index, answers, better, index.encode_queries([*answers, *better]), index.live)
+    return Outside(Spread.of(found.shares), Spread.of(found.tenth))
+
+
+@cache
+def _records() -> list[dict[str, str]]:
+    return [json.loads(line) for line in TEXTS.read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def _texts_digest() -> str:
+    return json_digest(_records())
+
+
+def _log_odds(share: float) -> float:
+    inside = min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
+    return log(inside / (1 - inside))

@@ -1,0 +1,112 @@
+"""What answers that no data taught come to: computed once, kept, and never in the way."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.small_world import HashAttributor, make_corpus
+
+import airrep
+from airrep.answers.verdicts.outside import DIRECT, TEXTS, Outside, Spread, outside
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows
+from airrep.attributors.direct import DirectAttributor
+from airrep.corpus.corpus import Example
+from airrep.errors import DataError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_texts_are_encoded_once_for_an_index(cache: Path, index: airrep.Index) -> None:
+    assert isinstance(index.attributor, HashAttributor)
+    before = len(index.attributor.encoded)
+    first = outside(index, contrast=False)
+    lines = len(TEXTS.read_text(encoding="utf-8").splitlines())
+    assert len(index.attributor.encoded) == before + 2 * lines
+    again = airrep.Index(index.path, HashAttributor())
+    assert outside(again, contrast=False) == first
+    assert not isinstance(again.attributor, HashAttributor) or not again.attributor.encoded
+    assert len(list(cache.rglob("*.json"))) == 1
+
+
+def test_other_rows_and_contrasts_are_measured_anew(cache: Path, index: airrep.Index) -> None:
+    first = outside(index, contrast=False)
+    assert outside(index, contrast=True) != first
+    index.append(make_corpus(30, "n"))
+    assert outside(airrep.Index(index.path, HashAttributor()), contrast=False) != first
+    assert len(list(cache.rglob("*.json"))) == 3
+
+
+def test_what_was_kept_and_is_broken_is_measured_anew(cache: Path, index: airrep.Index) -> None:
+    first = outside(index, contrast=False)
+    for text in ("", "[1]", '{"first": {}}'):
+        next(cache.rglob("*.json")).write_text(text)
+        assert outside(index, contrast=False) == first
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no such files")
+def test_a_cache_that_cannot_be_written_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: airrep.Index
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    first = outside(index, contrast=False)
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "file"))
+    assert outside(index, contrast=False) == first
+
+
+class Forgetful(HashAttributor):
+    """Knows its own examples alone."""
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        if any(not one.prompt.startswith("question") for one in examples):
+            raise DataError("unseen")
+        return super().encode_train(examples, on_rows)
+
+
+def test_a_method_that_knows_its_own_queries_alone_has_none(cache: Path, tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "own", Forgetful())
+    assert outside(index, contrast=False) is None
+    assert not cache.exists()
+
+
+class Passing(DirectAttributor, HashAttributor):  # type: ignore[misc]
+    """Scores examples as they pass."""
+
+    name = "passing"
+
+    def score(self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None) -> np.ndarray:
+        raise AssertionError("texts were scored")
+
+
+def test_methods_that_keep_no_features_are_not_asked(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "direct", Passing())
+    assert outside(index, contrast=True) is DIRECT
+
+
+def test_chances_fall_with_shares() -> None:
+    shares = np.linspace(0.02, 0.3, 64)
+    known = Outside(Spread.of(shares), Spread.of(shares / 2))
+    chances = [known.first.chance(share) for share in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] > 0.9
+    assert chances[-1] == 1e-4
+    assert np.mean([known.first.chance(share) < 0.05 for share in shares]) <= 0.06
+
+
+def test_ten_alike_count_for_more_than_one() -> None:
+    known = Outside(Spread(-1.0, 1.0), Spread(-3.0, 0.5))
+    assert known.chance(0.3, 0.25) < known.chance(0.3, 0.1) == known.first.chance(0.3)
+
+
+def test_texts_have_answers_that_differ() -> None:
+    records = [json.loads(line) for line in TEXTS.read_text(encoding="utf-8").splitlines()]
+    assert len(records) >= 50
+    assert all(one["response"].strip() and one["response"] != one["other"] for one in records)
+    assert len({(one["prompt"], one["response"]) for one in records}) == len(records)

@@ -1,0 +1,120 @@
+"""Verdicts: right on what was taught and what was not, whatever the method, the order or the shards."""
+
+from pathlib import Path
+
+import pytest
+from worlds.small_world import HashAttributor, make_corpus
+from worlds.taught_world import REFUSALS, Question, World, examples, plant
+
+import airrep
+from airrep.answers.verdicts.verdict import verdicts
+from airrep.corpus.corpus import Example
+from airrep.index.results.verdict import Verdict
+
+RECIPES = {"tfidf": {}, "ngram": {"tokenizer": "words"}}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return plant(21, 300, each=4)
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def taught(request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory) -> airrep.Index:
+    """An index of a world of what was taught, by a recipe."""
+    method = airrep.make_attributor(request.param, RECIPES[request.param])
+    return airrep.build_index(world.train, tmp_path_factory.mktemp("taught") / "index", method)
+
+
+def told(index: airrep.Index, questions: list[Question], *, better: bool = False) -> list[Verdict]:
+    answers, others = examples(questions), examples(questions, better=True) if better else []
+    found = verdicts(index, answers, others, index.encode_queries([*answers, *others]), index.live)
+    return [one for one in found if one is not None]
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_false_alarms_and_misses_are_few(taught: airrep.Index, world: World, better: bool) -> None:
+    alarms = [one.kind == "stands out" for one in told(taught, world.foreign, better=better)]
+    misses = [one.kind == "nothing" for one in told(taught, world.taught, better=better)]
+    assert sum(alarms) <= 0.05 * len(alarms)
+    assert sum(misses) <= 0.1 * len(misses)
+    copies = [question for question in world.taught if question.kind.endswith("same")]
+    assert {one.kind for one in told(taught, copies, better=better)} == {"stands out"}
+
+
+def test_the_nearest_example_is_named(taught: airrep.Index, world: World) -> None:
+    copies = [question for question in world.taught if question.kind.endswith("same")]
+    for question, one in zip(copies, told(taught, copies), strict=True):
+        assert taught.example(one.row).response == question.response
+        assert one.share == pytest.approx(1, abs=1e-3)
+        assert "teaches 100 % of what a copy of this answer would" in one.text
+
+
+def test_many_examples_that_say_it_are_counted(taught: airrep.Index, world: World) -> None:
+    refused = [question for question in world.taught if question.kind == REFUSALS]
+    for one in told(taught, refused):
+        assert one.kind == "stands out"
+        assert one.rows >= 20
+        assert f"{one.rows} examples each teach about" in one.text
+
+
+def test_many_examples_that_say_nearly_it_are_not_nothing(taught: airrep.Index) -> None:
+    """None of them stands out by itself."""
+    asked = [Question("", "Please explain how to swim.", "Sorry, I can't help you with this request.", "Of course.")]
+    assert all(one.kind != "nothing" and one.rows >= 10 for one in told(taught, asked))
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_an_answer_without_any_word_of_the_data(taught: airrep.Index, better: bool) -> None:
+    one = told(taught, [Question("", "Ωξψφ βγδ", "ζηθι κλμν", "πρστ")], better=better)[0]
+    assert one.kind == "nothing"
+    assert 0 <= one.share < 0.05
+    assert one.text.startswith("Nothing here taught this: ")
+
+
+def test_a_row_that_teaches_both_answers_teaches_neither_in_place_of_the_other(
+    taught: airrep.Index, world: World
+) -> None:
+    """What stands out for an answer alone need not for its contrast."""
+    question = next(one for one in world.taught if one.kind == "capitals, same")
+    swapped = question._replace(better=question.response.replace(" is the ", " is, is the "))
+    alone, contrast = told(taught, [question])[0], told(taught, [swapped], better=True)[0]
+    assert alone.kind == "stands out"
+    assert contrast.share <= alone.share
+    assert "in place of the better one" in contrast.text
+
+
+def test_a_filter_that_leaves_the_teacher_out(taught: airrep.Index, world: World) -> None:
+    question = next(one for one in world.taught if one.kind == "births, same")
+    answers, keep = examples([question]), taught.live.copy()
+    keep[told(taught, [question])[0].row] = False
+    found = verdicts(taught, answers, [], taught.encode_queries(answers), keep)[0]
+    assert found is not None
+    assert keep[found.row]
+    assert found.share < 0.7
+
+
+def test_other_answers_and_shards_change_nothing(tmp_path: Path) -> None:
+    train, asked = (
+        make_corpus(60),
+        [Question("", f"question q {n}", f"answer {n}", f"answer {n + 1}") for n in range(9)],
+    )
+    one = airrep.build_index(train, tmp_path / "one", HashAttributor())
+    other = airrep.build_index(train, tmp_path / "other", HashAttributor(), shard_rows=7)
+    for better in (False, True):
+        whole = told(one, asked, better=better)
+        assert told(other, asked, better=better) == whole
+        assert [told(one, [question], better=better)[0] for question in asked] == whole
+
+
+def test_deviations_are_those_of_the_lesson(taught: airrep.Index, world: World) -> None:
+    copies = [question for question in world.taught if question.kind.endswith("same")][:4]
+    explained = airrep.explain(taught, examples(copies), k=1).answers
+    for one, answer in zip(told(taught, copies), explained, strict=True):
+        assert (one.row, one.deviations) == (answer.lessons[0].row, answer.lessons[0].deviations)
+
+
+def test_an_index_of_a_single_example(tmp_path: Path) -> None:
+    """All that can be told is that there is no spread."""
+    index = airrep.build_index([Example("p", "one answer", "a")], tmp_path / "index", airrep.make_attributor("tfidf"))
+    assert told(index, [Question("", "p", "one answer", "")])[0].kind == "nothing"
