@@ -13,7 +13,7 @@ from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from worlds.taught_world import Question, World, examples, plant
+from worlds.taught_world import Question, World, plant, question_of
 
 import airrep
 from airrep.answers.verdicts.verdict import verdicts
@@ -70,9 +70,9 @@ def told(index: Index, questions: list[Question], *, better: bool) -> list[str]:
     kinds = []
     for start in range(0, len(questions), 64):
         some = questions[start : start + 64]
-        answers, others = examples(some), examples(some, better=True) if better else []
-        encoded = index.encode_queries([*answers, *others])
-        kinds += [one.kind for one in verdicts(index, answers, others, encoded, index.live) if one is not None]
+        asked = question_of(some, better=better)
+        found = verdicts(index, asked, index.encode_queries(asked.all), index.live)
+        kinds += [one.kind for one in found if one is not None]
     return kinds
 
 

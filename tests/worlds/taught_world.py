@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import airrep
 from airrep.corpus.corpus import Example
+from airrep.index.contrast import Question as Asked
 
 DATA = Path(airrep.__file__).parent / "data" / "train.jsonl"
 SYLLABLES = [
@@ -244,6 +245,11 @@ def plant(seed: int, rows: int, each: int = 10, refusing: int = 20) -> World:
     train = airrep.Corpus.from_examples(Example(*pair, id=f"t{number}") for number, pair in enumerate(pairs))
     taught = [question for one in planted for question in one.questions]
     return World(train, taught, [foreign(draw, kind) for kind in FOREIGN for _ in range(each)])
+
+
+def question_of(questions: list[Question], *, better: bool = False) -> Asked:
+    """Questions to an index, with the better answers or without."""
+    return Asked(examples(questions), tuple(examples(questions, better=True)) if better else None)
 
 
 def examples(questions: list[Question], *, better: bool = False) -> list[Example]:

@@ -9,6 +9,7 @@ import numpy as np
 from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Moments, Spread
 from airrep.answers.tokens import Token, token_scores
+from airrep.answers.verdicts.verdict import verdicts
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -18,6 +19,7 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
+from airrep.index.results.verdict import Verdict
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.scores import stream_scores
@@ -59,6 +61,8 @@ class Explained:
     answer: Record
     better: Record | None
     lessons: tuple[Lesson, ...]
+    verdict: Verdict | None = None
+    """Whether any of it stands out; None where the method scores its own queries alone."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,8 +138,10 @@ def explain(
             question, queries=asked[start : start + TOGETHER], better=pairs and pairs[start : start + TOGETHER]
         )
         ranked = _rank(some, encoded[both], index.blocks, keep, k)
+        judged = verdicts(index, some, encoded[both], keep)
         for number, place in enumerate(places.tolist()):
-            one = Explained(asked[place], None if pairs is None else pairs[place], ranked.lessons(number, index))
+            other, lessons = None if pairs is None else pairs[place], ranked.lessons(number, index)
+            one = Explained(asked[place], other, lessons, judged[number])
             one = one if reasons is None else _told(one, reasons, encoded, place, len(asked))
             found.append(_by_token(one, index, asked[place]) if tokens else one)
     return ExplainResult(tuple(found), question.told(index.provenance()))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from worlds.small_world import HashAttributor, make_corpus
-from worlds.taught_world import REFUSALS, Question, World, examples, plant
+from worlds.taught_world import REFUSALS, Question, World, examples, plant, question_of
 
 import airrep
-from airrep.answers.verdicts.verdict import verdicts
+from airrep.answers.verdicts.verdict import judged, verdicts
 from airrep.corpus.corpus import Example
 from airrep.index.results.verdict import Verdict
 
@@ -27,8 +27,8 @@ def taught(request: pytest.FixtureRequest, world: World, tmp_path_factory: pytes
 
 
 def told(index: airrep.Index, questions: list[Question], *, better: bool = False) -> list[Verdict]:
-    answers, others = examples(questions), examples(questions, better=True) if better else []
-    found = verdicts(index, answers, others, index.encode_queries([*answers, *others]), index.live)
+    asked = question_of(questions, better=better)
+    found = verdicts(index, asked, index.encode_queries(asked.all), index.live)
     return [one for one in found if one is not None]
 
 
@@ -86,9 +86,9 @@ def test_a_row_that_teaches_both_answers_teaches_neither_in_place_of_the_other(
 
 def test_a_filter_that_leaves_the_teacher_out(taught: airrep.Index, world: World) -> None:
     question = next(one for one in world.taught if one.kind == "births, same")
-    answers, keep = examples([question]), taught.live.copy()
+    asked, keep = question_of([question]), taught.live.copy()
     keep[told(taught, [question])[0].row] = False
-    found = verdicts(taught, answers, [], taught.encode_queries(answers), keep)[0]
+    found = verdicts(taught, asked, taught.encode_queries(asked.all), keep)[0]
     assert found is not None
     assert keep[found.row]
     assert found.share < 0.7
@@ -109,12 +109,34 @@ def test_other_answers_and_shards_change_nothing(tmp_path: Path) -> None:
 
 def test_deviations_are_those_of_the_lesson(taught: airrep.Index, world: World) -> None:
     copies = [question for question in world.taught if question.kind.endswith("same")][:4]
-    explained = airrep.explain(taught, examples(copies), k=1).answers
-    for one, answer in zip(told(taught, copies), explained, strict=True):
-        assert (one.row, one.deviations) == (answer.lessons[0].row, answer.lessons[0].deviations)
+    for better in (None, examples(copies, better=True)):
+        for answer in airrep.explain(taught, examples(copies), better, k=len(taught)).answers:
+            one = answer.verdict
+            assert one is not None
+            assert one.deviations == next(lesson.deviations for lesson in answer.lessons if lesson.row == one.row)
 
 
 def test_an_index_of_a_single_example(tmp_path: Path) -> None:
     """All that can be told is that there is no spread."""
     index = airrep.build_index([Example("p", "one answer", "a")], tmp_path / "index", airrep.make_attributor("tfidf"))
     assert told(index, [Question("", "p", "one answer", "")])[0].kind == "nothing"
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_verdicts_are_told_by_explain_and_with_hits(
+    tmp_path: Path, taught: airrep.Index, world: World, better: bool
+) -> None:
+    some = [world.taught[0], world.foreign[0]]
+    others = examples(some, better=True) if better else None
+    expected = told(taught, some, better=better)
+    explained = airrep.explain(taught, examples(some), others, k=2)
+    assert [one.verdict for one in explained.answers] == expected
+    assert airrep.read_result(explained.save(tmp_path / "explained")) == explained
+    plain = taught.top(examples(some), k=2, better=others)
+    hits = judged(taught, plain)
+    assert [one.verdict for one in hits] == expected
+    assert airrep.read_result(hits.save(tmp_path / "hits")) == hits
+    assert hits.to_dict()["queries"][1]["verdict"]["kind"] == "nothing"
+    assert "verdict" not in plain.to_dict()["queries"][0]
+    least = taught.top(examples(some), k=2, least=True)
+    assert judged(taught, least) == least

@@ -1,18 +1,19 @@
 """The training examples that come nearest to a copy of an answer."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 
-from airrep.answers.spread import Leaders, Moments, stream_scores
+from airrep.answers.spread import Leaders, Moments
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import Attributor
 from airrep.attributors.direct import direct_parts, scored_columns, with_columns
-from airrep.corpus.corpus import Example
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.scoring.blocks import block_of
+from airrep.scoring.contrast import contrast_scores
+from airrep.scoring.scores import stream_scores
 
 SAMPLE = 2048
 """Rows whose mean stands for that of all."""
@@ -38,23 +39,20 @@ class Nearest:
     """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
 
 
-def nearest(
-    index: Index, answers: Sequence[Example], better: Sequence[Example], encoded: Features, keep: Mask
-) -> Nearest:
+def nearest(index: Index, question: Question, encoded: Features, keep: Mask) -> Nearest:
     """The kept rows that come nearest to each answer.
 
     Args:
         index: the index.
-        answers: the answers.
-        better: better ones, one for each; or none.
-        encoded: features of the answers, and behind them those of the better ones.
+        question: the answers, with better ones or without.
+        encoded: features of all that it has.
         keep: the rows that count.
     """
-    count = len(answers)
-    shares = _Shares(count, _sample_mean(index, encoded, keep), _own_scores(index.attributor, answers, better, encoded))
+    count = len(question.queries)
+    shares = _Shares(count, _sample_mean(index, encoded, keep), _own_scores(index.attributor, question, encoded))
     moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))
     for rows, scores in stream_scores(encoded, index.blocks, keep):
-        values = _values(scores, count)
+        values = _ranked(scores, count)
         moments.see(values)
         leaders.see(rows, shares(scores), values)
     first = leaders.values[:, :1]
@@ -64,9 +62,11 @@ def nearest(
     return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations)
 
 
-def _values(scores: np.ndarray, count: int) -> np.ndarray:
-    """Scores, or with better answers the contrasts."""
-    return scores[:count] - scores[count:] if len(scores) > count else scores
+def _ranked(scores: np.ndarray, count: int) -> np.ndarray:
+    """What rows are ranked by: scores, or contrasts in float32, as blocks of them are."""
+    if len(scores) == count:
+        return scores
+    return contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
 
 
 def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
@@ -79,13 +79,12 @@ def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
     return mean
 
 
-def _own_scores(
-    attributor: Attributor, answers: Sequence[Example], better: Sequence[Example], encoded: Features
-) -> np.ndarray:
+def _own_scores(attributor: Attributor, question: Question, encoded: Features) -> np.ndarray:
     """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
+    answers = question.queries
     rows = attributor.encode_train(answers)
     for part in filter(attrgetter("counted"), direct_parts(attributor)):
-        rows = with_columns(rows, *scored_columns(part, answers, [*answers, *better]))
+        rows = with_columns(rows, *scored_columns(part, answers, question.all))
     parts = [scores for _, scores in stream_scores(encoded, [block_of(0, rows)])]
     own = np.concatenate(parts, axis=1)
     every = np.arange(len(own))
@@ -103,7 +102,7 @@ class _Shares:
         count = self._count
         shares = _share(scores[:count], self._mean[:count], self._own[:count])
         if len(scores) > count:
-            contrast = (_values(part, count) for part in (scores, self._mean, self._own))
+            contrast = (part[:count] - part[count:] for part in (scores, self._mean, self._own))
             shares = np.minimum(shares, _share(*contrast))
         return shares
 

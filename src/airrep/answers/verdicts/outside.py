@@ -18,6 +18,7 @@ from airrep.answers.verdicts.nearest import ALIKE, nearest
 from airrep.attributors.direct import direct_parts
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.publishing.files import write_output
@@ -101,8 +102,9 @@ def _kept(path: Path) -> Outside | None:
 def _measured(index: Index, contrast: bool) -> Outside:
     records = _records()
     answers = [Example(one["prompt"], one["response"]) for one in records]
-    better = [Example(one["prompt"], one["other"]) for one in records] if contrast else []
-    found = nearest(index, answers, better, index.encode_queries([*answers, *better]), index.live)
+    better = tuple(Example(one["prompt"], one["other"]) for one in records)
+    question = Question(answers, better if contrast else None)
+    found = nearest(index, question, index.encode_queries(question.all), index.live)
     return Outside(Spread.of(found.shares), Spread.of(found.tenth))
 
 

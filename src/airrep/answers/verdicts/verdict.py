@@ -1,38 +1,54 @@
 """The verdict on each answer, in a number and in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from airrep.answers.verdicts.nearest import COUNTED, MANY, nearest
 from airrep.answers.verdicts.outside import Outside, outside
 from airrep.arrays import Features, Mask
-from airrep.corpus.corpus import Example
+from airrep.index.contrast import Question
 from airrep.index.index import Index
+from airrep.index.results.hits import Hits
+from airrep.index.results.kinds import TopResult
 from airrep.index.results.verdict import Kind, Verdict, kind_of
 
+TOGETHER = 64
+"""Answers judged at a time."""
 OPENINGS: Mapping[Kind, str] = {"stands out": "Stands out", "weak": "Weak", "nothing": "Nothing here taught this"}
 
 
-def verdicts(
-    index: Index, answers: Sequence[Example], better: Sequence[Example], encoded: Features, keep: Mask
-) -> list[Verdict | None]:
+def judged(index: Index, result: TopResult, where: str | None = None) -> TopResult:
+    """Hits with the verdict on each query, if the most helpful come first; *where* is the filter of the hits."""
+    if result.least or not result.queries:
+        return result
+    keep, found = index.mask(where), list[Hits]()
+    for start in range(0, len(result), TOGETHER):
+        some = result.queries[start : start + TOGETHER]
+        better = tuple(hits.better for hits in some if hits.better is not None)
+        question = Question([hits.query for hits in some], better or None)
+        told = verdicts(index, question, index.encode_queries(question.all), keep)
+        found += [replace(hits, verdict=one) for hits, one in zip(some, told, strict=True)]
+    return replace(result, queries=tuple(found))
+
+
+def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) -> list[Verdict | None]:
     """The verdict on each answer; None for all where the method scores its own queries alone.
 
     Args:
         index: the index.
-        answers: prompts with the answers.
-        better: the same prompts with better answers, in the same order; or none.
-        encoded: features of the answers, and behind them those of the better ones (:meth:`Index.encode_queries`).
+        question: the answers, with better ones or without.
+        encoded: features of all that it has (:meth:`Index.encode_queries`).
         keep: the rows that count.
     """
-    known = outside(index, contrast=bool(better))
+    contrast = question.better is not None
+    known = outside(index, contrast=contrast)
     if known is None:
-        return [None] * len(answers)
-    found = nearest(index, answers, better, encoded, keep)
+        return [None] * len(question.queries)
+    found = nearest(index, question, encoded, keep)
     columns = (found.shares, found.tenth, found.deviations, found.rows, found.alike)
-    told = zip(*(column.tolist() for column in columns), strict=True)
-    return [_verdict(known, *one, contrast=bool(better)) for one in told]
+    return [_verdict(known, *one, contrast=contrast) for one in zip(*(part.tolist() for part in columns), strict=True)]
 
 
 def _verdict(

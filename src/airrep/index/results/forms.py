@@ -17,8 +17,9 @@ from pydantic import (
 from airrep.errors import DataError
 from airrep.index.results.hits import Hit, Record
 from airrep.index.results.provenance import Provenance
+from airrep.index.results.verdict import Verdict
 
-_LATER = ("why", "channels", "better")
+_LATER = ("why", "channels", "better", "verdict")
 """Not written where there are none, so that results stay as they were."""
 
 
@@ -38,6 +39,8 @@ class QueryHits:
     hits: tuple[Annotated[Hit, _Sparing], ...]
     better: Record | None = None
     """The better answer, of a contrast."""
+    verdict: Verdict | None = None
+    """Whether any of it stands out, where that was judged."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.records import RESERVED
 from airrep.index.frames import Tabular, shortened
 from airrep.index.results.provenance import HARMFUL, HELPFUL, Provenance
+from airrep.index.results.verdict import Verdict
 from airrep.index.why import Why
 
 
@@ -66,6 +67,8 @@ class Hits(Tabular, Sequence[Hit]):
     least: bool = False
     better: Example | None = None
     """The better answer, of a contrast."""
+    verdict: Verdict | None = None
+    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.judged`)."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...

@@ -98,7 +98,7 @@ class TopResult(Result, Sequence[Hits]):
         return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
 
     def _form(self) -> TopForm:
-        rows = tuple(QueryHits(hits.query, hits.hits, hits.better) for hits in self.queries)
+        rows = tuple(QueryHits(hits.query, hits.hits, hits.better, hits.verdict) for hits in self.queries)
         return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
 
 

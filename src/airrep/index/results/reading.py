@@ -49,7 +49,7 @@ def _result_of(form: Form) -> TopResult | GroupResult | WhatIfResult:
 
 def _top_of(form: TopForm) -> TopResult:
     least = form.order == HARMFUL
-    rows = (Hits(row.query, row.hits, form.provenance, least, row.better) for row in form.queries)
+    rows = (Hits(row.query, row.hits, form.provenance, least, row.better, row.verdict) for row in form.queries)
     return TopResult(tuple(rows), form.provenance, least)
 
 
