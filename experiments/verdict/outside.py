@@ -90,6 +90,12 @@ TEMPLATES = [
         "Write the class {A} in Java.",
         "public class {A} {{\n    private final int {b} = {k};\n    int {c}(int x) {{ return x % {b} + {m}; }}\n}}",
     ),
+    (
+        "How do I sum {a} in Python?",
+        "def total({a}):\n    result = {k}\n    for {b} in {a}:\n        result += {b}.{c}\n    return result",
+    ),
+    ("Describe the {thing} of {A} in YAML.", "{thing}:\n  owner: {B}\n  parts:\n    - {b}\n    - {c}\n  weight: {n}"),
+    ("Give me a table of the {things} of {A}.", "| name | year |\n|---|---|\n| {B} | {n} |\n| {C} | {m} |"),
     ("Wie heißt der Fluss in {A}?", "Der Fluss heißt {B} und mündet nach {k} Kilometern in den See von {C}."),
     ("Qui a fondé la ville de {A} ?", "La ville a été fondée en {n} par {B}, un marchand de sel."),
     ("¿Cuánto mide la torre de {A}?", "La torre mide {k} metros y fue pintada de azul por {B}."),

@@ -90,19 +90,23 @@ def test_methods_that_keep_no_features_are_not_asked(tmp_path: Path) -> None:
     assert outside(index, contrast=True) is DIRECT
 
 
-def test_chances_fall_with_shares() -> None:
-    shares = np.linspace(0.02, 0.3, 64)
-    known = Outside(Spread.of(shares), Spread.of(shares / 2))
-    chances = [known.first.chance(share) for share in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)]
+def test_chances_fall_with_shares_and_rise_for_short_answers() -> None:
+    shares, letters = np.linspace(0.02, 0.3, 64), np.tile([4, 30, 60, 200], 16)
+    short = np.where(letters < 10, shares * 2, shares)
+    known = Spread.of(short, letters)
+    chances = [known.chance(share, 30) for share in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] > 0.9
     assert chances[-1] == 1e-4
-    assert np.mean([known.first.chance(share) < 0.05 for share in shares]) <= 0.06
+    pairs = zip(short.tolist(), letters.tolist(), strict=True)
+    assert np.mean([known.chance(*pair) < 0.05 for pair in pairs]) <= 0.06
+    assert known.chance(0.3, 4) > known.chance(0.3, 300) == known.chance(0.3, 10_000)
+    assert Spread.of(shares, letters[::-1] * 0 + np.arange(64)).slope == 0
 
 
 def test_ten_alike_count_for_more_than_one() -> None:
-    known = Outside(Spread(-1.0, 1.0), Spread(-3.0, 0.5))
-    assert known.chance(0.3, 0.25) < known.chance(0.3, 0.1) == known.first.chance(0.3)
+    known = Outside(Spread(-1.0, 0.0, 1.0), Spread(-3.0, 0.0, 0.5))
+    assert known.chance(0.3, 0.25, 9) < known.chance(0.3, 0.1, 9) == known.first.chance(0.3, 9)
 
 
 def test_texts_have_answers_that_differ() -> None:

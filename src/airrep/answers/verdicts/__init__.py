@@ -1,4 +1,4 @@
-"""Verdicts: does anything in the data stand out as what taught an answer?
+"""Verdicts: does anything in the data stand out?
 
 nearest  The training examples that come nearest to a copy of an answer.
 outside  What answers that no data taught come to, by an index.

@@ -29,6 +29,8 @@ LEAST_SHARE = 1e-3
 """Shares are taken to lie so far from 0 and 1 at least."""
 LEAST_DEVIATION = 0.4
 """No index is sure of less, whatever so few texts say."""
+SHORTEST, LONGEST = 3, 300
+"""Letters of an answer, as far as its length counts."""
 LEAST_CHANCE = 1e-4
 """So few texts say nothing of lesser chances."""
 VERSION = 1
@@ -37,22 +39,31 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Spread:
-    """Shares, by their log odds, as a normal distribution."""
+    """Shares by their log odds: a normal distribution about a line in the logarithm of the answer's length.
+
+    A short answer, such as "Yes.", is more easily come near to than a long one.
+    """
 
     middle: float
+    slope: float
+    """At most 0."""
     deviation: float
     """Of the upper half, which is what counts."""
 
     @classmethod
-    def of(cls, shares: np.ndarray) -> "Spread":
-        """The distribution whose median and upper quantiles some shares have."""
+    def of(cls, shares: np.ndarray, letters: np.ndarray) -> "Spread":
+        """The distribution about whose line some shares have their median and upper quantiles."""
         odds = np.array([_log_odds(share) for share in shares.tolist()])
-        middle, some, most = np.quantile(odds, [0.5, 0.84, 0.95]).tolist()
-        return cls(round(middle, 4), round(max(some - middle, (most - middle) / 1.645, LEAST_DEVIATION), 4))
+        sizes = np.array([_size(count) for count in letters.tolist()])
+        slope = min(0.0, float(np.polyfit(sizes, odds, 1)[0]))
+        middle, some, most = np.quantile(odds - slope * sizes, [0.5, 0.84, 0.95]).tolist()
+        deviation = max(some - middle, (most - middle) / 1.645, LEAST_DEVIATION)
+        return cls(round(middle, 4), round(slope, 4), round(deviation, 4))
 
-    def chance(self, share: float) -> float:
-        """Chance of a share as great as this one."""
-        return max(LEAST_CHANCE, 0.5 * erfc((_log_odds(share) - self.middle) / self.deviation / sqrt(2)))
+    def chance(self, share: float, letters: int) -> float:
+        """Chance of a share as great as this one, for an answer of so many letters."""
+        above = _log_odds(share) - self.middle - self.slope * _size(letters)
+        return max(LEAST_CHANCE, 0.5 * erfc(above / self.deviation / sqrt(2)))
 
 
 @dataclass(frozen=True)
@@ -64,16 +75,16 @@ class Outside:
     tenth: Spread
     """Of the tenth nearest."""
 
-    def chance(self, first: float, tenth: float) -> float:
-        """Chance of shares as great as these.
+    def chance(self, first: float, tenth: float, letters: int) -> float:
+        """Chance of shares as great as these, for an answer of so many letters.
 
         Where ten examples come about as near, the tenth tells more: of one such share some come by chance, of ten few.
         """
-        found = self.first.chance(first)
-        return min(found, self.tenth.chance(tenth)) if tenth >= ALIKE * first else found
+        found = self.first.chance(first, letters)
+        return min(found, self.tenth.chance(tenth, letters)) if tenth >= ALIKE * first else found
 
 
-DIRECT = Outside(Spread(-2.0, 0.8), Spread(-2.5, 0.7))
+DIRECT = Outside(Spread(-2.0, 0.0, 0.8), Spread(-2.5, 0.0, 0.7))
 """For methods that keep no features, whose scores of these texts would cost as much as many questions."""
 
 
@@ -105,7 +116,8 @@ def _measured(index: Index, contrast: bool) -> Outside:
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
     question = Question(answers, better if contrast else None)
     found = nearest(index, question, index.encode_queries(question.all), index.live)
-    return Outside(Spread.of(found.shares), Spread.of(found.tenth))
+    letters = np.array([len(one.response) for one in answers])
+    return Outside(Spread.of(found.shares, letters), Spread.of(found.tenth, letters))
 
 
 @cache
@@ -121,3 +133,7 @@ def _texts_digest() -> str:
 def _log_odds(share: float) -> float:
     inside = min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
     return log(inside / (1 - inside))
+
+
+def _size(letters: int) -> float:
+    return log(min(max(letters, SHORTEST), LONGEST))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from airrep.answers.verdicts.nearest import COUNTED, MANY, nearest
-from airrep.answers.verdicts.outside import Outside, outside
+from airrep.answers.verdicts.nearest import COUNTED, MANY, Nearest, nearest
+from airrep.answers.verdicts.outside import outside
 from airrep.arrays import Features, Mask
 from airrep.index.contrast import Question
 from airrep.index.index import Index
@@ -47,14 +47,14 @@ def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) ->
     if known is None:
         return [None] * len(question.queries)
     found = nearest(index, question, encoded, keep)
+    letters = [len(answer.response) for answer in question.queries]
+    chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
+    return [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
+
+
+def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:
     columns = (found.shares, found.tenth, found.deviations, found.rows, found.alike)
-    return [_verdict(known, *one, contrast=contrast) for one in zip(*(part.tolist() for part in columns), strict=True)]
-
-
-def _verdict(
-    known: Outside, share: float, tenth: float, deviations: float, row: int, alike: int, *, contrast: bool
-) -> Verdict:
-    chance = known.chance(share, tenth)
+    share, tenth, deviations, row, alike = (column[place].item() for column in columns)
     kind = kind_of(chance)
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
     # As elsewhere numbers are told in float32, whose digits do not depend on shards and other answers.
