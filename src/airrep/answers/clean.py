@@ -364,7 +364,7 @@ class _Looking:
 
     def _harmful(self) -> Iterator[tuple[int, float, str]]:
         assert self._question is not None
-        encoded = self._index.encode_queries(self._question.all)
+        encoded = self._index.encode_question(self._question)
         features, blocks = self._question.ranked(encoded, self._index.blocks, towards=True)
         spread = spread_of(features, blocks, self._keep)
         shares = [harms(scores, spread).mean(axis=0) for _, scores in stream_scores(features, blocks, self._keep)]

@@ -128,7 +128,7 @@ def explain(
     asked, pairs = list(question.queries), question.better
     keep = index.mask(where)
     k = at_most("explain: k", k, int(keep.sum()))
-    encoded = index.encode_queries(question.all, progress)
+    encoded = index.encode_question(question, progress)
     reasons = Reasons(index, index.attributor) if why else None
     found: list[Explained] = []
     for start in range(0, len(asked), TOGETHER):

@@ -132,7 +132,7 @@ def harmful(
     question = index.question(queries, better)
     asked, keep = list(question.queries), index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
-    encoded = index.encode_queries(question.all, progress)
+    encoded = index.encode_question(question, progress)
     features, blocks = question.ranked(encoded, index.blocks, towards=True)
     spread = spread_of(features, blocks, keep)
     found = top_k(features, blocks, k, keep=keep, least=True)
@@ -245,7 +245,7 @@ def top_of_set(
     keep = index.mask(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
     question = index.question(queries, better)
-    features, blocks = question.ranked(index.encode_queries(question.all, progress), index.blocks)
+    features, blocks = question.ranked(index.encode_question(question, progress), index.blocks)
     spread = spread_of(features, blocks, keep)
     uneven = np.flatnonzero(spread.deviation > 0)
     if not len(uneven):

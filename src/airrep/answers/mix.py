@@ -159,7 +159,7 @@ def mix(
     codes = np.full(index.rows, -1)
     codes[keep] = [-1 if name is None else number[name] for name in named]
     question = index.question(queries, better)
-    encoded = index.encode_queries(question.all, progress)
+    encoded = index.encode_question(question, progress)
     features, blocks = question.ranked(encoded, index.blocks, towards=True)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     if better is not None:

@@ -16,6 +16,7 @@ from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.attributors.sums.pairs import even_pairs
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError
@@ -252,7 +253,7 @@ class Index(EditableIndex):
             return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
         question, keep = self.question(queries, better), self.mask(where)
         k = at_most("top: k", k, int(keep.sum()))
-        encoded = self.encode_queries(question.all, progress)
+        encoded = self.encode_question(question, progress)
         found = top_k(*question.ranked(encoded, self.blocks), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why:
@@ -343,7 +344,7 @@ class Index(EditableIndex):
             raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
         chosen = self.attributor.pooling(pool, temperature)
         members, question = self.groups(wanted), self.question(queries, better)
-        encoded = self.encode_queries(question.all, progress)
+        encoded = self.encode_question(question, progress)
         scores, channels = self._group_scores(encoded, members, chosen, why)
         channels = channels and {name: question.less_better(part) for name, part in channels.items()}
         sizes = tuple(np.diff(members.offsets).tolist())
@@ -407,7 +408,7 @@ class Index(EditableIndex):
             before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
         else:
             both = self.groups({"before": everything, "after": kept})
-            found = exact_group_scores(self.encode_queries(question.all, progress), self.blocks, both, chosen)
+            found = exact_group_scores(self.encode_question(question, progress), self.blocks, both, chosen)
             parts = {name: question.less_better(part) for name, part in found.items()}
             provenance = question.told(self._group_provenance(chosen, (len(everything), len(kept))), pooled=True)
             before, after = np.sum(list(parts.values()), axis=0).T
@@ -488,6 +489,11 @@ class Index(EditableIndex):
             found = self.attributor.encode_queries(examples)
         check_encoded(self.method, found, len(examples), call="encode_queries")
         return found
+
+    def encode_question(self, question: Question, progress: OnProgress | None = None) -> Features:
+        """Features of all answers of a question; to both of a pair each channel counts the same."""
+        encoded = self.encode_queries(question.all, progress)
+        return encoded if question.better is None else even_pairs(self.attributor, encoded)
 
     def hold_scores(self, queries: Queries) -> None:
         """Let :attr:`blocks` have the scores of methods that keep no features again, for queries encoded long ago."""

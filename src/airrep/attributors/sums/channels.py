@@ -95,6 +95,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         mine = [one for one, place in zip(self.channels, places, strict=True) if place.dense == dense]
         return tuple(one.title for one in mine), any(one.weight > 0 for one in mine)
 
+    def widths(self, *, dense: bool) -> list[int]:
+        """Dense features of each channel, or sparse ones; 0 for a channel that has none of the kind."""
+        places = _places([one.encode_train([]) for one in self.parts])
+        return [place.stop - place.start if place.dense == dense else 0 for place in places]
+
     def unseen(self, examples: Sequence[Example]) -> dict[str, int]:
         """Examples of which a channel's view shows nothing, which score 0 there: how many, by the channel's name."""
         views: list[View] = [getattr(one.settings, "view", "whole") for one in self.parts]

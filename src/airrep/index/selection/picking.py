@@ -80,7 +80,7 @@ def select(
         keep = first_of_each(keys, keep, index.rows)
     question = index.question(queries, better)
     asked = question.queries
-    features, blocks = question.ranked(index.encode_queries(question.all, progress), index.blocks, towards=True)
+    features, blocks = question.ranked(index.encode_question(question, progress), index.blocks, towards=True)
     if better is not None:
         keep = without_worse(blocks, keep)
     rankable, ranking = int(keep.sum()), _Ranking(features, blocks, keep)
