@@ -26,8 +26,9 @@ from airrep.runtime.settings import Settings, read_settings, read_yaml
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
-DEFAULT, KIND = "default", "kind"
-"""Recipes that airrep ships: of effect, and of kind, with other weights for the same channels of text."""
+DEFAULT, KIND, CONTRAST = "default", "kind", "contrast"
+"""Recipes that airrep ships: of effect; of kind, with other weights for the same channels of text; of a bad answer less
+a better one, with a channel more."""
 SUMS = ("channels", "stack")
 SMOOTHING, GAP_WEIGHT = 3.0, 0.5
 """Of the n-grams of the default channels: a rare n-gram of the corpus tells less than its share says."""
@@ -37,6 +38,9 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
+TFIDF_WEIGHT = 10.0
+"""Of TF-IDF of prompt and response where answers are subtracted. It knows the subject where the answer is put in other
+words: 10 to 30 did best on planted rows, 3 less well (experiments/contrast)."""
 GRADIENT_WEIGHT = 5.6
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
 group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
@@ -209,8 +213,9 @@ class ChannelsSettings(Settings):
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
     """The channels: 'default'; 'kind', the same of text with weights that find examples of the query's kind, not of
-    effect; a YAML file with a list of them (or its folder), what `airrep stack` made, or the list itself. They are kept
-    with the index."""
+    effect; 'contrast', those of text and TF-IDF, for a new index that is asked for bad answers less better ones; a YAML
+    file with a list of them (or its folder), what `airrep stack` made, or the list itself. They are kept with the
+    index."""
 
     @model_validator(mode="before")
     @classmethod
@@ -346,6 +351,8 @@ def _named_channels(channels: object) -> object:
         return default_channels()
     if channels == KIND:
         return kind_channels()
+    if channels == CONTRAST:
+        return contrast_channels()
     return read_channels(os.fspath(channels)) if isinstance(channels, str | os.PathLike) else channels
 
 
@@ -440,6 +447,15 @@ def kind_channels() -> tuple[Channel, ...]:
     )
 
 
+def contrast_channels() -> tuple[Channel, ...]:
+    """The default channels of text, and TF-IDF of prompt and response, for bad answers less better ones.
+
+    The default channels hardly see the prompt. Where a bad answer is put in other words, its subject tells which of the
+    rows with the same wrong word taught it.
+    """
+    return (*default_channels(), Channel(method="tfidf", weight=TFIDF_WEIGHT, name="words of prompt and response"))
+
+
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they are shown: of channels, written as JSON, no more than weights and names."""
     channels = settings.get("channels")
@@ -478,7 +494,7 @@ def read_channels(name: str) -> object:
     path = fetched(name)
     if not path.exists():
         raise ConfigError(
-            f"channels={name}: there is no such file; expected {DEFAULT}, {KIND} or a YAML file. Check it."
+            f"channels={name}: there is no such file; expected {DEFAULT}, {KIND}, {CONTRAST} or a YAML file. Check it."
         )
     if path.is_dir():
         if not (path / RECIPE).exists():
