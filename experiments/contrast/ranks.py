@@ -1,0 +1,150 @@
+"""Ranks of planted rows by a bad answer less a better one, by each recipe and formula.
+
+Usage: PYTHONPATH=tests python experiments/contrast/ranks.py SEED OUT.csv [--lm FOLDER] [--dense FOLDER]
+           [--ordinary COUNT] [--most COUNT]
+
+Without an LM: the recipes of text, TF-IDF and the shipped encoder, and that of FOLDER if there is one. With an LM: the
+channels that read it, one by one and summed; each sum once as every query weighs its gradients and once with the same
+weight for both answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from worlds.planted_chats import COUNTS, FORMS, KINDS, ORDINARY, Chats, Question, plant_chats, precision_of, rank_of
+
+from airrep.arrays import MixedFeatures
+from airrep.attributors.recipes import contrast_channels, default_channels
+from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.attributors.sums.pairs import even_pairs
+from airrep.index.building import build_index
+from airrep.index.index import Index
+from airrep.scoring.contrast import contrast_scores
+from airrep.scoring.scores import stream_scores
+
+FORMULAS = {
+    "difference": lambda answer, better: answer - better,
+    "three quarters": lambda answer, better: answer - 0.75 * better,
+    "squares": contrast_scores,
+    "deviations": lambda answer, better: _deviations(answer) - _deviations(better),
+    "answer alone": lambda answer, _: answer,
+}
+"""What is made of the scores for both answers, ``(q, n)`` each."""
+COLUMNS = ("seed", "recipe", "formula", "kind", "form", "questions", "first", "reciprocal", "precision")
+
+
+def main() -> None:
+    """Plant, score, rank, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--lm", type=Path, help="folder of a language model")
+    parser.add_argument("--dense", type=Path, help="folder of a sentence encoder")
+    parser.add_argument("--ordinary", type=int, default=ORDINARY, help="rows of the demo's data beside the planted")
+    parser.add_argument("--most", type=int, default=max(COUNTS.values()), help="questions of each kind and form")
+    given = parser.parse_args()
+    chats = plant_chats(given.seed, given.ordinary, KINDS[:-1])
+    asked = [one for kind in KINDS for form in FORMS for one in chats.of(kind, form)[: given.most]]
+    with TemporaryDirectory() as folder:
+        found = scores_by_text(chats, asked, Path(folder), given.dense) if given.lm is None else {}
+        if given.lm is not None:
+            found = scores_by_lm(chats, asked, Path(folder), given.lm)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    with given.out.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for recipe, scores in found.items():
+            writer.writerows((given.seed, recipe, *row) for row in measured(chats, asked, scores))
+
+
+def measured(chats: Chats, asked: list[Question], scores: np.ndarray) -> Iterator[tuple[object, ...]]:
+    """For each formula, kind and form: questions, share of rank 1, mean reciprocal rank, precision."""
+    ids = [row.id for row in chats.train]
+    for formula, apply in FORMULAS.items():
+        values = apply(*np.split(scores, 2))
+        for kind in KINDS[:-1]:
+            for form in FORMS:
+                own = [place for place, one in enumerate(asked) if (one.kind, one.form) == (kind, form)]
+                ranks = np.array([rank_of(asked[place], values[place], ids) for place in own])
+                precision = np.mean([precision_of(asked[place], values[place], ids) for place in own])
+                shares = (np.mean(ranks == 1), np.mean(1 / ranks), precision)
+                yield (formula, kind, form, len(own), *(f"{share:.4f}" for share in shares))
+
+
+def answers_of(asked: list[Question]) -> list[Any]:
+    """The bad answers, and behind them the better ones."""
+    return [one.pair.bad for one in asked] + [one.pair.better for one in asked]
+
+
+def scores_by_text(chats: Chats, asked: list[Question], folder: Path, dense: Path | None) -> dict[str, np.ndarray]:
+    """Scores of all rows by each recipe that needs no LM."""
+    tokens = default_channels()[0]
+    recipes: dict[str, tuple[str, Mapping[str, Any]]] = {
+        "text": ("channels", {}),
+        "contrast": ("channels", {"channels": contrast_channels()}),
+        "n-grams": (tokens.method, tokens.settings),
+        "TF-IDF": ("tfidf", {}),
+        "TF-IDF of responses": ("tfidf", {"view": "response"}),
+        "encoder": ("airrep", {}),
+    }
+    if dense is not None:
+        recipes["dense encoder"] = ("airrep", {"encoder": str(dense)})
+    found = {}
+    for number, (name, (method, settings)) in enumerate(recipes.items()):
+        index = build_index(chats.train, folder / str(number), method, settings=settings)
+        found[name] = all_scores(index, index.encode_queries(answers_of(asked)))
+    return found
+
+
+def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) -> dict[str, np.ndarray]:
+    """Scores of all rows by the channels that read an LM."""
+    values = {"lm": str(lm), "device": "cpu", "precision": "float32", "gradients": "both"}
+    index = build_index(chats.train, folder / "index", "channels", settings=values)
+    own = index.encode_queries(answers_of(asked))
+    assert isinstance(index.attributor, ChannelsAttributor)
+    names = [channel.title for channel in index.attributor.channels]
+    single = dict(zip(names, channels_apart(index, own), strict=True))
+    even = dict(zip(names, channels_apart(index, even_pairs(index.attributor, own)), strict=True))
+    text = sum(part for name, part in single.items() if "gradients" not in name)
+    found = {"text, less what the LM expects": text}
+    for name in ("gradients", "whole gradients"):
+        found[name], found[f"{name}, even"] = single[name], even[name]
+    for title, parts in (("--lm", names[-2:-1]), ("both", names[-2:])):
+        found[title] = text + sum(single[name] for name in parts)
+        found[f"{title}, even"] = text + sum(even[name] for name in parts)
+    return found
+
+
+def channels_apart(index: Index, encoded: Any) -> Iterator[np.ndarray]:
+    """Scores of all rows by each channel, as it counts in the sum."""
+    assert isinstance(index.attributor, ChannelsAttributor)
+    assert isinstance(encoded, MixedFeatures)
+    ends = {dense: np.cumsum([0, *index.attributor.widths(dense=dense)]) for dense in (True, False)}
+    for number in range(len(index.attributor.channels)):
+        start, stop = ends[True][number : number + 2]
+        dense = np.zeros_like(encoded.dense)
+        dense[:, start:stop] = encoded.dense[:, start:stop]
+        thin = encoded.sparse.copy()
+        start, stop = ends[False][number : number + 2]
+        thin.data = np.where((thin.indices >= start) & (thin.indices < stop), thin.data, 0)
+        yield all_scores(index, MixedFeatures(dense, thin, encoded.powers, encoded.factors))
+
+
+def all_scores(index: Index, encoded: Any) -> np.ndarray:
+    """Scores of all rows, ``(queries, rows)``."""
+    return np.concatenate([scores for _, scores in stream_scores(encoded, index.blocks)], axis=1)
+
+
+def _deviations(scores: np.ndarray) -> np.ndarray:
+    apart = scores.std(axis=1, keepdims=True)
+    centred: np.ndarray = scores - scores.mean(axis=1, keepdims=True)
+    return np.divide(centred, apart, out=np.zeros_like(centred), where=apart > 0)
+
+
+if __name__ == "__main__":
+    main()
