@@ -231,7 +231,7 @@ class ChannelsSettings(Settings):
         if channels == DEFAULT:
             lm, warmed = (None if values.get(name) is None else str(values[name]) for name in ("lm", "warmed"))
             tokenizer = None if values.get("tokenizer") in (None, *TOKENIZERS) else str(values["tokenizer"])
-            how_read = how if how in GRADIENTS else "logra"
+            how_read: Any = how if how in GRADIENTS else "logra"
             channels = default_channels(lm, how_read, maps, warmed=warmed, tokenizer=tokenizer)
         else:
             channels = _named_channels(channels)

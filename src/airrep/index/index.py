@@ -300,9 +300,9 @@ class Index(EditableIndex):
             progress: called with the number of encoded queries.
         """
         question = self.question(queries, better)
-        encoded = question.features(self.encode_queries(question.all, progress))
+        features, blocks = question.ranked(self.encode_queries(question.all, progress), self.blocks)
         scores = np.empty((len(question.queries), self.rows), np.float32)
-        for start, block in score_blocks(encoded, self.blocks):
+        for start, block in score_blocks(features, blocks):
             scores[:, start : start + block.shape[1]] = block
         scores[:, ~self.live] = np.nan
         return scores

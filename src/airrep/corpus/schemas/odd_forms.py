@@ -104,9 +104,10 @@ def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
     """
     for form in _COLUMNS:
         for names in (_LETTERS, _LETTERS.lower(), "123456789"):
-            found = list(takewhile(lambda name, form=form: _is_option(record.get(form.format(name))), names))
+            columns = {name.upper(): form.format(name) for name in names}
+            found = dict(takewhile(lambda one: _is_option(record.get(one[1])), columns.items()))
             if len(found) > 1 and (form != "{}" or names != "123456789"):
-                return {name.upper(): form.format(name) for name in found}
+                return found
     return {}
 
 

@@ -19,7 +19,7 @@ from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES
-from airrep.evaluation.statistics.moved import Moved, REMEDY, moved
+from airrep.evaluation.statistics.moved import REMEDY, Moved, moved
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
