@@ -6,8 +6,8 @@ Usage: PYTHONPATH=tests python experiments/contrast/real.py LABELS POOL.jsonl QU
 LABELS hold the losses of what `plant.py` wrote for SEED, of each answer after fine-tunes on random subsets. The margin
 of a question is the loss of the better answer less that of the bad one: above 0 the LM would rather give the bad one.
 Spearman's rank correlation over the subsets of the margin with what a recipe predicts, mean over the questions: by
-pooled scores of both answers, one taken from the other (`pooled`; with an LM also with one weight for both answers, `pooled,
-even`), and by the sum of the contrasts of the subset's rows (`difference`, `squares`).
+pooled scores of both answers, one taken from the other (`pooled`; with an LM also with one weight for both answers,
+`pooled, even`), and by the sum of the contrasts of the subset's rows (`difference`, `squares`).
 """
 
 import argparse
