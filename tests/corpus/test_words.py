@@ -96,6 +96,7 @@ TEXTS = st.text(
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 @example("\u1112\u200b\u1161\u11abk")
+@example("0\u0e47")
 def test_words_are_those_of_a_plain_loop(text: str) -> None:
     assert Words(rest=r"[^\w\s]").findall(plain(text)) == plain_words(text)
 

@@ -3,14 +3,15 @@
 import re
 import unicodedata
 
-from airrep.corpus.words import INVISIBLE
+from airrep.corpus.words import INVISIBLE, UNSPACED
 
 
 def plain_words(text: str, together: bool = False) -> list[str]:
     """Words with their marks, and other signs, each alone or those that stand *together*; equal words are equal."""
     found, before = list[str](), "space"
     for sign in unicodedata.normalize("NFC", without_hidden(text)):
-        kind = "word" if is_letter(sign) or (before == "word" and is_mark(sign)) else "sign"
+        joins = is_mark(sign) and not re.match(f"[{UNSPACED}]", sign)  # of scripts without spaces each sign is a word
+        kind = "word" if is_letter(sign) or (before == "word" and joins) else "sign"
         kind = "space" if sign.isspace() else kind
         if kind == before and (kind == "word" or (kind == "sign" and together)):
             found[-1] += sign

@@ -191,9 +191,9 @@ class ChannelsSettings(Settings):
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example that the LM reads, in all channels that ask it; None: its positions, at most 2048. A response
     that is longer cannot be read."""
-    cut: Literal["prompt", "end", "drop"] | None = None
+    cut: Literal["prompt", "end", "shares", "drop"] | None = None
     """Likewise, what the LM does not read of a longer example: None or 'prompt', the front of its prompt; 'end', the
-    end, as trl does; 'drop', all of it."""
+    end, as trl does; 'shares', the ends of prompt and response, as LLaMA-Factory does; 'drop', all of it."""
     template: str | None = None
     """Likewise, how the LM reads examples: None follows the form of each row; 'chat', 'plain', or a text with {prompt}
     and {response}."""

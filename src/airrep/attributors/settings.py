@@ -149,7 +149,7 @@ class NgramSettings(Settings):
     """Of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example that the LM reads; None: its positions, at most 2048."""
-    cut: Literal["prompt", "end", "drop"] | None = None
+    cut: Literal["prompt", "end", "shares", "drop"] | None = None
     """What the LM does not read of a longer example, as for gradient methods."""
     template: str | None = None
     """How the LM reads examples, as for gradient methods: None, 'chat', 'plain' or a text."""

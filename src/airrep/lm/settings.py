@@ -29,9 +29,10 @@ class LmSettings(Settings):
     `airrep index`, which also refuses a folder that a trainer wrote."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example in tokens; longer ones are cut. None takes the LM's positions, at most 2048."""
-    cut: Literal["prompt", "end", "drop"] | None = None
+    cut: Literal["prompt", "end", "shares", "drop"] | None = None
     """What is cut of an example that is too long. None, 'prompt': the front of its prompt, and never its response.
-    'end': the end, as trl does; an example of which no response is left cannot be read. 'drop': none can be read."""
+    'end': the end, as trl does; an example of which no response is left cannot be read. 'shares': the ends of prompt
+    and response, of the longer one or of both by their lengths, as LLaMA-Factory does. 'drop': none can be read."""
     template: str | None = None
     """None follows the form of each row: a prompt with a completion, and a text, are read as they stand; all others by
     the LM's chat template, or as plain text where it has none. 'chat': that for all rows with a prompt. 'plain': plain

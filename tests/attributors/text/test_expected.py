@@ -17,6 +17,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.model import TargetLM, load_lm, shared_lm
 from airrep.lm.settings import LmSettings
+from airrep.lm.templates.chat import Chat
 
 CHATS = {"plain": None, "chat": CHAT}
 ASKED = [*some_examples(6), Example("a", "  é ü 漢  \n", "spaces"), Example("", "no prompt", "text")]
@@ -190,8 +191,8 @@ def test_channels_read_one_language_model_and_each_corpus_is_looked_through_once
     assert len(readers) == 4
     assert all(one is readers[0] for one in readers)
     looked: list[int] = []
-    plain = TargetLM._refusal
-    monkeypatch.setattr(TargetLM, "_refusal", lambda self, some: looked.append(len(some)) or plain(self, some))
+    plain = Chat._reason
+    monkeypatch.setattr(Chat, "_reason", lambda self, some: looked.append(len(some)) or plain(self, some))
     corpus = Corpus.from_examples(some_examples(20))
     assert not method.unusable(corpus)
     assert not readers[1].unusable(corpus)

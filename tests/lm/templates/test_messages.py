@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds.double_lms import listed
 from worlds.tiny_lms import VOCABULARY, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
@@ -160,6 +161,18 @@ def test_what_is_generated_from_is_the_prompt_whatever_is_learnt() -> None:
     wanted = make().prompt_ids([example(ASK, ANSWER)], 64)
     for trainer in ("trl", "axolotl"):
         assert make().prompt_ids([example(ASK, ANSWER, trained_with=trainer)], 64) == wanted
+
+
+@pytest.mark.parametrize(("asked", "answered"), [(90, 9), (9, 90), (60, 70)])
+def test_the_ends_of_prompt_and_answer_are_cut_by_their_shares(asked: int, answered: int) -> None:
+    long = Example("a" * asked, "b" * answered, "long")
+    (whole,), (start,) = ([*one] for one in zip(*listed(make(max_tokens=400).tokenise([long])), strict=True))
+    ((ids, first),) = listed(make(max_tokens=80, cut="shares").tokenise([long]))
+    rest = len(whole) - start
+    kept = rest if 2 * rest < 80 else 80 - start if 2 * start < 80 else int(80 * rest / len(whole))
+    assert (list(ids), first) == ([*whole[: 80 - kept], *whole[start : start + kept]], 80 - kept)
+    ((same, _),) = listed(make(max_tokens=len(whole), cut="shares").tokenise([long]))
+    assert list(same) == list(whole)
 
 
 def test_long_rows_are_cut_as_the_trainer_cuts_them() -> None:

@@ -38,7 +38,7 @@ def unexpected(
         TrainingError: memory is short.
     """
     flags = own or [False] * len(examples)
-    return [_misses(*row) for row in zip(examples, found, flags, *_read(lm, examples), strict=True)]
+    return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]
 
 
 def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
@@ -84,7 +84,7 @@ _remembered: "WeakKeyDictionary[TargetLM, _Memory]" = WeakKeyDictionary()
 
 
 def _misses(
-    example: Example, found: FoundTokens, own: bool, losses: np.ndarray, places: "ResponsePlaces"
+    example: Example, found: FoundTokens, losses: np.ndarray, places: "ResponsePlaces", own: bool = False
 ) -> np.ndarray:
     nats = np.where(np.isfinite(losses), losses, _UNKNOWN).astype(np.float64)
     if own:

@@ -34,8 +34,9 @@ class Trainer(NamedTuple):
     """Whether an answer's words and the end of its turn alone are learnt, not what a template writes around them."""
     max_tokens: int | None = None
     """Longest row in tokens, where nobody says it; None: as long as the LM reads."""
-    cut: Literal["prompt", "end", "drop"] = "prompt"
-    """What is cut of a longer row: the front of its prompt, or the end of all; or the row is dropped."""
+    cut: Literal["prompt", "end", "shares", "drop"] = "prompt"
+    """What is cut of a longer row: the front of its prompt, the end of all, or the ends of its prompt and its answer by
+    their shares; or the row is dropped."""
 
     def asked(self, instruction: object, extra: str | None, response: object) -> Pair:
         """The pair of an instruction, which may have an input, and its response."""
@@ -79,7 +80,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
         "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
-        "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="end"),
+        "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="shares"),
         "ms-swift": Trainer("\n", turns="all", marks=("loss", "loss_scale"), cut="drop"),
         "open-instruct": Trainer(turns="all", marks=(), cut="end"),
     }

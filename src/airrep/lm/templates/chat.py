@@ -97,8 +97,8 @@ class Chat:
         vocabulary: number of tokens that the LM has embeddings for.
         template: None, ``"chat"``, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see
             :class:`LmSettings`.
-        cut: what is cut of a longer document: the front of its ``"prompt"``, or its ``"end"``; ``"drop"``: it is
-            refused.
+        cut: what is cut of a longer document: the front of its ``"prompt"``, its ``"end"``, or the ends of prompt and
+            response by their ``"shares"``; ``"drop"``: it is refused.
     """
 
     def __init__(
@@ -466,6 +466,9 @@ class Chat:
                 f'example "{example.id}": has {len(ids):,} tokens, and rows longer than {self.max_tokens:,} are '
                 "dropped (cut is drop), as by a trainer that drops them. Raise max_tokens, or leave the example out."
             )
+        if self.cut == "shares":
+            asked, answered = _shares(start, len(ids) - start, self.max_tokens)
+            return _Laid(ids[:asked] + ids[start : start + answered], asked, first)
         if self.cut == "end":
             ids = ids[: self.max_tokens]
             if len(ids) <= start:
@@ -500,6 +503,23 @@ def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
         return len(first)
     pairs = enumerate(zip(first, second, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _shares(prompt: int, response: int, room: int) -> tuple[int, int]:
+    """Tokens that are left of a prompt and of a response: all of what takes less than half of the room, if one does.
+
+    Example:
+        >>> _shares(90, 20, 100), _shares(20, 90, 100), _shares(60, 90, 100), _shares(20, 30, 100)
+        ((80, 20), (20, 80), (60, 40), (20, 30))
+    """
+    if 2 * response < room:
+        most = room
+    elif 2 * prompt < room:
+        most = room - prompt
+    else:
+        most = int(room * (response / (prompt + response)))
+    kept = min(most, response)
+    return max(1, min(room - kept, prompt)), kept
 
 
 def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
