@@ -9,6 +9,7 @@ from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, rea
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError, escaped, near_path
+from airrep.runtime.artifacts.manifests import is_made
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.data import RemoteData
 from airrep.runtime.remote.places import path_of, url_of
@@ -43,6 +44,11 @@ def open_source(
         raise ConfigError(
             f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
             "Leave it out"
+        )
+    if place.is_dir() and is_made(place):
+        raise DataError(
+            f"{name}: is a directory that airrep made of data, and no data; a data file is expected. Give that which "
+            "it was made of"
         )
     is_lance = (place / LANCE).is_dir()
     if place.is_dir() and not is_lance:

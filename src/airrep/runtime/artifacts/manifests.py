@@ -166,7 +166,8 @@ def _why_absent(folder: Path) -> str:
         return f"{folder}: does not exist; expected a directory that airrep wrote. {near_path(folder)}"
     if folder.suffix == PARTIAL or not folder.exists():
         return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
-    return f"{folder}: has no {MANIFEST}; expected a directory that airrep wrote. Check the path."
+    wrong = "is a file" if folder.is_file() else f"has no {MANIFEST}"
+    return f"{folder}: {wrong}; expected a directory that airrep wrote. Check the path."
 
 
 def is_made(folder: Path) -> bool:
