@@ -23,6 +23,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["AIRREP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a process of its own for cautions that are told once."""
+    monkeypatch.setattr(airrep.errors, "_TOLD", set())
+
+
 @pytest.fixture
 def corpus() -> Corpus:
     """Fifty examples."""

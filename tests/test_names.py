@@ -1,5 +1,6 @@
-"""A name that does not exist is answered with the nearest one that does, and a path with the nearest file."""
+"""A mistyped name is answered with the nearest one, what is no index or no file with what to type, a caution once."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 import airrep
 from airrep.encoder.load import load_encoder
-from airrep.errors import AirRepError, near
+from airrep.errors import AirRepError, caution, near
 
 RECORDS = [
     {"id": f"e{i}", "prompt": f"q {i}", "response": f"answer number {i}", "source": "ab"[i % 2], "stars": i}
@@ -82,6 +83,18 @@ def test_data_where_an_index_is_expected_name_what_makes_one(data: Path, tmp_pat
         airrep.open_index(tmp_path / "model")
 
 
+def test_an_index_where_data_are_expected_is_told_so(index: airrep.Index, tmp_path: Path) -> None:
+    for call in (lambda: airrep.read_corpus(index.path), lambda: airrep.build_index(index.path, tmp_path / "x")):
+        with pytest.raises(airrep.errors.DataError, match="Give that which it was made of"):
+            call()
+
+
+def test_a_name_is_not_near_for_its_ending(data: Path) -> None:
+    with pytest.raises(airrep.errors.DataError, match="Check the path") as caught:
+        airrep.read_corpus(data.with_name("nofile.jsonl"))
+    assert "Did you mean" not in str(caught.value)
+
+
 def test_a_manifest_where_an_index_is_expected_names_its_folder(index: airrep.Index) -> None:
     with pytest.raises(airrep.errors.ArtifactError, match=rf"Give {index.path}$"):
         airrep.open_index(index.path / "manifest.json")
@@ -98,3 +111,9 @@ def test_a_text_where_a_file_is_expected_names_what_takes_texts(text: str) -> No
 def test_a_word_without_quotes_in_a_filter_is_told_how_to_write_it(index: airrep.Index) -> None:
     with pytest.raises(airrep.errors.ConfigError, match='a text stands in quotes. Write "a"'):
         index.where("source == a")
+
+
+def test_a_caution_is_told_once_in_a_process(caplog: pytest.LogCaptureFixture) -> None:
+    for text in ("lm a: odd", "lm a: odd", "lm b: odd, 100 % of it"):
+        caution(logging.getLogger("airrep.lm"), text)
+    assert [record.getMessage() for record in caplog.records] == ["lm a: odd", "lm b: odd, 100 % of it"]

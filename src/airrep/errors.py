@@ -13,9 +13,10 @@
 Messages are one line: *where: what is wrong; what is expected. What to do.*
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
+from logging import Logger
 from pathlib import Path
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "TrainingError",
 ]
 
+_TOLD: set[str] = set()
+"""Cautions of this process."""
 BESIDE = 1000
 """Files of a folder whose names are compared with one that is not there."""
 
@@ -116,6 +119,13 @@ class MissingExtraError(AirRepError, ImportError):
         super().__init__(f"{feature}: needs an optional dependency. Install it with: pip install 'airrep[{extra}]'")
 
 
+def caution(log: Logger, text: str) -> None:
+    """Warn of something once in a process: one command opens an index or an LM several times."""
+    if text not in _TOLD:
+        _TOLD.add(text)
+        log.warning("%s", text)
+
+
 def escaped(text: str) -> str:
     """Text as one line that every output takes: line breaks and halves of surrogate pairs as Python writes them."""
     one_line = text.replace("\r", "\\r").replace("\n", "\\n")
@@ -124,18 +134,26 @@ def escaped(text: str) -> str:
 
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
     """What to do about a name that is none of some known ones: ask whether the nearest is meant, where one is near."""
-    by_letters = {one.lower().replace("_", "-"): one for one in known}
-    found = get_close_matches(str(name).lower().replace("_", "-"), by_letters, n=1)
-    return f"Did you mean '{by_letters[found[0]]}'?" if found else otherwise
+    return _meant(name, {one: one for one in known}, otherwise)
 
 
 def near_path(path: Path, otherwise: str = "Check the path.") -> str:
-    """The same of a path at which nothing is, by the names beside it."""
+    """The same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
     try:
-        beside = [one.name for one in islice(path.parent.iterdir(), BESIDE)]
+        beside = {one.stem: one.name for one in islice(path.parent.iterdir(), BESIDE)}
     except (OSError, ValueError):
         return otherwise
-    return near(path.name, beside, otherwise)
+    return _meant(path.stem, beside, otherwise)
+
+
+def _meant(name: object, known: Mapping[str, str], otherwise: str) -> str:
+    by_letters = {_letters(one): shown for one, shown in known.items()}
+    found = get_close_matches(_letters(name), by_letters, n=1)
+    return f"Did you mean '{by_letters[found[0]]}'?" if found else otherwise
+
+
+def _letters(name: object) -> str:
+    return str(name).lower().replace("_", "-")
 
 
 def check_unicode(what: str, text: str) -> None:

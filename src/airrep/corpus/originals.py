@@ -15,7 +15,7 @@ from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
-from airrep.errors import DataError
+from airrep.errors import DataError, caution
 
 _log = logging.getLogger(__name__)
 DROP = "drop"
@@ -90,12 +90,8 @@ def _taken(source: RecordSource, schema: Schema, wanted: "_Wanted", *, skip_inva
             yield without_missing(record)
     wanted.check_found(source.name)
     if partly:
-        _log.warning(
-            "%s: %s of the records have turns or answers that are not among %s, too.",
-            source.name,
-            f"{partly:,}",
-            wanted.name,
-        )
+        told = f"{source.name}: {partly:,} of the records have turns or answers that are not among {wanted.name}, too."
+        caution(_log, told)
 
 
 class _Wanted:

@@ -19,7 +19,7 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.attributors.sums.pairs import even_pairs
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, caution
 from airrep.index.contrast import Better, Question
 from airrep.index.direct import DirectScores
 from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
@@ -46,8 +46,6 @@ RECIPE = ("channels", "gradients", "map_weights")
 """Settings of channels that say which of them count, and for how much."""
 
 _log = logging.getLogger(__name__)
-_WARNED: set[Path] = set()
-"""Indexes of whose conversations this process has warned: one command opens an index several times."""
 
 
 class Index(EditableIndex):
@@ -166,9 +164,8 @@ class Index(EditableIndex):
                 "Give the models that it was built with (--encoder, --lm, and --set warmed= for that after a warm-up), "
                 "or build it again with --replace."
             )
-        if self.path not in _WARNED and read_before(self, attributor):
-            _WARNED.add(self.path)  # told, not refused: its other rows are as they should be
-            _log.warning("%s: %s", self.path, READ_BEFORE)
+        if read_before(self, attributor):  # told, not refused: its other rows are as they should be
+            caution(_log, f"{self.path}: {READ_BEFORE}")
 
     def _other_packages(self, attributor: Attributor) -> str:
         """Words for packages of methods that have another version now."""

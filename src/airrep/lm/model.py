@@ -18,7 +18,7 @@ from torch import Tensor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
-from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents, PackedDocuments
@@ -486,9 +486,8 @@ def _settle_packing(lm: TargetLM) -> None:
     lm.execution = asked if packs else replace(asked, batch_tokens=1)
     if not packs:
         use_library_attention(lm.model)
-        _log.warning(
-            "%s is read one document at a time, as its layers do not read packed ones: slower, and right", kind
-        )
+        why = "is read one document at a time, as its layers do not read packed ones: slower, and right"
+        caution(_log, f"{kind} {why}")
     if asked.precision != "float32":  # in which another part of it may fail
         lm.token_losses(documents)
 

@@ -20,7 +20,7 @@ from airrep.attributors.sums.reference import REFERENCE, Reference, relative_wei
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, something_seen
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
@@ -166,7 +166,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         for after in (own for warmed, own in read if warmed):
             told = "" if before is None else check_after(_lm_files(before), _lm_files(after), before.get("template"))
             if told:
-                _log.warning("%s", told)
+                caution(_log, told)
 
     @property
     def _relative(self) -> bool:

@@ -182,12 +182,12 @@ def _queries(evaluation: "Evaluation") -> str:
 
 
 def _say_cautions(evaluation: "Evaluation", *, few: bool = False) -> None:
-    """Print the caution of each row, and with *few* that of too few queries."""
+    """Print each caution once, behind the names of its rows, and with *few* that of too few queries."""
     if few and (scant := caution_on(evaluation.distinct_queries)):
         say(scant)
-    for row in evaluation.rows:
-        if row.caution:
-            say(f"{row.name}: {row.caution}")
+    cautions = dict.fromkeys(row.caution for row in evaluation.rows if row.caution)
+    for caution in cautions:
+        say(f"{', '.join(row.name for row in evaluation.rows if row.caution == caution)}: {caution}")
 
 
 def print_diagnosis(diagnosis: "Diagnosis") -> None:

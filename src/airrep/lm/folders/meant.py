@@ -4,7 +4,7 @@ import logging
 import re
 from pathlib import Path
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, caution
 from airrep.lm.folders.checkpoints import STATE, checkpoints_in
 from airrep.lm.folders.forms import find_lm, short
 
@@ -41,11 +41,10 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
             _check_untrained(name, files.folder)
         return merged
     if merged is None:
-        _log.warning(
-            "lm %s: is adapters, so the LM after training; the one before is read: their base, %s (--merged, or "
-            "merged=true, reads both)",
-            short(name),
-            files.base,
+        caution(
+            _log,
+            f"lm {short(name)}: is adapters, so the LM after training; the one before is read: their base, "
+            f"{files.base} (--merged, or merged=true, reads both)",
         )
     return False
 
