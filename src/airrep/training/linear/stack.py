@@ -415,7 +415,8 @@ def _sentence(best: Mapping[str, Any], better: bool, change: Moved | None, tuned
     gap = best["sum_minus_it"]
     value, low, high = (f"{100 * number:+.1f}" for number in (gap["difference"], *gap["interval"]))
     measured = f"LDS × 100 {value} against {best['name']}, the best of them, 95 % interval {low} to {high}"
-    holds = f" This holds for fine-tunes with {tuned}." if tuned else ""
+    far = f" {change.sentence.capitalize()}." if change is not None and not change.hardly else ""
+    holds = far + (f" This holds for fine-tunes with {tuned}." if tuned else "")
     if change is not None and change.hardly:
         return f"Not judged: {change.sentence}. {REMEDY} On these labels: {measured}.{holds}"
     if better:
