@@ -182,3 +182,9 @@ def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -
     as_it_is, lines = told(capsys, str(tmp_path), settings=["merged=true", "learning_rate=1"])
     assert as_it_is.lora_rank is None  # of another training than the one that is asked about
     assert lines == []
+    (tmp_path / "args.json").write_text("{")
+    tuning, lines = told(capsys, str(tmp_path), settings=["learning_rate=1"])
+    assert tuning.lora_rank is None
+    assert lines == [
+        f"{tmp_path / 'args.json'}: cannot be read as JSON (JSONDecodeError). Restore the file. Nothing of it is taken"
+    ]

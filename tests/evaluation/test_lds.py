@@ -203,6 +203,15 @@ def test_an_unfinished_second_seed_is_no_error_and_does_not_raise_the_ceiling(fo
     assert there < 2 or found.ceiling < full
 
 
+def test_labels_of_a_model_that_hardly_moved_are_told(folder):
+    base = ONE.losses.mean(axis=1)
+    for factor, hardly in ((0.001, True), (1.0, False)):
+        losses = (base[:, None] + factor * (ONE.losses - base[:, None]) - factor).astype(np.float32)
+        given = dataclasses.replace(ONE, losses=losses, base_losses=base)
+        facts = LdsStudy([("hash", _index(folder))], [given]).facts()
+        assert ("hardly_moved" in facts) is hardly
+
+
 def test_dropped_queries_are_counted_for_each_index(folder):
     losses = ONE.losses.copy()
     losses[3] = 1.0

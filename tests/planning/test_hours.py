@@ -26,9 +26,9 @@ def test_the_meter_tells_them_before_and_after_the_first(capsys: pytest.CaptureF
     meter(TaskReport("subset 0", 3, 4, 1.0, 5400.0, None))
     meter(TaskReport("subset 1", 4, 4, 1.0, 0.0, None))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == hours_line(3, None)
+    assert lines[0] == hours_line(3, None, what="fine-tunes and evaluations")
     assert lines[1].startswith("before any: ")
-    assert lines[2] == hours_line(1, 5400.0)
+    assert lines[2] == hours_line(1, 5400.0, what="fine-tunes and evaluations")
     assert lines[3].startswith("subset 1: ")
     assert len(lines) == 4
 

@@ -164,7 +164,7 @@ class TuningOptions(ConfigOptions):
             own = tuning.model_dump(include=tuning.model_fields_set)
             tuning = FineTuneSettings.of({**read.values, **own})
             changed = f"; set here: {', '.join(sorted(own))}" if own else ""
-            note(f"fine-tunes train as the training did that is read: {read.sentence}{changed}")
+            note(f"fine-tunes take the settings of a training: {read.sentence}{changed}")
         if "learning_rate" not in tuning.model_fields_set:
             note(
                 f"fine-tunes take airrep's own rate: {tuning.summary}; what comes of them holds for that. For those of "
@@ -178,7 +178,11 @@ class TuningOptions(ConfigOptions):
 
         if self.training is not None:
             return read_training(self.training)
-        return None if merged else training_beside(lm)
+        try:
+            return None if merged else training_beside(lm)
+        except ConfigError as error:  # nobody asked for it
+            note(f"{error} Nothing of it is taken")
+            return None
 
 
 def _tell_checkpoint(lm: object) -> None:

@@ -23,6 +23,8 @@ MOST_REASONS = 3
 MOST_JUMPS, MOST_ROWS = 10, 8
 """Jumps of a training's loss that are shown, and rows of each; --json tells all."""
 
+_TASKS = "fine-tunes and evaluations"
+
 
 class TaskMeter:
     """Fine-tunes on stderr: how many, how long; then one line every ten seconds, each failure, and the last."""
@@ -34,14 +36,14 @@ class TaskMeter:
     def begin(self, done: int, total: int) -> None:
         """Say, when it is first called, how many fine-tunes are to be done: progress as the farm gives it."""
         if not self._begun and done < total:
-            _line(hours_line(total - done, None))
+            _line(hours_line(total - done, None, what=_TASKS))
         self._begun = True
 
     def __call__(self, report: "TaskReport") -> None:
         now = time.monotonic()
         if report.left and not self._told:
             self._told = True
-            _line(hours_line(report.total - report.done, report.left))
+            _line(hours_line(report.total - report.done, report.left, what=_TASKS))
         if report.error is not None:
             _line(f"{report.name}: given up: {printable(_reason(report.name, report.error))}")
         elif now - self._shown >= LINE_SECONDS or report.done == report.total:
