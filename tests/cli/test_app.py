@@ -493,7 +493,7 @@ def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monk
     monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
     told = "--workers 5: this machine has 2 cores for them; more than 2 are no faster on the CPU\n"
     err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
-    assert err.startswith(told)
+    assert told in err
     assert (asked["workers"], asked["engine"].workers) == (2, 5)
     assert "this machine" not in run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "2").err
     assert asked["workers"] == 2

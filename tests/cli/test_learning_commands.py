@@ -127,7 +127,7 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(folder):
     ]
     other = _run(*arguments, "--set", "epochs=3", folder=folder)
     assert other.returncode == 1
-    assert other.stderr.startswith("airrep: error: warm: holds a warm-up made with another fine_tune.")
+    assert other.stderr.splitlines()[-1].startswith("airrep: error: warm: holds a warm-up made with another fine_tune.")
     shown = _run("show", "warm", "--verify", folder=folder)
     assert shown.returncode == 0, shown.stderr
     on = _run("warmup", "data.jsonl", "--lm", "warm", "--out", "warmer", "--count", 10, folder=folder)
