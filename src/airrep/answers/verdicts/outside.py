@@ -115,7 +115,7 @@ def _measured(index: Index, contrast: bool) -> Outside:
     answers = [Example(one["prompt"], one["response"]) for one in records]
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
     question = Question(answers, better if contrast else None)
-    found = nearest(index, question, index.encode_queries(question.all), index.live)
+    found = nearest(index, question, index.encode_question(question), index.live)
     letters = np.array([len(one.response) for one in answers])
     return Outside(Spread.of(found.shares, letters), Spread.of(found.tenth, letters))
 

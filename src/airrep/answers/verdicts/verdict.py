@@ -28,7 +28,7 @@ def judged(index: Index, result: TopResult, where: str | None = None) -> TopResu
         some = result.queries[start : start + TOGETHER]
         better = tuple(hits.better for hits in some if hits.better is not None)
         question = Question([hits.query for hits in some], better or None)
-        told = verdicts(index, question, index.encode_queries(question.all), keep)
+        told = verdicts(index, question, index.encode_question(question), keep)
         found += [replace(hits, verdict=one) for hits, one in zip(some, told, strict=True)]
     return replace(result, queries=tuple(found))
 
@@ -39,7 +39,7 @@ def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) ->
     Args:
         index: the index.
         question: the answers, with better ones or without.
-        encoded: features of all that it has (:meth:`Index.encode_queries`).
+        encoded: features of all that it has (:meth:`Index.encode_question`).
         keep: the rows that count.
     """
     contrast = question.better is not None
