@@ -16,6 +16,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor
 from airrep.corpus.corpus import Example
 from airrep.errors import DataError
+from airrep.index.results.verdict import kind_of
 
 
 @pytest.fixture
@@ -104,9 +105,12 @@ def test_chances_fall_with_shares_and_rise_for_short_answers() -> None:
     assert Spread.of(shares, letters[::-1] * 0 + np.arange(64)).slope == 0
 
 
-def test_ten_alike_count_for_more_than_one() -> None:
+def test_ten_alike_make_a_verdict_weak_at_most() -> None:
     known = Outside(Spread(-1.0, 0.0, 1.0), Spread(-3.0, 0.0, 0.5))
-    assert known.chance(0.3, 0.25, 9) < known.chance(0.3, 0.1, 9) == known.first.chance(0.3, 9)
+    assert known.chance(0.2, 0.2, 9) == known.first.chance(0.2, 9) > 0.3
+    assert known.chance(0.5, 0.1, 9) == known.first.chance(0.5, 9) > 0.1
+    assert kind_of(known.chance(0.5, 0.4, 9)) == "weak"
+    assert known.chance(1.0, 0.9, 9) == known.first.chance(1.0, 9) < 0.01
 
 
 def test_texts_have_answers_that_differ() -> None:

@@ -20,6 +20,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
 from airrep.index.index import Index
+from airrep.index.results.verdict import STANDS_OUT
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.publishing.files import write_output
 from airrep.runtime.remote import places
@@ -29,6 +30,8 @@ LEAST_SHARE = 1e-3
 """Shares are taken to lie so far from 0 and 1 at least."""
 LEAST_DEVIATION = 0.4
 """No index is sure of less, whatever so few texts say."""
+RARE = 0.25
+"""Chance of a share that ten alike make more of."""
 SHORTEST, LONGEST = 3, 300
 """Letters of an answer, as far as its length counts."""
 LEAST_CHANCE = 1e-4
@@ -78,10 +81,14 @@ class Outside:
     def chance(self, first: float, tenth: float, letters: int) -> float:
         """Chance of shares as great as these, for an answer of so many letters.
 
-        Where ten examples come about as near, the tenth tells more: of one such share some come by chance, of ten few.
+        Ten examples that come about as near are a pattern of the data even where the first is not near enough, since
+        of one such share some come by chance, of ten few. As words of a prompt alone can make ten alike, the first must
+        be rare too, and they make a verdict weak at most.
         """
         found = self.first.chance(first, letters)
-        return min(found, self.tenth.chance(tenth, letters)) if tenth >= ALIKE * first else found
+        if tenth < ALIKE * first or found > RARE:
+            return found
+        return min(found, max(STANDS_OUT, 2 * self.tenth.chance(tenth, letters)))
 
 
 DIRECT = Outside(Spread(-2.0, 0.0, 0.8), Spread(-2.5, 0.0, 0.7))
