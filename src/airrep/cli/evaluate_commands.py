@@ -9,8 +9,9 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
-from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named
+from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named, parse_named
 from airrep.cli.options import note, print_json, shared_options
+from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
     from airrep.labels.instance import LabelledInstance
@@ -23,7 +24,8 @@ DataOption = Annotated[
     f"The data of the labels; may be repeated. Not for folders in the airrep-test layout. {options.DATA_HELP}",
 ]
 LabelsOption = Annotated[
-    list[str], f"Labels to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout."
+    list[str] | None,
+    f"Labels to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout.",
 ]
 MovedOption = Annotated[list[str] | None, typer.Option("--set", help=MOVED_HELP)]
 QueriesOption = Annotated[str, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")]
@@ -136,9 +138,9 @@ def evaluate_select_command(
 @shared_options
 def lds_command(
     indexes: IndexesArgument,
-    labels: LabelsOption,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
+    labels: LabelsOption = None,
     data: DataOption = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
@@ -155,6 +157,7 @@ def lds_command(
     from airrep.cli.show.evaluations import print_correlations
     from airrep.evaluation.lds import LdsStudy
 
+    labels = _given(labels, indexes, "judges by them in one step")
     opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
     asked = LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples)
@@ -165,9 +168,9 @@ def lds_command(
 @shared_options
 def loo_command(
     indexes: IndexesArgument,
-    labels: LabelsOption,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
+    labels: LabelsOption = None,
     data: DataOption = None,
     pool: Annotated[str | None, "How scores of examples removed together become one: sum if not given."] = None,
     temperature: options.TemperatureOption = 1.0,
@@ -187,11 +190,23 @@ def loo_command(
     from airrep.cli.show.evaluations import print_correlations
     from airrep.evaluation.loo import LooStudy, WhatIfStudy
 
+    labels = _given(labels, indexes, "asks how well random subsets are ranked, without any")
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
     study = WhatIfStudy if what_if else LooStudy
     asked = study(opened, judged, pool, temperature, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
+
+
+def _given(labels: list[str] | None, indexes: Sequence[str], judge: str) -> list[str]:
+    """The labels that are named; where none are, the way to them is told."""
+    if labels:
+        return labels
+    index = parse_named(indexes[0])[1]
+    raise ConfigError(
+        "evaluate: no labels are named; expected losses after fine-tunes: --labels LABELS. They come of `airrep sample "
+        f"DATA --out SUBSETS` and `airrep label`; `airrep judge {index} --lm MODEL --queries QUERIES` {judge}."
+    )
 
 
 def _gather(

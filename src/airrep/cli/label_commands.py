@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.labels.plan import SubsetPlan
 
 QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
 
@@ -65,7 +68,17 @@ def sample_command(
         write_subset_files(plan, corpus, asked, write, replace=replace)
         note(f"{write}: subsets and queries as JSONL, listed in {LIST}")
         following = f"train on each, then: airrep label {out} {data}{others} --import LOSSES --out LABELS"
-    note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: {following}")
+    note(f"{out}: {_drawn(plan, count)}; next: {following}")
+
+
+def _drawn(plan: "SubsetPlan", count: int) -> str:
+    """What was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
+    from airrep.reports.tables import span_text
+
+    first, many = plan.instance(0), len(plan)
+    size = span_text(first.subsets.sizes.tolist())
+    told = f"{many:,} instance{'s' * (many != 1)}, each of {len(first.train):,} examples and {len(first.queries):,} "
+    return f"{told}queries; {count:,} subsets of {size}, so {count:,} fine-tunes with one seed"
 
 
 @app.command("label")

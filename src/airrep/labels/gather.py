@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, read_corpus
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.labels import Labels, open_labels
+from airrep.labels.plan import KIND as PLAN
 from airrep.runtime.artifacts.digests import file_digest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.scoring.groups import Groups
 
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"
@@ -99,9 +101,23 @@ def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
 def _open(folder: str | Path) -> Labels:
     try:
         return open_labels(folder)
-    except ArtifactError:
+    except ArtifactError as error:
         explain(Path(folder))  # raises a better error for a folder that is nearly in the other layout
-        raise
+        raise ArtifactError(f"{error} {_way_to_labels(Path(folder))}") from None
+
+
+def _way_to_labels(folder: Path) -> str:
+    """What to run for labels, where a directory holds none."""
+    try:
+        drawn = read_manifest(folder)["kind"] == PLAN
+    except AirRepError:
+        drawn = False
+    if drawn:
+        return f"These are subsets without losses; next: airrep label {folder} DATA --lm MODEL --out LABELS"
+    return (
+        "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep judge INDEX --lm MODEL "
+        "--queries QUERIES` makes them and judges by them."
+    )
 
 
 def _corpus(labels: Labels, name: str, corpora: Sequence[Corpus]) -> Corpus:

@@ -37,22 +37,23 @@ CUTS = ("train_offsets", "query_offsets", "offsets")
 
 
 class SamplingSettings(Settings):
-    """Settings of a draw of cross-validation instances; defaults are the paper's."""
+    """Settings of a draw of cross-validation instances; defaults are the paper's, or less, to fit the data."""
 
     added = ("removals_by",)
 
-    kind: Literal["random", "removals"] = "random"
-    """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each."""
+    kind: Literal["random", "removals", "paired"] = "random"
+    """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each. Paired
+    subsets are fine-tuned on with one seed for all of an instance, so that they differ in their examples alone."""
     instances: int = Field(default=100, ge=1)
-    """Cross-validation instances. Each has its own train pool, queries and subsets."""
+    """Cross-validation instances; not given, what fits. Each has its own train pool, queries and subsets."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Examples in each train pool. None takes all that may be drawn."""
+    """Examples in each train pool; not given, what fits. None takes all that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Queries of each instance. They are all different; None takes all that may be drawn."""
+    """Queries of each instance; not given, what fits. They are all different; None takes all that may be drawn."""
     subsets: int = Field(default=100, ge=2)
     """Subsets of each instance."""
     size: int = Field(default=1_000, ge=1)
-    """Examples in each subset."""
+    """Examples in each subset; not given, what fits: a fifth of the pool."""
     removals: int | None = Field(default=None, ge=1)
     """Not random subsets, but so many that leave out an example each. It belongs to the kind of that name;
     removals have no example in common."""

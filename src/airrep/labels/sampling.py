@@ -19,6 +19,13 @@ from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeat
 from airrep.runtime.seeding import stream
 from airrep.runtime.stage import Stage
 
+EXAMPLES_OF_AN_INSTANCE, EXAMPLES_OF_A_QUERY = 1_100, 11
+"""Examples for each instance, and for each query that is drawn from them; both as in the paper."""
+SIZES_OF_A_POOL = 5
+"""Sizes of a subset that fit into its pool, so that subsets differ."""
+SPARED = 0.9
+"""Share of what is left for an instance that its pool takes where instances share no texts: some may repeat."""
+
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 
@@ -39,7 +46,7 @@ def sample(
     Args:
         train: the data that train pools are drawn from, in any form that :func:`airrep.build_index` takes.
         out: the directory to make.
-        settings: what to draw, or a dict of some of it; the paper's if None.
+        settings: what to draw, or a dict of some of it; what is not set fits the data (:func:`fitted`).
         queries: the data that queries are drawn from; the train corpus if None.
         replace: replace a plan that is there and differs.
 
@@ -56,13 +63,38 @@ def sample(
         '0'
     """
     settings, train = SamplingSettings.given(settings), as_corpus(train)
-    _check(settings)
     origin = train if queries is None else as_corpus(queries, "queries")
+    settings = fitted(settings, train, origin)
+    _check(settings)
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
     stage = Stage(out, KIND, "subsets drawn", request, replace, shown=_flat)
     if stage.finished() is None:
         write_plan(stage.path, request, _InstanceDraw.of(train, origin, settings).run(), replace=replace)
     return open_plan(stage.path)
+
+
+def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> SamplingSettings:
+    """Settings in which what was not set fits the data; the paper's values, where the data are as many as its own.
+
+    Those are 100 instances of 100,000 examples and 10,000 queries each. Fewer data give fewer instances, from 2,200
+    examples on two or more; one instance has all examples but its queries, a query for eleven examples where these are
+    drawn from them. A subset has a fifth of its pool, at most 1,000.
+    """
+    given = settings.model_dump(include=settings.model_fields_set)
+    own, n, paper = queries is train, len(train), SamplingSettings.model_fields
+    texts = len(np.unique(queries.content_hashes))
+    most = min(settings.instances, n // EXAMPLES_OF_AN_INSTANCE, texts)
+    many = given.get("instances") or max(1, settings.held_out, most)
+    parts = many if settings.disjoint_instances else settings.held_out + (many > settings.held_out)
+    most = min(texts // parts, n // parts // EXAMPLES_OF_A_QUERY) if own else texts // parts
+    asked = given.get("query_count", max(1, min(paper["query_count"].default, most)))
+    left = n // parts - own * (asked or 0)
+    pool = left if parts == 1 else int(SPARED * left)
+    largest = paper["train_count"].default
+    count = given.get("train_count", None if parts == 1 and n <= largest else max(2, min(largest, pool)))
+    size = max(1, min(paper["size"].default, min(pool, count or pool) // SIZES_OF_A_POOL))
+    found = {"instances": many, "query_count": asked, "train_count": count, "size": size}
+    return SamplingSettings.of({**settings.model_dump(), **found, **given})
 
 
 def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
