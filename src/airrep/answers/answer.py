@@ -28,6 +28,8 @@ class Answer(Shown):
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]
+    note: ClassVar[str] = PREDICTION
+    """Told with the answer."""
     provenance: Provenance
 
     def summary(self) -> str:

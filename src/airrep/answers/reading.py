@@ -9,12 +9,13 @@ from airrep.answers.clean import CleanResult
 from airrep.answers.explain import ExplainResult
 from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.mix import MixResult
+from airrep.answers.proof.result import ProofResult
 from airrep.index.results import reading
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 
-_ANSWERS = (ExplainResult, CleanResult, AuditResult, MixResult, HarmResult, SetResult)
+_ANSWERS = (ExplainResult, CleanResult, AuditResult, MixResult, HarmResult, SetResult, ProofResult)
 ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}
 """Classes of answers, by the kinds of their artifacts."""
 

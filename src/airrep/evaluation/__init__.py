@@ -8,6 +8,7 @@ judging      Group scores, best scale and LDS of any method on labelled instance
 lds          LDS of indexes on labelled instances, side by side.
 loo          Leave-one-out: how well scores predict the effects of removing examples.
 pool         Texts, classes and storage costs of the examples in an index.
+proof/       Prove by fine-tunes that some training examples taught an answer.
 result       Evaluations: rows with values per query, intervals and differences; written and read.
 select/      Data selection, judged by what a fine-tuned LM answers.
 statistics/  Correlations, means and intervals; the noise in labels.

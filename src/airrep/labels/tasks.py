@@ -84,7 +84,8 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     """The seed of one fine-tune; it fixes the order of its data."""
-    return stream_seed(plan.settings.seed, "fine-tune", place.instance, place.subset or 0, place.seed)
+    subset = 0 if plan.settings.kind == "paired" else place.subset or 0
+    return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)
 
 
 def _digest(hashes: np.ndarray) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airrep._version import __version__
-from airrep.answers.answer import PREDICTION, Answer
+from airrep.answers.answer import Answer
 from airrep.answers.reading import ANSWERS
 from airrep.errors import ConfigError
 from airrep.reports.answers.tables import answer_tables
@@ -21,6 +21,7 @@ HEADINGS = {
     "mix": "How to mix sources",
     "harmful": "What harms these queries",
     "top-of-set": "What helps or harms all queries",
+    "proof": "What these rows taught, by fine-tunes",
 }
 
 
@@ -87,7 +88,7 @@ def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) ->
         .get_template("evaluations.html.j2")
         .render(
             title=title or TITLE,
-            notes=[*notes, *cautions, PREDICTION],
+            notes=[*notes, *cautions, *dict.fromkeys(one.note for one in answers)],
             sections=shown,
             labels={name: f"Table {number}" for number, name in enumerate(names, 1)},
             facts={

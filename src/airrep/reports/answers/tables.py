@@ -11,6 +11,7 @@ from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
+from airrep.answers.proof.result import Effects, ProofResult
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import order_in_words
 from airrep.index.why import Why
@@ -202,6 +203,33 @@ def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 
+def _proved(result: ProofResult, lengths: Lengths) -> Iterator[Table]:
+    columns = ("number", "without the named rows", "without random rows", "difference")
+    asked = [(_cut(one.answer.id, lengths.name), one.loss, one.contrast) for one in result.queries]
+    parts = [("all", result.loss, result.contrast), *asked] if len(asked) > 1 else asked
+    lines = [
+        Line(Cell(name), tuple(map(Cell, (number, *_shown(effects)))))
+        for name, loss, contrast in parts
+        for number, effects in (("loss", loss), ("loss less that of the better", contrast))
+        if effects is not None
+    ]
+    told = f"{result.repeats:,} repeats of 3 fine-tunes of {result.lm}, on {len(result.rows):,} named rows, as many "
+    told += f"random ones like them, and {result.context:,} others. {result.note} Nats per token, 95 % intervals."
+    caption = " ".join([told, *map(_ended, result.cautions)])
+    yield Table(result.sentence, ("answer", *columns), tuple(lines[: lengths.rows]), caption, words=True)
+    rows = [_line(one.example, (), lengths, rank) for rank, one in enumerate(result.rows, 1)]
+    yield _table("The named rows", ("prompt → response",), rows, lengths)
+
+
+def _shown(effects: Effects) -> list[str]:
+    parts = (effects.without_named, effects.without_random, effects.difference)
+    return [f"{_signed(one.value)} ({_signed(one.low)} to {_signed(one.high)})" for one in parts]
+
+
+def _ended(caution: str) -> str:
+    return f"{caution[:1].upper()}{caution[1:]}."
+
+
 def _table(title: str, columns: Iterable[str], lines: list[Line], lengths: Lengths, caption: str = "") -> Table:
     more = f" The first {lengths.rows:,} of {len(lines):,}{lengths.rest}." if len(lines) > lengths.rows else ""
     return Table(title, ("example", *columns), tuple(lines[: lengths.rows]), caption + more, words=True)
@@ -232,4 +260,5 @@ _MAKERS: Mapping[type[Answer], Callable[[Any, Lengths], Iterable[Table]]] = {
     MixResult: _mixed,
     HarmResult: _harmful,
     SetResult: _of_set,
+    ProofResult: _proved,
 }

@@ -20,3 +20,9 @@ PARTIAL = ".partial"
 def partial_path(out: Path) -> Path:
     """Path of the directory in which an artifact is written until it is whole."""
     return out.with_name(out.name + PARTIAL)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A path beside another, of its name and an ending; of ``.`` and the like by the whole path."""
+    named = path if path.name not in ("", "..") else path.resolve()
+    return named.with_name(f"{named.name}-{ending}")

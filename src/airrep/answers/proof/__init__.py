@@ -1,0 +1,4 @@
+"""What fine-tunes with and without some training examples prove.
+
+result  The result of a proof: effects, their intervals, a sentence.
+"""

@@ -1,0 +1,255 @@
+"""Fine-tune with and without the named rows; say what that did."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from airrep.answers.proof.result import UNITS, Effects, NamedRow, ProofResult, Proved
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
+from airrep.evaluation.proof.matching import Matching
+from airrep.evaluation.proof.named import named_rows
+from airrep.evaluation.proof.trial import WHOLE, Trial
+from airrep.evaluation.statistics.moved import Moved
+from airrep.index.contrast import Better, Question
+from airrep.index.index import Index, IndexLike, Queries, as_index
+from airrep.index.rows import RowsLike
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.fine_tuner import Learner
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.names import beside
+from airrep.runtime.engine import Engine
+from airrep.runtime.remote.places import here_only
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import Settings
+
+PROOF, LABELS, SUBSETS = "proof", "labels", "subsets"
+"""What the directory of a proof holds: the result, the losses behind it, what was fine-tuned on."""
+MOST_OTHERS = 20_000
+"""Other examples that contexts and random rows are drawn from."""
+FAR_MORE = 3.0
+"""Times that the named rows count for more in a fine-tune than in the data, from which on that is told."""
+
+
+class ProofSettings(Settings):
+    """How a proof is made."""
+
+    seeds: int = Field(default=6, ge=2)
+    """Repeats, of three fine-tunes each. Each has a context, random rows and an order of data of its own."""
+    context: int = Field(default=500, ge=1)
+    """Random other examples in each fine-tune, beside the named and the random rows; all, if there are fewer."""
+    seed: int = Field(default=0, ge=0)
+    """Of all draws."""
+
+
+def prove(
+    index: IndexLike,
+    rows: RowsLike | PathLike[str],
+    answers: Example | Queries,
+    lm: "LmSettings | Mapping[str, Any] | str | Path | Callable[[], Learner[Any]]",
+    better: Better | None = None,
+    *,
+    settings: ProofSettings | Mapping[str, Any] | None = None,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    engine: Engine | str | None = None,
+    retries: int = 2,
+    tell: Callable[[str], None] | None = None,
+    on_task: Callable[[TaskReport], None] | None = None,
+) -> ProofResult:
+    """Fine-tune the target LM with and without some training examples, and say what that did to answers.
+
+    A repeat has three fine-tunes: on a random context with the named rows and as many random ones, on the same less the
+    named rows, and on the same less the random ones, all with one seed. Random rows are like the named ones in length
+    and, where there are enough, of their sources. What the named rows did must be more than what other random rows
+    would: see :func:`airrep.evaluation.proof.effects.effects_of`. The same call goes on after an interruption, and with
+    more seeds.
+
+    Args:
+        index: the index that holds the examples; or its path. Its scores play no part.
+        rows: the rows to leave out, as :meth:`airrep.Index.what_if` takes them: row numbers, ids, or a filter; or the
+            path of a file that names them, such as what the page or ``airrep top --json`` wrote.
+        answers: prompts with the answers that the rows may have taught.
+        lm: the target LM before its training: its folder or Hub id, or settings with it.
+        better: what it should have said instead, as :meth:`airrep.Index.top` takes it: the verdict is by the loss of
+            the answer less that of the better one.
+        settings: how many repeats, and how large a context.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
+        out: the directory of all that is made; None: one beside the index, named after what is asked.
+        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
+        retries: number of times that a failed fine-tune is tried again.
+        tell: told in a line what is being done.
+        on_task: called with a report of each fine-tune that has ended.
+
+    Raises:
+        ConfigError: no row, a row that is not there, too many rows, no better answer to a prompt, or one that is the
+            answer itself; or an impossible value.
+        DataError: a named row or an answer that the LM cannot read.
+        ArtifactError: the directory holds something else.
+        TrainingError: all fine-tunes failed.
+
+    Example:
+        >>> found = airrep.prove(index, ["e1", "e2"], queries[0], "MODEL", settings={"seeds": 2}, out="runs/proof")
+        >>> found.repeats, len(found.rows)
+        (2, 2)
+    """
+    index, chosen = as_index(index), ProofSettings.given(settings)
+    named = named_rows(index, rows)
+    question = Question.of(answers, better, index.asking, "answers")
+    learner = lm if callable(lm) else LmSettings.named(lm).before()
+    tuning = FineTuneSettings.given(fine_tune, "fine_tune")
+    case = _Case(index, named, question, learner, tuning, chosen, tell or _silent)
+    folder = case.default_folder() if out is None else Path(out)
+    return case.run(here_only(folder, "a proof is made"), engine, retries, on_task)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Rows and answers of one proof, checked."""
+
+    index: Index
+    named: Rows
+    question: Question
+    lm: "LmSettings | Callable[[], Learner[Any]]"
+    tuning: FineTuneSettings
+    settings: ProofSettings
+    tell: Callable[[str], None]
+
+    def default_folder(self) -> Path:
+        """Beside the index, and of one name for one question: the same command goes on there."""
+        lm = self.lm.model_dump(mode="json") if isinstance(self.lm, LmSettings) else None
+        parts = [self.index.fingerprint, self.named.tolist(), [one.reading_hash for one in self.question.all], lm]
+        parts += [self.tuning.model_dump(mode="json"), self.settings.context, self.settings.seed]
+        return beside(self.index.path, "proofs") / json_digest(parts)[:8]
+
+    def run(
+        self, out: Path, engine: Engine | str | None, retries: int, on_task: Callable[[TaskReport], None] | None
+    ) -> ProofResult:
+        """Fine-tune, and judge."""
+        trial, cautions = self._trial()
+        matching = Matching(trial.named, trial.others)
+        if not matching.enough:
+            raise ConfigError(
+                f"prove: of {len(trial.others):,} other examples too few differ from the {len(self.named):,} named "
+                "ones; expected others to compare with. Name fewer."
+            )
+        sized = trial.sized + len(trial.named)
+        self.tell(
+            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + len(trial.named):,} examples each: "
+            f"{len(trial.named):,} named, as many random ones, and a context of {trial.sized:,}; all is kept in {out}"
+        )
+        plan = trial.plan(out / SUBSETS, self.settings.seeds)
+        train, queries = trial.train, trial.queries
+        labels = label(
+            plan,
+            train,
+            queries,
+            self.lm,
+            self.tuning,
+            out / LABELS,
+            engine=engine,
+            retries=retries,
+            on_task=on_task,
+        )
+        instances = labels.instances(train, queries)
+        losses = np.array([one.losses for one in instances], np.float64)
+        base = instances[0].base_losses
+        assert base is not None
+        made = self._result(losses, base.astype(np.float64), matching.overlap, trial, labels.state["lm"]["name"])
+        made = replace(made, cautions=tuple(cautions))
+        path = made.save(out / PROOF, replace=True)
+        self.tell(f"written to {path}; next: airrep report {path} --out proof.html")
+        return made
+
+    def _trial(self) -> tuple[Trial, list[str]]:
+        """What is fine-tuned on, and what is to be told of it."""
+        mask = self.index.live.copy()
+        mask[self.named] = False
+        others = np.flatnonzero(mask)
+        if len(others) > MOST_OTHERS:
+            drawn = stream(self.settings.seed, "prove", "others").choice(others, MOST_OTHERS, replace=False)
+            others = np.sort(drawn)
+        named, rest = (tuple(self.index.examples(rows)) for rows in (self.named, others))
+        lm = self._loaded()
+        for what, examples in (("named", named), ("answer", tuple(self.question.all))):
+            for reason in lm.unusable(examples).values():
+                raise DataError(f"prove: a {what} example cannot be read by the LM: {reason} Leave it out.")
+        refused = lm.unusable(rest)
+        readable = tuple(one for row, one in enumerate(rest) if row not in refused)
+        trial = Trial(named, readable, tuple(self.question.all), self.settings.context, self.settings.seed)
+        return trial, list(self._cautions(trial, len(refused)))
+
+    def _loaded(self) -> Learner[Any]:
+        if not isinstance(self.lm, LmSettings):
+            return self.lm()
+        from airrep.lm.model import load_lm
+
+        return load_lm(self.lm)
+
+    def _cautions(self, trial: Trial, refused: int) -> "list[str]":
+        texts = {one.content_hash for one in trial.named}
+        copies = sum(one.content_hash in texts for one in trial.others)
+        share, all_rows = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(self.index)
+        told = {
+            f"{copies:,} other examples say the same as a named one; in a context they teach what was left out: name "
+            "these too": copies > 0,
+            f"the named rows are {share:.1%} of a fine-tune here and {len(trial.named) / all_rows:.2%} of the data: in "
+            "a training on all of these they do less": share > FAR_MORE * len(trial.named) / all_rows,
+            f"{refused:,} other examples cannot be read by the LM; they are left out": refused > 0,
+        }
+        return [text for text, holds in told.items() if holds]
+
+    def _result(self, losses: np.ndarray, base: np.ndarray, overlap: float, trial: Trial, lm: str) -> ProofResult:
+        """The result of losses ``(repeats, answers and better ones, 3)``."""
+        asked, better = self.question.queries, self.question.better
+        q = len(asked)
+        answers = losses[:, :q]
+        gaps = None if better is None else answers - losses[:, q:]
+        queries = tuple(
+            Proved(
+                one,
+                None if better is None else better[place],
+                float(base[place]),
+                float(answers[:, place, WHOLE].mean()),
+                effects_of(answers[:, place], overlap),
+                None if gaps is None else effects_of(gaps[:, place], overlap),
+            )
+            for place, one in enumerate(asked)
+        )
+        loss = effects_of(answers.mean(axis=1), overlap)
+        contrast = None if gaps is None else effects_of(gaps.mean(axis=1), overlap)
+        before, after = float(base[:q].mean()), float(answers[:, :, WHOLE].mean())
+        judged: Effects = loss if contrast is None else contrast
+        change = float(np.abs(answers[:, :, WHOLE].mean(axis=0) - base[:q]).mean())
+        moved = Moved(before, after, change)
+        verdict = verdict_of(judged, moved)
+        origin = replace(self.index.provenance(), units=UNITS, sign="above 0 = less likely without the rows")
+        return ProofResult(
+            sentence=sentence_of(verdict, loss, contrast, len(self.named), q, moved),
+            verdict=verdict,
+            rows=tuple(map(NamedRow, self.named.tolist(), trial.named)),
+            queries=queries,
+            loss=loss,
+            contrast=contrast,
+            before=before,
+            after=after,
+            repeats=self.settings.seeds,
+            context=trial.sized,
+            examples=len(self.index),
+            lm=lm,
+            fine_tune=self.tuning.model_dump(mode="json"),
+            cautions=(),
+            provenance=origin,
+        )
