@@ -27,6 +27,7 @@ LLMS_HEAD = """# airrep
 PAGES = {
     "query_commands": ("ask", "Asking"),
     "question_commands": ("answers", "Explaining"),
+    "proving_commands": ("prove", "Proving"),
     "index_commands": ("index-commands", "Indexes"),
     "label_commands": ("label", "Labels"),
     "train_commands": ("train", "Training"),

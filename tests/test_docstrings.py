@@ -37,6 +37,7 @@ LEARNING = {
 }
 """Names whose examples need labels."""
 SLOW = LEARNING | {"warm_up", "load_lm", "load_encoder", "audit", "clean", "evaluate_selection", "label_by_command"}
+SLOW |= {"judge", "prove"}
 SPACES = {"airrep": airrep._HOMES, "airrep.errors": airrep.errors.__all__, "airrep.metrics": airrep.metrics.__all__}
 NAMES = [
     (module, name)

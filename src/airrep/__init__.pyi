@@ -46,6 +46,7 @@ from airrep.evaluation.comparison import compare_evaluations as compare_evaluati
 from airrep.evaluation.diagnosis.diagnosis import diagnose as diagnose
 from airrep.evaluation.lds import evaluate_lds as evaluate_lds
 from airrep.evaluation.loo import evaluate_loo as evaluate_loo
+from airrep.evaluation.proof.prove import prove as prove
 from airrep.evaluation.result import Evaluation as Evaluation
 from airrep.evaluation.result import read_evaluation as read_evaluation
 from airrep.evaluation.select.select import evaluate_selection as evaluate_selection
@@ -90,6 +91,7 @@ from airrep.lm.trainer.training import read_training as read_training
 from airrep.lm.warmup import Warmup as Warmup
 from airrep.lm.warmup import open_warmup as open_warmup
 from airrep.lm.warmup import warm_up as warm_up
+from airrep.planning.judging.judge import judge as judge
 from airrep.reports.evaluations import write_evaluation_report as write_evaluation_report
 from airrep.reports.results import write_report as write_report
 from airrep.runtime.engine import Engine as Engine

@@ -11,6 +11,7 @@ label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
 plan_commands      The command that predicts costs: plan.
+proving/           Commands that fine-tune to answer: prove, judge.
 query_commands     Commands that ask an index: top, group, what-if, select, take.
 running/           Whole runs: commands that record themselves, configs that replay them.
 show/              Printing results on the terminal.

@@ -21,6 +21,7 @@ from airrep.cli import (
 )
 from airrep.cli.answers import question_commands
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
+from airrep.cli.proving import proving_commands
 from airrep.cli.running import run_commands
 from airrep.cli.running.once import OnceCommand
 from airrep.cli.running.recording import RecordedCommand
@@ -243,9 +244,23 @@ def demo_command(
 
 for commands in (index_commands.app, query_commands.app, question_commands.app, own, run_commands.app):
     app.add_typer(commands)
-for commands in (label_commands.app, train_commands.app, evaluate_commands.app, plan_commands.app):
+for commands in (
+    proving_commands.app,
+    label_commands.app,
+    train_commands.app,
+    evaluate_commands.app,
+    plan_commands.app,
+):
     app.add_typer(commands)
-_makers = (index_commands, query_commands, question_commands, label_commands, train_commands, evaluate_commands)
+_makers = (
+    index_commands,
+    query_commands,
+    question_commands,
+    proving_commands,
+    label_commands,
+    train_commands,
+    evaluate_commands,
+)
 for commands in (
     *(module.app for module in _makers),
     plan_commands.app,

@@ -117,7 +117,7 @@ def evaluation_page(
     template = environment().get_template("evaluations.html.j2")
     html = template.render(
         title=title or TITLE,
-        notes=[*notes, *_cautions(sources)],
+        notes=[*notes, *_judgements(sources), *_cautions(sources)],
         sections=shown,
         labels=_labels(shown),
         facts=_facts(sources),
@@ -134,6 +134,12 @@ def _draw(exhibit: Exhibit, *, png: bool) -> Exhibit:
         return exhibit
     text = " ".join([exhibit.caption, *(f"Command: {command}" for command in exhibit.commands)])
     return changed(exhibit, drawing=draw_figure(exhibit.build, exhibit.name, exhibit.title, text, png=png))
+
+
+def _judgements(sources: Sources) -> list[str]:
+    """What `airrep judge` said of evaluations, each once."""
+    found = (source.evaluation.facts.get("judgement") for source in sources.evaluations)
+    return [str(one) for one in dict.fromkeys(found) if one]
 
 
 def _cautions(sources: Sources) -> list[str]:

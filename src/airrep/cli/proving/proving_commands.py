@@ -1,0 +1,170 @@
+"""Commands that fine-tune to answer: prove, judge."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airrep.cli import options
+from airrep.cli.flags import SettingsFlags
+from airrep.cli.options import note, print_json, shared_options
+from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.index.index import Index
+    from airrep.index.rows import RowsLike
+
+app = typer.Typer()
+ProofFlags = Annotated[
+    Mapping[str, Any],
+    SettingsFlags("airrep.evaluation.proof.prove:ProofSettings", ("seeds", "context", "seed"), mode="own"),
+]
+OutOption = Annotated[
+    Path | None, typer.Option(metavar="RUN", help="Directory for all that is made; one beside the index, if not given.")
+]
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """Options that name the rows to leave out."""
+
+    rows: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Id of a row to leave out; several with commas, or repeated.")
+    ] = None
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Rows of a file: what the page, `top --json` or `select` wrote; or JSONL."
+        ),
+    ] = None
+    where: Annotated[str | None, "Rows that fulfil this, such as 'source == \"forum\"'."] = None
+
+    def of(self, index: "Index") -> "RowsLike | Path":
+        """The rows as :func:`airrep.prove` takes them.
+
+        Raises:
+            ConfigError: none are named, or in two ways.
+        """
+        given = [one for one in (self.rows, self.file, self.where) if one]
+        if len(given) != 1:
+            raise ConfigError(
+                f"prove: rows are named in {len(given)} ways; expected one of --rows ID, --from FILE and --where "
+                "FILTER. Give one."
+            )
+        return self.file or self.where or self._ids(index, self.rows or [])
+
+    @staticmethod
+    def _ids(index: "Index", texts: list[str]) -> list[str]:
+        """Ids as they are typed: a text that is none may be several with commas between them."""
+        known = index.find(texts)
+        return [one for text in texts for one in ([text] if text in known else text.split(","))]
+
+
+@app.command("prove")
+@shared_options
+def prove_command(
+    path: options.IndexArgument,
+    lm: options.LmOption,
+    reading: options.ReadingOptions,
+    queries: Annotated[
+        str | None, typer.Argument(metavar="QUERIES", help=f"Answers to explain. {options.DATA_HELP}")
+    ] = None,
+    *,
+    naming: NamedRows,
+    prompt: Annotated[str | None, "One answer, typed in: its prompt."] = None,
+    response: Annotated[str | None, "One answer, typed in: its response."] = None,
+    better: options.BetterOption = None,
+    proof: ProofFlags,
+    merged: options.MergedOption = False,
+    computing: options.ComputeOptions,
+    configuring: options.TuningOptions,
+    running: options.EngineOptions,
+    retries: options.RetriesOption = 2,
+    out: OutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Fine-tune with and without some rows, and say whether they taught an answer; random rows are the control.
+
+    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4: train as your model was
+    trained. Run it again to go on after an interruption, or with more --seeds.
+    """
+    from airrep.cli.proving.show_proofs import print_proof
+    from airrep.cli.show.learning import TaskMeter
+    from airrep.evaluation.proof.prove import prove
+    from airrep.index.index import Index
+
+    index = Index(path)
+    asked, others = options.QueryOptions(
+        path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better
+    ).question(index)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
+    made = prove(
+        index,
+        naming.of(index),
+        asked,
+        model,
+        others,
+        settings=proof,
+        fine_tune=tuning,
+        out=out,
+        engine=running.make(),
+        retries=retries,
+        tell=note,
+        on_task=TaskMeter(),
+    )
+    options.show(made, print_proof, as_json)
+
+
+@app.command("judge")
+@shared_options
+def judge_command(
+    path: options.IndexArgument,
+    lm: options.LmOption,
+    queries: Annotated[
+        str, typer.Option(metavar="QUERIES", help=f"Answers that the index shall be trusted on. {options.DATA_HELP}")
+    ],
+    reading: options.ReadingOptions,
+    budget: Annotated[str, "Time by the clock, such as 30m or 2h."] = "30m",
+    better: options.BetterOption = None,
+    merged: options.MergedOption = False,
+    *,
+    computing: options.ComputeOptions,
+    configuring: options.TuningOptions,
+    workers: options.WorkersOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    out: OutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Say in a sentence whether an index's scores can be trusted on your queries, within a time budget.
+
+    Fine-tunes the LM on random subsets of the index's examples, as many as fit; compares the index with counting,
+    TF-IDF, gradients and random scores by how well they predict the losses. Run it again to go on.
+    """
+    from airrep.cli.proving.show_proofs import print_judgement
+    from airrep.cli.show.learning import TaskMeter
+    from airrep.index.index import Index
+    from airrep.planning.budget import parse_duration
+    from airrep.planning.judging.judge import judge
+
+    index, seconds = Index(path), parse_duration(budget)
+    asked, others = options.QueryOptions(path=path, reading=reading, queries=queries, better=better).question(index)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
+    made = judge(
+        index,
+        asked,
+        model,
+        budget=seconds,
+        better=others,
+        fine_tune=tuning,
+        out=out,
+        engine=options.EngineOptions(workers).make(),
+        seed=seed,
+        tell=note,
+        on_task=TaskMeter(),
+    )
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        print_judgement(made)

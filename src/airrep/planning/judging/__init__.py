@@ -1,0 +1,7 @@
+"""Judge an index on the user's own data within a time budget.
+
+fitting  Choose subsets that fit the data and the budget.
+judge    Draw, fine-tune, compare with what costs nothing, and say it in a sentence.
+rivals   What an index is compared with: counting, TF-IDF, gradients, chance.
+verdict  What an evaluation says of an index, in a sentence.
+"""

@@ -1,0 +1,336 @@
+"""Draw, fine-tune, compare with what costs nothing, and say it in a sentence."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.encoder.folders import DEFAULT
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.evaluation.lds import Contender, LdsStudy, RowFinder
+from airrep.evaluation.statistics.moved import REMEDY, moved
+from airrep.index.contrast import Better, Question
+from airrep.index.index import Index, IndexLike, Queries, as_index
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.sampling import draw_rows, sample
+from airrep.lm.model import load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.planning.adapt import measure_machine
+from airrep.planning.budget import MOST_WEIGHING_QUERIES, parse_duration
+from airrep.planning.hours import hours_line
+from airrep.planning.judging.fitting import JudgingPlan, check_examples, fit_budget
+from airrep.planning.judging.rivals import build_rivals
+from airrep.planning.judging.verdict import JUDGEMENT, Judgement, verdict_of
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.names import MANIFEST, beside
+from airrep.runtime.engine import Engine
+from airrep.runtime.metering import cores
+from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.ray_engine import make_engine
+from airrep.runtime.remote.places import here_only
+from airrep.runtime.seeding import stream
+from airrep.scoring.groups import Groups
+
+SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation"
+"""What the directory of a judgement holds."""
+MOST_EXAMPLES = 20_000
+"""Training examples of a large index that pools are drawn from."""
+Tell = Callable[[str], None]
+
+
+def judge(
+    index: IndexLike,
+    queries: Queries,
+    lm: "LmSettings | Mapping[str, Any] | str | Path",
+    *,
+    budget: str | float = "30m",
+    better: Better | None = None,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    engine: Engine | str | None = None,
+    seed: int = 0,
+    tell: Tell | None = None,
+    on_task: Callable[[TaskReport], None] | None = None,
+) -> Judgement:
+    """Tell whether an index's scores predict what fine-tunes do to these queries, within a time budget.
+
+    Measures this machine; draws as many random subsets of the index's examples as fit the data and the budget;
+    fine-tunes the LM on each; compares the index with counting, TF-IDF, gradients where they fit, and random scores, by
+    LDS. The same call goes on after an interruption.
+
+    Args:
+        index: the index to judge, which holds the training examples; or its path.
+        queries: the answers that the index shall be trusted on.
+        lm: the target LM before its training: its folder or Hub id, or settings with it.
+        budget: the time by the clock, such as ``"30m"``, or seconds.
+        better: better answers, as :meth:`airrep.Index.top` takes them: what is judged is the score for the answer less
+            that for the better one, by the losses' difference.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
+        out: the directory of all that is made; None: one beside the index, named after what is asked.
+        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
+        seed: of all draws.
+        tell: told in a line what is being done.
+        on_task: called with a report of each fine-tune that has ended.
+
+    Raises:
+        ConfigError: too little time, too few examples, no query that the LM can read, or an impossible value.
+        ArtifactError: the directory holds something else.
+        TrainingError: all fine-tunes failed.
+
+    Example:
+        >>> found = airrep.judge(index, queries, "MODEL", budget="2m", out="runs/judged")
+        >>> found.path.name, found.evaluation.measure
+        ('evaluation', 'lds')
+    """
+    index = as_index(index)
+    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"budget={budget}: expected a time above 0, such as '30m' or seconds. Correct it.")
+    question = Question.of(queries, better, index.asking)
+    model, tuning = LmSettings.named(lm).before(), FineTuneSettings.given(fine_tune, "fine_tune")
+    asked = [one.reading_hash for one in question.all]
+    parts = [index.fingerprint, asked, model.model_dump(mode="json"), tuning.model_dump(mode="json"), seed]
+    folder = beside(index.path, "judged") / json_digest(parts)[:8] if out is None else Path(out)
+    judging = _Judging(
+        index,
+        question,
+        model,
+        tuning,
+        here_only(folder, "an index is judged"),
+        make_engine(engine),
+        seed,
+        tell or (lambda _: None),
+        on_task,
+    )
+    return judging.run(seconds)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Texts whose losses are taken, each once, and which of them are answers and better answers."""
+
+    corpus: Corpus
+    answers: Sequence[int]
+    better: Sequence[int] | None
+
+    @classmethod
+    def of(cls, question: Question, refused: Mapping[int, str], most: int, seed: int) -> "Asked":
+        """The texts of a question that the LM can read: at most so many answers, drawn at random, none twice."""
+        q, others = len(question.queries), question.better
+        seen: dict[tuple[str, str], int] = {}
+        for place, answer in enumerate(question.queries):
+            key = answer.content_hash, "" if others is None else others[place].content_hash
+            if place not in refused and (others is None or q + place not in refused):
+                seen.setdefault(key, place)
+        places = np.array(sorted(seen.values()), np.int64)
+        if len(places) > most:
+            places = np.sort(stream(seed, "judge", "queries").choice(places, most, replace=False))
+        texts: dict[str, int] = {}
+        kept: list[Example] = []
+
+        def number(example: Example) -> int:
+            if example.content_hash not in texts:
+                texts[example.content_hash] = len(kept)
+                kept.append(replace(example, id=str(len(kept))))
+            return texts[example.content_hash]
+
+        answers = [number(question.queries[place]) for place in places]
+        better = None if others is None else [number(others[place]) for place in places]
+        return cls(Corpus.from_examples(kept), answers, better)
+
+    def judged(self, instance: LabelledInstance) -> LabelledInstance:
+        """The instance whose queries are the answers; with better ones, of the losses less theirs."""
+        if self.better is None:
+            return instance
+        rows, base = list(self.answers), instance.base_losses
+        one, other = instance.losses[rows], instance.losses[list(self.better)]
+        before = None if base is None else base[rows] - base[list(self.better)]
+        queries = self.corpus.take(np.unique(rows))
+        if len(queries) < len(rows):  # one answer beside several better ones
+            queries = Corpus.from_examples(replace(self.corpus[row], id=str(n)) for n, row in enumerate(rows))
+        return replace(instance, queries=queries, losses=one - other, base_losses=before, by_seed=None)
+
+    @property
+    def question(self) -> Question:
+        """What an index is asked."""
+        answers = tuple(self.corpus[row] for row in self.answers)
+        return Question(answers, None if self.better is None else tuple(self.corpus[row] for row in self.better))
+
+
+class ContrastStudy(LdsStudy):
+    """LDS of scores for answers less those for better ones."""
+
+    question: Question
+
+    def contender(self, name: str, index: Index) -> Contender:
+        pooling, finder = index.attributor.pooling(self.pool, self.temperature), RowFinder(index, self.scored)
+        asked = self.question.features(index.encode_queries(self.question.all))
+        scores = [finder.score(instance, pooling, asked) for instance in self.scored]
+        sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
+        return Contender(name, index, pooling, scores, sizes)
+
+
+def study_of(asked: Asked, named: Sequence[tuple[str, Index]], instance: LabelledInstance) -> LdsStudy:
+    """The evaluation of some indexes by the answers of an instance, or by answers and better ones."""
+    if asked.better is None:
+        return LdsStudy(named, [instance])
+    study = ContrastStudy(named, [asked.judged(instance)])
+    study.question = asked.question
+    return study
+
+
+def _varies(contender: Contender) -> bool:
+    """Whether its scores tell some subsets apart for some query."""
+    return any(bool(np.ptp(scores, axis=1).any()) for scores in contender.scores)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """One index, one LM, one directory; everything below it can be resumed."""
+
+    index: Index
+    question: Question
+    lm: LmSettings
+    tuning: FineTuneSettings
+    out: Path
+    engine: Engine | None
+    seed: int
+    tell: Tell
+    on_task: Callable[[TaskReport], None] | None
+
+    def run(self, seconds: float) -> Judgement:
+        """Draw, fine-tune, compare."""
+        begun = time.monotonic()
+        lm = load_lm(self.lm)
+        asked = self._asked(lm.unusable(self.question.all))
+        train = self._train(asked.corpus, lm)
+        del lm
+        plan, gradients = self._drawn(train, asked, seconds - (time.monotonic() - begun))
+        labels = label(
+            plan,
+            train,
+            asked.corpus,
+            self.lm,
+            self.tuning,
+            self.out / LABELS,
+            engine=self.engine,
+            partial=True,
+            on_task=self.on_task,
+        )
+        (instance,) = labels.instances(train, asked.corpus, partial=True)
+        return self._judged(asked, instance, gradients)
+
+    @property
+    def _named(self) -> tuple[str, Index]:
+        return f"this index ({self.index.method})", self.index
+
+    def _judged(self, asked: Asked, instance: LabelledInstance, gradients: bool) -> Judgement:
+        own = self.index.method
+        self.tell("comparing with counting, TF-IDF and what else there is")
+        rivals = build_rivals(instance.train, self.out / RIVALS, self.lm if gradients else None, own, self.tell)
+        named = [self._named]
+        for rival in rivals:
+            if _varies(study_of(asked, [rival], instance).contender(*rival)):
+                named.append(rival)
+            else:
+                self.tell(f"without {rival[0]}: it scores all subsets alike for these queries")
+        moving = moved([instance])
+        try:
+            found = study_of(asked, named, instance).run()
+        except DataError as error:
+            if moving is None or not moving.hardly:
+                raise
+            raise DataError(f"judge: nothing can be judged: {moving.sentence}. {REMEDY}") from error
+        verdict, sentence = verdict_of(found, moving)
+        found = replace(found, facts={**found.facts, JUDGEMENT: sentence})
+        path = found.save(self.out / EVALUATION, replace=True)
+        self.tell(f"written to {path}; next: airrep report {path} --out judged.html")
+        return Judgement(verdict, sentence, found, path)
+
+    def _asked(self, refused: Mapping[int, str]) -> Asked:
+        """The queries, those that the LM can read."""
+        count = len(self.question.queries)
+        if refused:
+            self.tell(f"{len(refused):,} queries are left out, which the LM cannot read; the first: {min_of(refused)}")
+        asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
+        if asked is None or not asked.answers:
+            raise ConfigError("judge: no query can be read by the LM; expected some. Give others.")
+        if len(asked.answers) < count:
+            self.tell(f"{len(asked.answers):,} of {count:,} queries are asked: each text once, a random part of many")
+        return asked
+
+    def _train(self, queries: Corpus, lm: Any) -> Corpus:
+        """Examples of the index that can be drawn: readable, and no query."""
+        rows = np.flatnonzero(self.index.live)
+        if len(rows) > MOST_EXAMPLES:
+            drawn = stream(self.seed, "judge", "examples").choice(rows, MOST_EXAMPLES, replace=False)
+            rows = np.sort(drawn)
+        corpus = Corpus.from_examples(self.index.examples(rows))
+        corpus = corpus.take(np.flatnonzero(~np.isin(corpus.content_hashes, queries.content_hashes)))
+        refused = lm.unusable(corpus)
+        if refused:
+            self.tell(f"{len(refused):,} examples are left out, which the LM cannot read: {min_of(refused)}")
+        usable = corpus.without(refused)
+        check_examples(len(usable))
+        return usable
+
+    def _check_scores(self, asked: Asked, train: Corpus, chosen: JudgingPlan) -> None:
+        """Refuse, before hours are spent, an index that tells no subsets apart for these queries."""
+        rows = draw_rows(train, chosen.sampling(self.seed), asked.corpus)
+        groups = Groups.from_lists({str(number): one for number, one in enumerate(rows["members"])})
+        blank = np.zeros((len(asked.corpus), len(groups)), np.float32)
+        instance = LabelledInstance("0", train.take(rows["train"][0]), asked.corpus, groups, blank)
+        if not _varies(study_of(asked, [self._named], instance).contender(*self._named)):
+            raise ConfigError(
+                f"judge: {self.index.path} scores all examples alike for these queries, so it tells nothing that could "
+                "be judged; expected queries that share something with the data. Give others, or another index."
+            )
+
+    def _drawn(self, train: Corpus, asked: Asked, seconds: float) -> tuple[SubsetPlan, bool]:
+        """The subsets that are there already, or those that fit the time; and whether gradients are a rival."""
+        folder, queries = self.out / SUBSETS, asked.corpus
+        if (folder / MANIFEST).is_file():
+            plan = open_plan(folder)
+            if (plan.train_fingerprint, plan.query_fingerprint) != (train.fingerprint, queries.fingerprint):
+                raise ArtifactError(
+                    f"{self.out}: holds a judgement on other examples or queries; nothing is overwritten. Give another "
+                    "--out."
+                )
+            self.tell(
+                f"{self.out}: goes on with its {plan.subset_count} subsets, whatever the budget; --out has others"
+            )
+            return plan, (self.out / GRADIENTS_TOO).is_file()
+        self.tell("measuring this machine")
+        begun = time.monotonic()
+        costs = measure_machine(train, self.lm, self.tuning, DEFAULT, self.seed)
+        left = seconds - (time.monotonic() - begun)
+        at_once = self.engine.workers if isinstance(self.engine, LocalProcesses) else 1
+        workers = min(at_once, cores())  # more do not go faster
+        chosen = fit_budget(left, costs, len(train), len(queries), workers=workers, epochs=self.tuning.epochs)
+        self._check_scores(asked, train, chosen)
+        self._tell_plan(chosen, len(queries))
+        plan = sample(train, folder, chosen.sampling(self.seed), queries)
+        if chosen.gradients:
+            (self.out / GRADIENTS_TOO).touch()
+        return plan, chosen.gradients
+
+    def _tell_plan(self, plan: JudgingPlan, queries: int) -> None:
+        self.tell(
+            f"{plan.subsets:,} random subsets of {plan.size:,} of {plan.pool:,} examples, {queries:,} texts asked; "
+            f"{hours_line(plan.subsets, plan.seconds, measured='on a few examples')}; all is kept in {self.out}"
+        )
+
+
+GRADIENTS_TOO = "with-gradients"
+"""Name of an empty file that says that gradients are a rival."""
+
+
+def min_of(refused: Mapping[int, str]) -> str:
+    """The reason of the first."""
+    return refused[min(refused)]

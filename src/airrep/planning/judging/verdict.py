@@ -1,0 +1,90 @@
+"""What an evaluation says of an index, in a sentence."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from airrep.evaluation.result import Difference, Evaluation, Row, caution_on
+from airrep.evaluation.statistics.moved import REMEDY, Moved
+from airrep.planning.judging.rivals import CHANCE
+
+Verdict = Literal["better", "as good", "worse", "not shown", "not judged"]
+"""Better than the best rival; not shown to be better, but it predicts; a rival is better; it is not shown to predict;
+the fine-tunes hardly moved the losses."""
+JUDGEMENT = "judgement"
+"""Key of the sentence in the facts of the evaluation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Whether an index's scores can be trusted on the user's data."""
+
+    verdict: Verdict
+    sentence: str
+    """The verdict in words."""
+    evaluation: Evaluation
+    """LDS of the index and its rivals; the index is the first row."""
+    path: Path
+    """Where the evaluation is, which `airrep report` reads."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object: that of the evaluation, with the verdict."""
+        told = {"kind": JUDGEMENT, "verdict": self.verdict, "sentence": self.sentence, "path": str(self.path)}
+        return {**told, **self.evaluation.to_dict()}
+
+    def __repr__(self) -> str:
+        return f"Judgement({self.verdict!r}: {self.sentence})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p><b>{escape(self.sentence)}</b></p>"
+
+
+def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, str]:
+    """The verdict on the first row, and the sentence that says it."""
+    first, *others = evaluation.rows
+    if moved is not None and moved.hardly:
+        return "not judged", f"Nothing can be judged on your data: {moved.sentence}. {REMEDY}"
+    caution = caution_on(evaluation.distinct_queries)
+    few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
+    verdict, told = _against(first, max((row for row in others if row.name != CHANCE), key=_value, default=None))
+    return verdict, f"On your data {told}.{few}"
+
+
+def _value(row: Row) -> float:
+    return row.value
+
+
+def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
+    lds = f"(LDS {_shown(own.value)}, {_ends(own.interval)})"
+    gap = None if rival is None or rival.difference is None else _turned(rival.difference)
+    if rival is not None and gap is not None and gap.interval[1] < 0:
+        told = f"{rival.name} ({_shown(rival.value)}) predicts fine-tunes better than this index {lds}, by "
+        return "worse", f"{told}{_gap(_turned(gap))}: do not trust its scores here, or index by that"
+    if own.interval[0] <= 0:
+        return "not shown", f"this index is not shown to predict fine-tunes at all {lds}: do not trust its scores here"
+    if rival is None or gap is None:
+        return "as good", f"this index predicts fine-tunes {lds}: trust its first rows and groups"
+    if gap.interval[0] > 0:
+        told = f"this index predicts fine-tunes {lds}, better than the best of the others, {rival.name} "
+        return "better", f"{told}({_shown(rival.value)}), by {_gap(gap)}: trust its first rows and groups"
+    told = f"this index predicts fine-tunes {lds}, but is not shown to be better than {rival.name} "
+    return "as good", f"{told}({_shown(rival.value)}; difference {_gap(gap)}): trust it no more than that"
+
+
+def _turned(gap: Difference) -> Difference:
+    low, high = gap.interval
+    return Difference(-gap.value, (-high, -low), gap.p_value)
+
+
+def _gap(gap: Difference) -> str:
+    return f"{_shown(gap.value)} ({_ends(gap.interval)})"
+
+
+def _shown(value: float) -> str:
+    return f"{100 * value:.0f}".replace("-0", "0") if abs(value) < 0.005 else f"{100 * value:.0f}"
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    return f"{_shown(interval[0])} to {_shown(interval[1])}"
