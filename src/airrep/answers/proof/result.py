@@ -1,5 +1,6 @@
 """The result of a proof: effects, their intervals, a sentence."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -88,7 +89,21 @@ class ProofResult(Answer):
     kind: ClassVar[str] = "proof"
     note: ClassVar[str] = "These are losses after fine-tunes, not scores: of this model, these settings and this data."
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    columns: ClassVar[tuple[str, ...]] = ("answer", "number", "without", "low", "high", "random", "difference")
 
-        return f"<p><b>{escape(self.sentence)}</b></p>" + "".join(f"<p>{escape(one)}</p>" for one in self.cautions)
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.queries:
+            for number, effects in (("loss", one.loss), ("contrast", one.contrast)):
+                if effects is not None:
+                    without = effects.without_named
+                    told = {"without": without.value, "low": without.low, "high": without.high}
+                    yield {
+                        "answer": one.answer.id,
+                        "number": number,
+                        **told,
+                        "random": effects.without_random.value,
+                        "difference": effects.difference.value,
+                    }
+
+    def summary(self) -> str:
+        return self.sentence
