@@ -1,7 +1,8 @@
 """Examples and ordered, immutable corpora of them.
 
 A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, ``label``, ``source``,
-``metadata`` and ``chat`` (JSON text), all ``large_string``. Rows keep the order of the file; ids are unique.
+``metadata`` and ``chat`` (JSON text), and ``place``, all ``large_string``. Rows keep the order of the file; ids are
+unique.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Any, Self, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
@@ -66,6 +68,8 @@ class Example:
     chat: Mapping[str, Any] | None = field(default=None, hash=False)
     """What a trainer reads that the two texts do not tell: ``messages`` as its record has them, the last one the
     response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
+    place: str | None = field(default=None, compare=False)
+    """Where it was read, such as ``train.jsonl:12``, its line; None where no file has it."""
 
     def __post_init__(self) -> None:
         """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
@@ -258,6 +262,11 @@ class Corpus(Sequence[Example]):
         """The ids in row order (large_string)."""
         return self.table["id"]
 
+    def places_of(self, place: str) -> list[int]:
+        """Rows that were read at a place, such as ``train.jsonl:12``; several where a record holds several examples."""
+        rows: list[int] = np.flatnonzero(_equal(self.table["place"], place)).tolist()
+        return rows
+
     def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
@@ -282,8 +291,21 @@ class Corpus(Sequence[Example]):
         return f"Corpus({len(self):,} examples)"
 
 
+def _equal(column: Column, text: str) -> np.ndarray:
+    compute: Any = pa.compute  # its type stubs refuse large_string
+    found = compute.fill_null(compute.equal(column, pa.scalar(text, pa.large_string())), False)
+    return np.asarray(found.to_numpy(), bool)
+
+
 def _example(
-    key: str, prompt: str, response: str, label: str | None, source: str | None, metadata: str | None, chat: str | None
+    key: str,
+    prompt: str,
+    response: str,
+    label: str | None,
+    source: str | None,
+    metadata: str | None,
+    chat: str | None,
+    place: str | None = None,
 ) -> Example:
     """Return the example of one row."""
     return Example(
@@ -294,6 +316,7 @@ def _example(
         source,
         json.loads(metadata) if metadata else {},
         json.loads(chat) if chat else None,
+        place,
     )
 
 

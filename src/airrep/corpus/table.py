@@ -27,12 +27,15 @@ else:
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
-COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat")
-"""Columns of a corpus table, in order."""
+COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat", "place")
+"""Columns of a corpus table, in order; ``place`` is where a row was read, such as ``train.jsonl:12``."""
+PLACE = COLUMNS[-1]
+_LATER = COLUMNS[-2:]
+"""Columns that tables of earlier versions have not."""
 _REQUIRED = COLUMNS[:3]
 _NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
-"""Schema of a corpus table: every column is large_string; label, source, metadata and chat may be null."""
+"""Schema of a corpus table: every column is large_string; label, source, metadata, chat and place may be null."""
 
 _TOLD = encode_chat(MESSAGES)
 _CHUNK_ROWS = 8192
@@ -77,7 +80,7 @@ def build_table(
         else:
             forms[form] += 1
             for fields in found:
-                builder.add(number, fields)
+                builder.add(number, fields, source.short_place(number))
     table = builder.table()
     hashes = np.frombuffer(builder.hashes, np.int64)
     hashes.sort()
@@ -99,14 +102,14 @@ class _Builder:
         self.hashes = array("q")
         self.made = array("b")
 
-    def add(self, number: int, fields: Fields) -> None:
-        """Add one record; without an id it gets the hash of its texts."""
+    def add(self, number: int, fields: Fields, place: str | None) -> None:
+        """Add one record, read at a place; without an id it gets the hash of its texts."""
         prompt, response, given, label, source, metadata, chat = fields
         key = given or content_hash(prompt, response)
         self.numbers.append(number)
         self.hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
         self.made.append(given is None)
-        self._rows.append((key, prompt, response, label, source, metadata, chat))
+        self._rows.append((key, prompt, response, label, source, metadata, chat, place))
         self._characters += len(prompt) + len(response)
         if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
             self._flush()
@@ -166,8 +169,8 @@ def _without_repeats(
 def checked_table(table: pa.Table) -> pa.Table:
     """Return ``table`` as a corpus table: columns in order and as large_string, metadata as canonical JSON.
 
-    Columns label, source, metadata and chat may be missing. A DataError names the first row that is not valid, from 1
-    on.
+    Columns label, source, metadata, chat and place may be missing. A DataError names the first row that is not valid,
+    from 1 on.
     """
     unknown = [column for column in table.column_names if column not in COLUMNS]
     missing = [column for column in _REQUIRED if column not in table.column_names]
@@ -229,10 +232,11 @@ def _checked_chats(chats: Column) -> Column:
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:
-    """Return a table of an earlier version, whose examples had no chat, with that column."""
-    if table.column_names != list(COLUMNS[:-1]):
-        return table
-    return table.append_column(SCHEMA.field("chat"), pa.nulls(len(table), pa.large_string()))
+    """Return a table of an earlier version, whose examples had no chat or no place, with these columns."""
+    for column in _LATER:
+        if table.column_names == list(COLUMNS[: COLUMNS.index(column)]):
+            table = table.append_column(SCHEMA.field(column), pa.nulls(len(table), pa.large_string()))
+    return table
 
 
 def take(table: pa.Table, rows: Rows) -> pa.Table:
@@ -258,12 +262,12 @@ def table_digest(table: pa.Table) -> str:
     Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
     (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
     every row. A chat that the texts tell already is as none, and chats are hashed where there are some, so that other
-    corpora have the digests that they always had.
+    corpora have the digests that they always had. Where rows were read is not hashed: it is no part of them.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
     told = _compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
     chats = _compute.if_else(_compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
-    columns = {column: table[column] for column in COLUMNS[:-1]} | (
+    columns = {column: table[column] for column in COLUMNS[: -len(_LATER)]} | (
         {"chat": chats} if chats.null_count < len(chats) else {}
     )
     for values in columns.values():

@@ -3,6 +3,9 @@
 from airrep.corpus.schemas.conversations import holds_turns
 
 _ROLES = ("User", "Assistant", "Tool", "System", "Tools")
+_FIRST = ("System: ", "Tools: ")
+SYSTEM = "[system …] "
+"""What stands for a system prompt that is folded."""
 DOTS = "… "
 """What stands for all before the last message."""
 
@@ -23,6 +26,30 @@ def message_at(prompt: str, place: int) -> int:
     """Where the message begins that a place of a conversation is in."""
     heads = [f"\n{role}: " for role in _ROLES]
     return max(prompt.rfind(head, 0, place + len(head)) + 1 for head in heads)
+
+
+def system_end(prompt: str) -> int:
+    """Where the first message behind a system prompt and its tools begins; 0 where there is none of both."""
+    end = 0
+    while prompt.startswith(_FIRST, end) and (end or holds_turns(prompt)):
+        heads = (prompt.find(f"\n{role}: ", end) for role in _ROLES)
+        end = min((head for head in heads if head >= 0), default=-1) + 1
+        if not end:
+            return 0
+    return end
+
+
+def folded(prompt: str) -> str:
+    """A prompt without its system prompt, and a question that stands alone then without its role.
+
+    Example:
+        >>> folded("System: Be polite.\\nUser: Is it late?")
+        '[system …] Is it late?'
+    """
+    rest = prompt[(end := system_end(prompt)) :]
+    if not end:
+        return prompt
+    return SYSTEM + (rest if message_at(rest, len(rest)) else rest.removeprefix("User: "))
 
 
 def from_last_message(prompt: str, length: int) -> str:

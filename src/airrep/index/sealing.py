@@ -11,7 +11,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
-from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
+from airrep.index.shards import PLACES, SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, check_encoded, encode_shards
 from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.manifests import versions, write_manifest
@@ -134,7 +134,9 @@ def seal_index(
 
 
 def _shard_entry(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "rows": record["rows"], "empty": record.get("empty", 0), "digest": json_digest(record)}
+    files = {file: entry for file, entry in record["files"].items() if file != PLACES}
+    digest = json_digest({**record, "files": files})  # scores do not depend on where examples were read
+    return {"name": name, "rows": record["rows"], "empty": record.get("empty", 0), "digest": digest}
 
 
 def _files(

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts.checks import check_digests, check_file
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
+EXAMPLES, PLACES = "examples.arrow", "places.arrow"
 LAYOUTS = ("dense", "csr", "mixed")
 """How the features of a shard are stored."""
 POSTINGS = ("columns", "rows", "values")
@@ -82,7 +84,7 @@ def write_shard(
         temporary.mkdir()
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
-        _write_examples(temporary / "examples.arrow", corpus)
+        _write_examples(temporary, corpus)
         names = sorted(path.name for path in temporary.iterdir())
         record = {
             "attributor": attributor,
@@ -162,8 +164,15 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
         )
 
 
-def _write_examples(path: Path, corpus: Corpus) -> None:
+def _write_examples(folder: Path, corpus: Corpus) -> None:
+    """Write the examples, and by themselves where they were read: the same data of another file are the same index."""
     table = corpus.table.combine_chunks()
+    _write_table(folder / EXAMPLES, table.drop_columns([PLACE]))
+    if table[PLACE].null_count < len(table):
+        _write_table(folder / PLACES, table.select([PLACE]))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
@@ -299,7 +308,7 @@ class Shard:
     @cached_property
     def _id_keys(self) -> np.ndarray:
         """Keys of its ids; read without the texts beside them, so that no byte is held against a checksum."""
-        path = self.folder / "examples.arrow"
+        path = self.folder / EXAMPLES
         with reading(path):
             ids = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column("id")
             ids.validate(full=True)
@@ -315,15 +324,25 @@ class Shard:
     @cached_property
     def examples(self) -> Corpus:
         """Its examples, read from the memory map on demand."""
-        path = self.folder / "examples.arrow"
-        self._check(path.name)
+        path = self.folder / EXAMPLES
+        table = self._table(EXAMPLES)
+        if PLACES in self._files:
+            places = self._table(PLACES)
+            with reading(self.folder / PLACES):
+                table = table.append_column(PLACE, places.column(PLACE))
         with reading(path):
-            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-            table.validate(full=True)  # a wrong offset would crash the process, or give texts of other rows
             corpus = Corpus(table)
         if len(corpus) != self.rows or any(corpus.table[name].null_count for name in ("id", "prompt", "response")):
             raise _altered(path)
         return corpus
+
+    def _table(self, name: str) -> pa.Table:
+        path = self.folder / name
+        self._check(name)
+        with reading(path):
+            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            table.validate(full=True)  # a wrong offset would crash the process, or give texts of other rows
+        return table
 
     @cached_property
     def _record(self) -> Mapping[str, Any]:

@@ -27,6 +27,17 @@ class RecordSource(NamedTuple):
             return self.placed(number)
         return f"{self.name}:{number}" if self.unit == "line" else f"{self.name}: {self.unit} {number}"
 
+    def short_place(self, number: int) -> str | None:
+        """Return where a record stands, without the folders that lead there; None where no file or data set has it."""
+        whole = self.place(number)
+        if self.placed is not None:  # the name is that of the folder
+            short = whole.removeprefix(self.name).lstrip("/\\")
+        elif self.unit in ("line", "row"):
+            short = whole[max(self.name.rfind("/"), self.name.rfind("\\")) + 1 :]
+        else:
+            return None
+        return short.replace(": ", " ", 1)
+
     def number(self, number: int) -> str:
         """Return where a record stands, beside another of this source."""
         return f"{self.unit} {number}" if self.placed is None else self.placed(number)
