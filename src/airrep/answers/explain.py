@@ -19,6 +19,7 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
+from airrep.index.results.summary import Summary, summarise, with_summary
 from airrep.index.results.verdict import Verdict
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
@@ -78,6 +79,13 @@ class ExplainResult(Answer):
             for lesson in one.lessons:
                 numbers = {name: getattr(lesson, name) for name in _NUMBERS}
                 yield {"query": one.answer.id, **numbers, **fields_of(lesson.example)}
+
+    def in_common(self) -> Summary:
+        """What taught several of the answers, and the sources, labels and openings of that."""
+        return summarise([one.lessons for one in self.answers])
+
+    def to_dict(self) -> dict[str, Any]:
+        return with_summary(super().to_dict(), self.in_common())
 
 
 def explain(

@@ -17,6 +17,7 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import FIELDS, Record, fields_of
 from airrep.index.results.provenance import Provenance
+from airrep.index.results.summary import Summary, summarise, with_summary
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.scores import stream_scores
@@ -91,6 +92,13 @@ class HarmResult(Answer):
             for harm in one.harms:
                 numbers = {name: getattr(harm, name) for name in _NUMBERS}
                 yield {"query": one.query.id, **numbers, **fields_of(harm.example)}
+
+    def in_common(self) -> Summary:
+        """What harms several of the queries, and the sources, labels and openings of that."""
+        return summarise([one.harms for one in self.queries], least=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return with_summary(super().to_dict(), self.in_common())
 
 
 def harmful(

@@ -1,11 +1,14 @@
 """All scores of queries, streamed exactly; each query's mean and deviation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows
+from airrep.index.contrast import Question
+from airrep.index.index import Index
+from airrep.index.results.kinds import TopResult
 from airrep.scoring.blocks import Block
 from airrep.scoring.scores import stream_scores
 
@@ -83,3 +86,21 @@ class Leaders:
         self.values, self.rows, self.more = (
             np.take_along_axis(one, first, axis=1) for one in (joined, numbers, beside)
         )
+
+
+def beside_spread(index: Index, found: TopResult, where: str | None = None) -> TopResult:
+    """Rankings whose hits tell how far they lie from the mean score, or contrast, of all rows that fulfil a filter.
+
+    Queries are encoded once more, and all rows scored.
+    """
+    better = [hits.better for hits in found if hits.better is not None]
+    question = Question([hits.query for hits in found], tuple(better) or None)
+    encoded = index.encode_queries(question.all)
+    spread = spread_of(*question.ranked(encoded, index.blocks), index.mask(where))
+    told = []
+    for place, hits in enumerate(found):
+        one = Spread(spread.mean[[place]], spread.deviation[[place]])
+        effects = one.effects(np.array([[hit.score for hit in hits]]))[0].astype(np.float32).tolist()
+        pairs = zip(hits, effects, strict=True)
+        told.append(replace(hits, hits=tuple(replace(hit, deviations=effect) for hit, effect in pairs)))
+    return replace(found, queries=tuple(told))

@@ -19,7 +19,7 @@ from airrep.index.results.hits import Hit, Record
 from airrep.index.results.provenance import Provenance
 from airrep.index.results.verdict import Verdict
 
-_LATER = ("why", "channels", "better", "verdict")
+_LATER = ("why", "channels", "better", "verdict", "deviations")
 """Not written where there are none, so that results stay as they were."""
 
 

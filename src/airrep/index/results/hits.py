@@ -19,12 +19,25 @@ def _fields_of(record: Any) -> Any:
     if not isinstance(record, Mapping):
         return record
     own = {name: record[name] for name in RESERVED if name in record}
-    plain = {name: value for name, value in record.items() if name not in RESERVED}
+    plain = {name: value for name, value in record.items() if name not in (*RESERVED, PLACE)}
     nested = own.get("metadata")
-    return {"id": None, **own, "metadata": {**plain, **nested} if isinstance(nested, Mapping) else plain}
+    metadata = {**plain, **nested} if isinstance(nested, Mapping) else plain
+    return {"id": None, **own, "metadata": metadata, "place": record.get(PLACE)}
 
 
-Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(Example.to_dict)]
+def record_of(example: Example) -> dict[str, Any]:
+    """An example as a record, with the place that it was read from; a field of that name stands in its metadata."""
+    record = example.to_dict()
+    if example.place is None:
+        return record
+    if PLACE in record:
+        record["metadata"] = {**record.get("metadata", {}), PLACE: record[PLACE]}
+    return {**record, PLACE: example.place}
+
+
+PLACE = "read_from"
+"""Key of a record for the place in its file."""
+Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(record_of)]
 """An example that is written as a record."""
 
 
@@ -47,6 +60,9 @@ class Hit:
     example: Record
     why: Why | None = None
     """What makes up the score, where that was asked for."""
+    deviations: float | None = None
+    """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
+    (:func:`airrep.answers.spread.beside_spread`)."""
 
 
 FIELDS = ("id", "prompt", "response", "label", "source")

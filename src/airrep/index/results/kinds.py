@@ -25,6 +25,7 @@ from airrep.index.results.forms import (
 )
 from airrep.index.results.hits import Hits
 from airrep.index.results.provenance import HARMFUL, HELPFUL, Provenance
+from airrep.index.results.summary import Summary, summarise, with_summary
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.publishing.files import write_file
@@ -87,6 +88,18 @@ class TopResult(Result, Sequence[Hits]):
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def in_common(self) -> Summary:
+        """What the queries have in common: their first examples, and the sources, labels and openings of these.
+
+        Example:
+            >>> index.top(queries, k=3).in_common().queries
+            5
+        """
+        return summarise(self.queries, least=self.least)
+
+    def to_dict(self) -> dict[str, Any]:
+        return with_summary(super().to_dict(), self.in_common())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for hits in self.queries:
