@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
@@ -87,6 +87,10 @@ class ExampleFinding:
     row: int
     """Row number in the index."""
     example: Record
+    other_row: int | None = None
+    """Row of the example that a duplicate repeats; of the nearest prompt's, for an answer; None for other kinds."""
+    other: Record | None = None
+    """That example."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,23 +130,50 @@ class CleanResult(Answer):
         """Number of findings of a kind."""
         return sum(finding.kind == kind for finding in self.findings)
 
-    def write_lists(self, index: Index, out: str | Path, *, replace: bool = False) -> tuple[Path, Path]:
-        """Write the examples to keep, and those with findings, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
+    def dropped(self, kinds: Sequence[str] | None = None) -> dict[int, list[ExampleFinding]]:
+        """Rows to drop and the findings why, rows ascending: those of some kinds, of all if None.
+
+        Of copies one stays, and not one with another finding if there is a better one: a good row is not dropped as the
+        copy of a bad one.
+
+        Raises:
+            ConfigError: an unknown kind, or none.
+        """
+        chosen = checked_kinds(KINDS if kinds is None else kinds, KINDS)
+        wrong = {finding.row for finding in self.findings if finding.kind != "duplicate"}
+        stays: dict[int | None, int] = {}
+        reasons: defaultdict[int, list[ExampleFinding]] = defaultdict(list)
+        for finding in sorted(self.findings, key=lambda one: one.row):
+            first = finding.kind == "duplicate" and finding.other_row in wrong and finding.row not in wrong
+            if finding.kind not in chosen:
+                continue
+            if first and stays.setdefault(finding.other_row, finding.row) == finding.row:
+                finding = _turned(finding)  # what it repeats is dropped in its place
+            reasons[finding.row].append(finding)
+        return dict(sorted(reasons.items()))
+
+    def write_lists(
+        self, index: Index, out: str | Path, *, kinds: Sequence[str] | None = None, replace: bool = False
+    ) -> tuple[Path, Path]:
+        """Write the examples to keep, and those to drop, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
 
         Both read back as training examples; those dropped have their reasons under ``dropped_for``. With *replace* the
-        folder may be there, if it holds nothing but such files.
+        folder may be there, if it holds nothing but such files. Findings of *kinds* alone are acted on, of all if None
+        (:meth:`dropped`).
 
         Raises:
             ArtifactError: the folder exists, or it cannot be written.
-            ConfigError: the index is not the one that was looked at, or it was changed since.
+            ConfigError: the index is not the one that was looked at, or it was changed since; or an unknown kind.
         """
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())
         if index.fingerprint != self.provenance.index:
             raise ConfigError(f"{index.path}: is not the index that was cleaned, or was changed since. Clean it again.")
-        reasons: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
-        for finding in self.findings:
-            reasons[finding.row].append({"kind": finding.kind, "value": finding.value, "reason": finding.reason})
+        dropped = self.dropped(kinds)
+        reasons = {
+            row: [{"kind": one.kind, "value": one.value, "reason": one.reason} for one in found]
+            for row, found in dropped.items()
+        }
         lines: dict[str, list[str]] = {KEEP: [], DROP: []}
         for row, example in kept_examples(index, index.mask(self.where)):
             record = {**example.to_dict(), **({REASONS: reasons[row]} if row in reasons else {})}
@@ -192,12 +223,7 @@ def clean(
         (60, ('duplicate',))
     """
     index, encoder = as_index(index), str(encoder)
-    kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or not kinds:
-        named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
-        meant = near(unknown[0], KINDS, "Name those.") if unknown else "Name those."
-        raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. {meant}")
+    kinds = checked_kinds(kinds, KINDS)
     keep = index.mask(where)
     if not keep.any():
         raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")
@@ -220,6 +246,28 @@ def clean(
     return CleanResult(
         tuple(findings), count, checked, skipped, chosen, encoder, where, made, looking.templates, looking.not_judged
     )
+
+
+def _turned(finding: ExampleFinding) -> ExampleFinding:
+    """A duplicate's finding as one of the example that it repeats."""
+    assert finding.other_row is not None
+    assert finding.other is not None
+    reason = f"is repeated by '{finding.example.id}', which has no finding and stays"
+    example, other = finding.other, finding.example
+    return replace(finding, row=finding.other_row, example=example, other_row=finding.row, other=other, reason=reason)
+
+
+def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Kinds that are asked for, as a list; ConfigError for none, and for one that is not known."""
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
+    unknown = [kind for kind in kinds if kind not in known]
+    if unknown or not kinds:
+        named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
+        if unknown and unknown[0] in KINDS:
+            named = f"does not look for '{unknown[0]}'"
+        meant = near(unknown[0], known, "Name those.") if unknown else "Name those."
+        raise ConfigError(f"clean: {named}; expected some of {', '.join(known)}. {meant}")
+    return kinds
 
 
 class _Encoded(NamedTuple):
@@ -271,7 +319,7 @@ class _Looking:
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
         """All findings of a kind, the strongest first."""
-        looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str]]]] = {
+        looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str] | tuple[int, float, str, int]]]] = {
             "label": self._wrong_labels,
             "answer": self._wrong_answers,
             "duplicate": self._duplicates,
@@ -280,9 +328,13 @@ class _Looking:
         }
         return [self._finding(kind, *found) for found in looks[kind]()]
 
-    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> ExampleFinding:
+    def _finding(self, kind: Kind, place: int, value: float, reason: str, other: int | None = None) -> ExampleFinding:
         row = int(self._rows[place])
-        return ExampleFinding(kind, float(np.float32(value)), reason, row, self._index.example(row))
+        found = ExampleFinding(kind, float(np.float32(value)), reason, row, self._index.example(row))
+        if other is None:
+            return found
+        like = int(self._rows[other])
+        return replace(found, other_row=like, other=self._index.example(like))
 
     @cached_property
     def _examples(self) -> list[Example]:
@@ -335,14 +387,14 @@ class _Looking:
             reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
             yield int(known[place]), votes.own[place], f"{reason}{votes.own[place]:.0%} '{labels[place]}'"
 
-    def _wrong_answers(self) -> Iterator[tuple[int, float, str]]:
+    def _wrong_answers(self) -> Iterator[tuple[int, float, str, int]]:
         known = self._judged("answer")
         nearest = self._near(known)
         odd = robust_deviations(disagreement(self._prompts.units[known], self._responses.units[known], nearest))
         for place in _above(odd, self._settings.disagreement):
-            near = self._examples[int(known[nearest.places[place, 0]])].id
-            reason = f"its answer is unlike those of its nearest prompts, the first '{near}'"
-            yield int(known[place]), odd[place], reason
+            near = int(known[nearest.places[place, 0]])
+            reason = f"its answer is unlike those of its nearest prompts, the first '{self._examples[near].id}'"
+            yield int(known[place]), odd[place], reason, near
 
     def _outliers(self) -> Iterator[tuple[int, float, str]]:
         known = self._judged("outlier")
@@ -354,13 +406,14 @@ class _Looking:
             reason = f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
             yield int(known[place]), far[place], reason
 
-    def _duplicates(self) -> Iterator[tuple[int, float, str]]:
+    def _duplicates(self) -> Iterator[tuple[int, float, str, int]]:
         texts = [f"{example.prompt}\n{example.response}" for example in self._examples]
         keys = RecordKeys()
         records = [keys.of(example) for example in self._examples]
         found, self.templates = find_duplicates(texts, self._settings.duplicate, records)
         for place, first, share in sorted(found, key=lambda one: -one.share):
-            yield place, share, f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
+            reason = f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
+            yield place, share, reason, first
 
     def _harmful(self) -> Iterator[tuple[int, float, str]]:
         assert self._question is not None
