@@ -15,6 +15,8 @@ from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
+from airrep.answers.spread import beside_spread
+from airrep.answers.verdicts.verdict import judged
 from airrep.attributors.methods import METHODS
 from airrep.cli import demo
 from airrep.errors import ConfigError
@@ -68,8 +70,9 @@ def test_top_as_json_and_as_table(world: Run) -> None:
     assert result["order"] == "most helpful first"
     index = airrep.open_index("runs/index")
     assert result["provenance"]["index"] == index.fingerprint
-    assert result == index.top(airrep.read_corpus("queries.jsonl"), k=3).to_dict()
-    table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least").out
+    found = index.top(airrep.read_corpus("queries.jsonl"), k=3)
+    assert result == judged(index, beside_spread(index, found)).to_dict()
+    table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least", "--wide").out
     assert "least helpful for q0" in table  # words in common harm nobody
     assert "higher = more helpful" in table
 
@@ -219,7 +222,8 @@ def test_group_by_field_and_by_file(world: Run) -> None:
     Path("groups.json").write_text(json.dumps(groups))
     by_file = json.loads(world("group", "runs/index", "queries.jsonl", "--groups", "groups.json", "--json").out)
     assert by_file == by_field
-    assert "groups for q0" in world("group", "runs/index", "queries.jsonl", "--by", "source", "--pool", "mean").out
+    asked = ("group", "runs/index", "queries.jsonl", "--by", "source", "--pool", "mean", "--wide")
+    assert "groups for q0" in world(*asked).out
     ran = world("group", "runs/index", "queries.jsonl")
     assert (ran.status, "expected one of --by FIELD and --groups FILE" in ran.err) == (1, True)
 
@@ -296,7 +300,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     write("many.jsonl", make_corpus(25, "q"))
     scores = airrep.open_index("runs/index").group_scores(Path("many.jsonl"), by="source")
     shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
-    assert "25 queries are not shown one by one" in shown
+    assert "Each of the 25 queries: --wide" in shown
     assert shown.count("groups for") == 0
     for name, mean, spread in zip(scores.names, scores.scores.mean(axis=0), scores.scores.std(axis=0), strict=True):
         line = next(line for line in shown.splitlines() if f" {name} " in line)
@@ -305,14 +309,14 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     shown = world("what-if", "runs/index", "many.jsonl", "--remove", 'source == "forum"').out
     change = airrep.open_index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
     assert f"over 25 queries: mean change {change.mean():+.4f}" in shown
-    assert f"for {(change < 0).sum()}; above 0 for {(change > 0).sum()}" in shown
+    assert f"for {(change < 0).sum()}; above 0 for {(change > 0).sum()}" in " ".join(shown.split())
     assert len(shown.splitlines()) < 10
     shown = world("top", "runs/index", "many.jsonl", "-k", "3").out
     top = airrep.open_index("runs/index").top(Path("many.jsonl"), k=3)
     found = [hit.example.id for hits in top for hit in hits]
-    assert f"{len(set(found))} different examples are among the most helpful of 25 queries" in shown
-    assert f"│ {max(map(found.count, found))} " in shown
-    assert world("group", "runs/index", "queries.jsonl", "--by", "source").out.count("groups for") == 4
+    assert f"25 queries; {len(set(found))} different examples are among the most helpful" in shown
+    assert f"for {max(map(found.count, found))} of 25 queries" in shown
+    assert world("group", "runs/index", "queries.jsonl", "--by", "source", "--wide").out.count("groups for") == 4
 
 
 def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
@@ -773,7 +777,7 @@ def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
         command = f"{asked} {more} | {reader}; echo ${{PIPESTATUS[0]}} >&2"
         ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert ended.stderr == "1\n"
-        assert ("most helpful for q0" in ended.stdout) == (reader == "head -1")
+        assert ("4 queries" in ended.stdout) == (reader == "head -1")
 
 
 def test_a_lost_worker_s_pipe_does_not_end_the_command() -> None:

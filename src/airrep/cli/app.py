@@ -122,12 +122,26 @@ def report_command(
 def show_command(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
+    example: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID", help="Of an index: an example, by its id, its place (train.jsonl:12) or 'row 12'."
+        ),
+    ] = None,
     verify: Annotated[bool, "Check every byte against its checksum."] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest, or the example, as JSON.")] = False,
+    k: Annotated[int, typer.Option("-k", min=0, help="Nearest examples that are shown beside an example.")] = 3,
+    wide: Annotated[bool, "Print raw numbers and longer texts of these."] = False,
     config: Annotated[bool, "Print the config that makes it again, for `airrep run`."] = False,
 ) -> None:
-    """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
-    and comparisons, their tables; of the record of a training, where its loss jumped."""
+    """Show what a directory holds, and what it was made from; or one example of an index, with its nearest; of
+    unfinished labels, what is missing; of evaluations and comparisons, their tables; of the record of a training, where
+    its loss jumped."""
+    if example is not None:
+        if config or verify:
+            raise ConfigError("show: an example is shown alone; expected no --config or --verify. Leave it out.")
+        _show_example(path, example, k, as_json=as_json, wide=wide)
+        return
     if config:
         if as_json or verify:
             raise ConfigError("show: --config prints a config alone; expected no --json or --verify. Leave it out.")
@@ -159,6 +173,18 @@ def show_command(
             print_result(path)
     if verify:
         _note_whole(path, manifest)
+
+
+def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
+    from airrep.cli.show.examples import example_to_dict, find_row, print_example
+    from airrep.index.index import open_index
+
+    index = open_index(path)
+    row = find_row(index, name)
+    if as_json:
+        print_json(example_to_dict(index, row, k))
+    else:
+        print_example(index, row, k, wide)
 
 
 def _print_config(ctx: typer.Context, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from airrep.answers.spread import beside_spread
 from airrep.cli.show.console import Meter, say
 from airrep.cli.show.results import print_groups, print_top
 from airrep.corpus.corpus import Corpus, read_corpus
@@ -25,7 +26,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
         say(index.attributor.caution)
     say(f"\n2. Which training examples help these queries most? ({SHOWN} of {len(queries)} queries)")
     shown = _spread(queries)
-    print_top(index.top(shown, k=5))
+    print_top(beside_spread(index, index.top(shown, k=5)))
     say("\n3. Which data set helps each of them most?")
     print_groups(index.group_scores(shown, "source"), index.attributor.caution)
     say(f"\n4. Pick the {PICKED} training examples that suit all {len(queries)} queries best")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter as Option
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, get_args, get_origin, get_type_hints
@@ -452,6 +452,17 @@ class OutputOptions:
         else:
             note(f"{self.run}: was finished already{hint}")
             show(found, print_result, self.as_json)
+
+
+@dataclass(frozen=True)
+class HitOptions(OutputOptions):
+    """Options of the output of a result that has training examples in it."""
+
+    wide: Annotated[bool, "Print raw numbers and longer texts, and of several queries each one."] = False
+
+    def deliver(self, result: "Kept", print_result: Callable[..., None], told: str | None = None) -> None:
+        """Write a result if asked, and show it."""
+        super().deliver(result, partial(print_result, wide=self.wide), told)
 
 
 def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, file: str = "") -> None:

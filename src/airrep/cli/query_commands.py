@@ -21,7 +21,7 @@ app = typer.Typer()
 @shared_options
 def top_command(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query, at most.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
     harmful: Annotated[
@@ -33,6 +33,8 @@ def top_command(
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
     """Find the training examples that help, or harm, each query most."""
+    from airrep.answers.spread import beside_spread
+    from airrep.answers.verdicts.verdict import judged
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
@@ -44,12 +46,13 @@ def top_command(
     asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
         result = opened.top(asked, k, better=better, least=least, where=where, why=why, progress=meter)
-    delivery.deliver(result, print_top)
+        found = judged(opened, beside_spread(opened, result, where), where)
+    delivery.deliver(found, print_top)
 
 
 def _ask_beside_spread(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     k: int,
     *,
     least: bool,
@@ -89,7 +92,7 @@ def _check_flags(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> N
 @shared_options
 def group_command(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     by: Annotated[str | None, "A field whose values are the groups, such as source."] = None,
     groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
     pool: options.PoolOption = None,
@@ -128,7 +131,7 @@ def _pool(name: str | None, temperature: float) -> "Pooling | None":
 @shared_options
 def what_if_command(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
     keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
     pool: options.PoolOption = None,

@@ -63,7 +63,7 @@ def test_top_beside_the_spread(run: Run) -> None:
     ran = run("top", "index", "queries.jsonl", "--harmful", "--json")
     index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
     assert json.loads(ran.out) == airrep.harmful(index, queries).to_dict()
-    assert "none is told to harm" in run("top", "index", "queries.jsonl", "--harmful").out
+    assert "none is told to harm" in run("top", "index", "queries.jsonl", "--harmful", "--wide").out
     ran = run("top", "index", "queries.jsonl", "--aggregate", "--least", "-k", "3", "--json", "--out", "set")
     assert json.loads(ran.out) == airrep.top_of_set(index, queries, k=3, least=True).to_dict()
     assert SetResult.read("set").least
@@ -166,8 +166,9 @@ def test_clean_and_audit_show_what_was_taken_for_templates(run: Run) -> None:
     assert run("index", "long.jsonl", "--out", "long", "--method", "tfidf").status == 0
     told = "Taken for templates, which tell nothing: 6 stretches of 8 words, in {}; the commonest, in 12 examples, is: "
     table = run("clean", "long", "--kind", "duplicate").out
-    assert told.format("12 examples") + "you are polite and brief and never say." in table
-    assert told.format("1 items") + "you are polite and brief and never say." in run("audit", "long", "eval.jsonl").out
+    assert told.format("12 examples") + "you are polite and brief and never say." in " ".join(table.split())
+    table = run("audit", "long", "eval.jsonl").out
+    assert told.format("1 items") + "you are polite and brief and never say." in " ".join(table.split())
 
 
 def test_audit_shows_what_leaks(run: Run) -> None:
@@ -218,7 +219,7 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     assert "--resample: needs --count" in ran.err
 
 
-@pytest.mark.parametrize("queries", [20, 21])
+@pytest.mark.parametrize("queries", [3, 4])
 def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
     write("many.jsonl", make_corpus(queries, "m"))
     for command in (
@@ -230,9 +231,10 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
     ):
         ran = run(*command)
         assert ran.status == 0, ran.err
-        assert ("m20" in ran.out) == (queries < 20)  # never: it is the last of 21
-        assert ("21 queries are not shown one by one; all are in --json" in ran.out) == (queries > 20), command
-        assert len(ran.out.splitlines()) < (60 if queries > 20 else 400)
+        each = queries == 3
+        assert ("m2: " in ran.out) == each, command
+        assert ("--wide" in ran.out) != each, command
+        assert "m2: " in run(*command, "--wide").out
 
 
 def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
@@ -242,10 +244,10 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     )
     assert run("index", "copies.jsonl", "--out", "copied", "--method", "tfidf").status == 0
     ran = run("audit", "copied", "copies.jsonl")
-    assert "The first 20 of 30; all are in --json and --out RUN." in ran.out
+    assert "… 10 more" in ran.out
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
-    ran = run("group", "index", "queries.jsonl", "--groups", "groups.json")
+    ran = run("group", "index", "queries.jsonl", "--groups", "groups.json", "--wide")
     assert ran.out.count("… 970 more, in --json") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
 
@@ -381,8 +383,8 @@ def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
     assert said not in run("top", "index", "queries.jsonl").out
     write("same.jsonl", [airrep.Example(f"p{number}", "yes", f"s{number}") for number in range(12)])
     run("index", "same.jsonl", "--out", "same", "--method", "tfidf", "--set", "view=response")
-    assert "none stands out" in run("explain", "same", "--prompt", "p", "--response", "yes").out
-    assert "none stands out" not in run("explain", "index", "--prompt", "p", "--response", "answer 21").out
+    assert "many examples score like" in run("explain", "same", "--prompt", "p", "--response", "yes").out
+    assert "many examples score like" not in run("explain", "index", "--prompt", "p", "--response", "answer 21").out
 
 
 def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:
@@ -415,7 +417,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ]
         Path(f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     assert run("index", "train.jsonl", "--out", "chats", "--method", "tfidf").status == 0
-    asked = "… User: Where is parcel 3 of mine?"
+    asked = "[system …] Where is parcel 3 of mine?"
     for command in (
         ("top", "chats", "queries.jsonl", "--out", "run"),
         ("top", "chats", "queries.jsonl", "--why"),
@@ -424,7 +426,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ("clean", "chats", "--kind", "duplicate"),
         ("audit", "chats", "queries.jsonl"),
     ):
-        ran = run(*command)
+        ran = run(*command, "--wide")
         assert ran.status == 0, ran.err
         assert asked in " ".join(ran.out.replace("│", " ").split()), command
         assert "System:" not in ran.out

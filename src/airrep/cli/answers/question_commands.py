@@ -20,7 +20,7 @@ MovedOption = Annotated[
 @shared_options
 def explain_command(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each answer.")] = 10,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
@@ -46,19 +46,23 @@ def explain_command(
 def clean_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     queries: Annotated[
         str | None, typer.Argument(metavar="QUERIES", help=f"Queries, to find what harms many. {options.DATA_HELP}")
     ] = None,
     better: options.BetterOption = None,
     kind: Annotated[
         list[str] | None,
-        "What to look for: label, answer, duplicate, outlier, harmful; may be repeated; all if not given.",
+        "What to look for: label, answer, duplicate, outlier, harmful; or several, as label,answer; all if not given.",
     ] = None,
     label: Annotated[str, "The field of the label; response where answers are labels themselves."] = "label",
     where: options.WhereOption = None,
     lists: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        "Kinds whose findings go on the drop list, such as duplicate,label; may be repeated; all if not given.",
     ] = None,
     encoder: Annotated[
         str, "Sentence encoder that tells how near texts are: 'default', a folder or a Hub id."
@@ -66,13 +70,17 @@ def clean_command(
     moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
-    from airrep.answers.clean import KEEP, KINDS, LISTS, clean
+    from airrep.answers.clean import KEEP, KINDS, LISTS, checked_kinds, clean
     from airrep.answers.texts import kept_values
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
     from airrep.runtime.remote.outputs import check_new_folder
 
     delivery.check("clean")
+    kinds = checked_kinds(_split(kind) or KINDS, KINDS)
+    dropped = checked_kinds(_split(drop) or kinds, kinds)
+    if drop and lists is None:
+        raise ConfigError("clean: --drop says what goes on the lists of --lists DIR. Give that too, or leave it out.")
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
     opened = options.open_moved_index(path, moved)
@@ -81,15 +89,21 @@ def clean_command(
     others = options.better_of(better, own, asked or (), typed=False)
     with Meter("encoding examples") as meter:
         result = clean(
-            opened, asked, better=others, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter
+            opened, asked, better=others, kinds=kinds, label=label, where=where, encoder=encoder, progress=meter
         )
     if lists is not None:
-        result.write_lists(opened, lists, replace=delivery.replace)
-        note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
+        rows = list(result.dropped(dropped))
+        result.write_lists(opened, lists, kinds=dropped, replace=delivery.replace)
+        note(f"{lists}: {result.examples - len(rows):,} examples to keep, {len(rows):,} to drop")
         kept = opened.mask(where)
-        kept[result.rows] = False
+        kept[rows] = False
         options.tell_records(opened.reading, kept_values(opened, kept, "prompt"), lists, KEEP)
     delivery.deliver(result, print_cleaned)
+
+
+def _split(kinds: list[str] | None) -> list[str]:
+    """Kinds that are given one by one, or several with commas between."""
+    return [name.strip() for kind in kinds or () for name in kind.split(",")]
 
 
 @app.command("audit")
@@ -98,7 +112,7 @@ def audit_command(
     path: options.IndexArgument,
     items: Annotated[str, typer.Argument(metavar="EVAL", help=f"Evaluation items. {options.DATA_HELP}")],
     reading: options.ReadingOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     where: options.WhereOption = None,
     order: Annotated[int, "Words of an n-gram, 4 or more."] = 8,
     contained: Annotated[float, "Share of an item's n-grams in one example from which on it is contained."] = 0.95,
@@ -124,7 +138,7 @@ def audit_command(
 @shared_options
 def mix_command(
     asking: options.QueryOptions,
-    delivery: options.OutputOptions,
+    delivery: options.HitOptions,
     by: Annotated[str, "The field that names the source."] = "source",
     top: Annotated[float, "Share of the examples that count as helping a query most."] = 0.01,
     where: options.WhereOption = None,

@@ -1,5 +1,6 @@
 """Primitives of the terminal: progress, snippets, safe text."""
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from airrep.runtime.metering import Meter as Meter
 if TYPE_CHECKING:
     from airrep.reports.tables import Cell, Table
 
+PIPE = 120
+"""Columns of what goes into a file or a pipe."""
 SNIPPET = 160
 """Characters of a text in a table."""
 
@@ -21,9 +24,9 @@ err = Console(stderr=True)
 
 
 def out() -> Console:
-    """The console for results; as wide as needed when they go into a file or a pipe."""
+    """The console for results; into a file or a pipe as wide as ``COLUMNS`` says, or always the same."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE)
 
 
 def say(text: str) -> None:

@@ -12,74 +12,70 @@ from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
-from airrep.cli.show.console import out, print_fields, printable, prompt_snippet, snippet
+from airrep.cli.show.console import out, print_fields, printable, snippet
+from airrep.cli.show.hits import deviations_text, one_line, print_hit, print_lines, print_query, print_verdict, say
 from airrep.cli.show.summaries import (
     add_both_ends,
-    is_long,
-    print_common_hits,
     print_group_means,
     print_mean_change,
+    print_summary,
+    print_verdict_counts,
     say_where_all_are,
+    shows_each,
+    snippet_plain,
 )
-from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
-from airrep.corpus.corpus import Example
+from airrep.cli.show.why import CAUSE, has_same_words
+from airrep.index.results.forms import NamedGroup
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import ZERO, order_in_words
+from airrep.reports.results_data import rank_groups
 from airrep.reports.tables import bytes_text, signed
 from airrep.runtime.remote.places import shown
 
 
-def print_top(result: TopResult) -> None:
-    """Print the ranking of each query."""
-    console = out()
-    for hits in () if is_long(len(result)) else result:
-        order = order_in_words(hits.least, (hit.score for hit in hits))
-        if has_same_words(hits):
-            named = Text.from_markup(f"{order} for [bold]{snippet(hits.query.id, 40)}[/]: ")
-            console.print(named.append_text(marked_query(hits)), soft_wrap=True)
-        else:
-            console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
-        console.print(_hits_table(hits))
-        if not any(hit.score for hit in hits):
-            console.print(f"[dim]{ZERO}[/]", highlight=False)
-    if len(result) > 1:
-        print_common_hits(console, result)
-    _print_provenance(console, result)
-    _say_if_long(console, len(result))
-    if any(map(has_same_words, result)) and not is_long(len(result)):
-        console.print(f"[dim]{CAUSE}[/]", highlight=False)
+def print_top(result: TopResult, wide: bool = False) -> None:
+    """Print what the queries have in common, and the ranking of each if they are few, or all is asked for."""
+    console, several = out(), len(result) > 1
+    order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
+    told = all(hit.deviations is not None for hits in result for hit in hits)
+    if several:
+        scored = "deviations" if told else "scores"
+        print_summary(console, result.in_common(), f"are among the {order} of one", scored=scored, wide=wide)
+        print_verdict_counts(console, [hits.verdict for hits in result])
+    each = shows_each(len(result), wide, any(hit.why is not None for hits in result for hit in hits))
+    for hits in result if each else ():
+        _print_hits(console, hits, wide)
+    _print_provenance(console, result, told=told)
+    if not each:
+        say_where_all_are(console, len(result))
+    elif has_same_words(hit.why for hits in result for hit in hits):
+        say(console, CAUSE)
 
 
-def _named(query: Example) -> str:
-    return f"[bold]{snippet(query.id, 40)}[/]: {prompt_snippet(query.prompt, 100)}"
-
-
-def _hits_table(hits: Hits) -> Table:
-    table = Table()
-    named = any(hit.example.source or hit.example.label for hit in hits)
-    table.add_column("#", justify="right")
-    table.add_column("score", justify="right")
-    table.add_column("id")
-    if named:
-        table.add_column("source/label")
-    table.add_column("prompt → response", overflow="ellipsis")
+def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
+    order = order_in_words(hits.least, (hit.score for hit in hits))
+    taught = "teaches the better answer most, for" if hits.least else "taught most"
+    print_query(console, f"{order} for" if hits.better is None else taught, hits.query, hits.better)
+    print_verdict(console, hits.verdict)
     for hit in hits:
-        example = hit.example
-        origin = [snippet("/".join(filter(None, (example.source, example.label))), 30)] if named else []
-        text: str | Text = f"{prompt_snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
-        if hit.why is not None:
-            text = told_hit(example, hit.why)
-        table.add_row(str(hit.rank), signed(hit.score), snippet(example.id, 20), *origin, text)
-    return table
+        facts = [] if hit.deviations is None else [deviations_text(hit.deviations)]
+        facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
+        print_hit(console, hit.example, hit.row, facts, rank=hit.rank, wide=wide, why=hit.why)
+    if not any(hit.score for hit in hits):
+        say(console, ZERO)
 
 
-def print_groups(result: GroupResult, general: str = "") -> None:
-    """Print the groups of each query, most helpful first; of the caution, what is not said in *general*."""
+def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
+    """Print the groups, most helpful first; of the caution, what is not said in *general*."""
     console = out()
     sizes = dict(zip(result.names, result.sizes, strict=True))
-    for number, query in enumerate(() if is_long(len(result.queries)) else result.queries):
-        console.print(f"groups for {_named(query)}", soft_wrap=True, highlight=False)
+    better = result.better
+    each = shows_each(len(result.queries), wide, result.channels is not None)
+    if len(result.queries) > 1:
+        print_group_means(console, result)
+    for number, query in enumerate(result.queries if each else ()):
+        print_query(console, "groups for", query, None if better is None else better[number])
         parts = {channel: dict(zip(result.names, part[number], strict=True)) for channel, part in _told(result)}
         table = Table("#", "group", "examples", "score", *(snippet(channel, 40) for channel in parts))
         rows = [
@@ -94,12 +90,27 @@ def print_groups(result: GroupResult, general: str = "") -> None:
         ]
         add_both_ends(table, rows)
         console.print(table)
-    if len(result.queries) > 1:
-        print_group_means(console, result)
     if not result.scores.any():
-        console.print(f"[dim]{ZERO}[/]", highlight=False)
+        say(console, ZERO)
+    elif better is not None:
+        _print_first_to_drop(console, result)
     _print_provenance(console, result, general)
-    _say_if_long(console, len(result.queries))
+    if not each:
+        say_where_all_are(console, len(result.queries))
+
+
+def _print_first_to_drop(console: Console, result: GroupResult) -> None:
+    """Say which group teaches the answers most in place of the better ones."""
+    groups = list(map(NamedGroup, result.names, result.sizes))
+    first = rank_groups(groups, result.scores)[0]
+    if first.score <= 0:
+        say(console, "No group teaches the answers in place of the better ones: none is the one to drop.")
+        return
+    told = (
+        f"Drop this first: {snippet_plain(first.group.name)}. It teaches the answers most in place of the better ones"
+    )
+    told += f", for {first.first:,} of {len(result.queries):,} queries." if len(result.queries) > 1 else "."
+    print_lines(console, Text(told, style="bold"))
 
 
 def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]]:
@@ -107,45 +118,50 @@ def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]
     return (result.channels or {}).items()
 
 
-def print_what_if(result: WhatIfResult, general: str = "") -> None:
+def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
     """Print how each query's group score changes; of the caution, what is not said in *general*."""
     console = out()
-    named = f"{snippet(result.removal, 100)}: " if result.removal else ""
-    console.print(f"{named}{result.removed:,} examples left out, {result.kept:,} kept", highlight=False)
-    parts = dict(_told(result))
-    table = Table("query", "prompt", "before", "after", "change", *(snippet(channel, 40) for channel in parts))
-    for place, query in enumerate(() if is_long(len(result.queries)) else result.queries):
-        numbers = (result.before, result.after, result.change, *parts.values())
-        row = (signed(one[place], 4) for one in numbers)
-        table.add_row(snippet(query.id, 20), prompt_snippet(query.prompt, 80), *row)
-    if table.row_count:
-        console.print(table)
+    named = f"{result.removal}: " if result.removal else ""
+    print_lines(console, Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
+    contrast = result.better is not None
+    meaning = "away from the answers, to the better ones" if contrast else "so that what was left out had been helping"
     if len(result.queries) > 1:
-        print_mean_change(console, result)
+        print_mean_change(console, result, meaning)
+    each = shows_each(len(result.queries), wide, result.channels is not None)
+    if each:
+        console.print(_changes(result, wide))
+    if len(result.queries) == 1:
+        say(console, f"A change below 0: {meaning}.")
     if not result.before.any() and not result.after.any():
-        console.print(f"[dim]{ZERO}[/]", highlight=False)
+        say(console, ZERO)
     _print_provenance(console, result, general)
-    _say_if_long(console, len(result.queries))
+    if not each:
+        say_where_all_are(console, len(result.queries))
 
 
-def _say_if_long(console: Console, queries: int) -> None:
-    if is_long(queries):
-        say_where_all_are(console, queries)
+def _changes(result: WhatIfResult, wide: bool) -> Table:
+    """The change of each query; with all that is known, the scores before and after."""
+    numbers = {"change": result.change}
+    numbers = {"before": result.before, "after": result.after, **numbers} if wide else numbers
+    numbers |= dict(_told(result))
+    table = Table(*(snippet(name, 40) for name in numbers), "query")
+    for place, query in enumerate(result.queries):
+        row = (signed(one[place], 4) for one in numbers.values())
+        table.add_row(*row, snippet(f"{query.id}: {one_line(query)}", 400 if wide else 120))
+    return table
 
 
 def _print_provenance(
-    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None
+    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
 ) -> None:
     """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
+    units = f"deviations from the mean of all; {origin.units}" if told else origin.units
     pool = f", {origin.pooling} pooling" if origin.pooling else ""
-    console.print(
-        f"[dim]{origin.sign}; {origin.units}{pool}; method {origin.method}, index {origin.index[:12]}[/]",
-        highlight=False,
-    )
+    say(console, f"{origin.sign}; {units}{pool}; method {origin.method}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
-        console.print(f"[dim]{escape(caution)}[/]", highlight=False)
+        say(console, caution)
 
 
 def print_methods(methods: Iterable[Method | Refused]) -> None:

@@ -6,47 +6,20 @@ from itertools import groupby
 from rich.text import Text
 
 from airrep.cli.show.console import printable
-from airrep.corpus.corpus import Example
-from airrep.corpus.places import Field, Span
+from airrep.corpus.places import Span
 from airrep.corpus.turns import last_message
-from airrep.index.results.hits import Hits
-from airrep.index.why import SameWords, Why
+from airrep.index.why import Why
 from airrep.reports.tables import signed
 
 MARK = "bold underline"
 CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"
-TOLD = 5
-"""Phrases printed of a hit."""
 BEFORE = 20
 """Characters shown before the first mark of a text that is cut."""
 
 
-def has_same_words(hits: Hits) -> bool:
+def has_same_words(whys: Iterable[Why | None]) -> bool:
     """Whether there are words to mark."""
-    return any(hit.why is not None and hit.why.same_words for hit in hits)
-
-
-def marked_query(hits: Hits) -> Text:
-    """The query, with the words that some hit has too."""
-    return _marked_example(hits.query, [span for same in _same_words(hits) for span in same.query], 200, 200)
-
-
-def _same_words(hits: Hits) -> Iterable[SameWords]:
-    return (same for hit in hits if hit.why is not None for same in hit.why.same_words[:TOLD])
-
-
-def told_hit(example: Example, why: Why) -> Text:
-    """A training example with its marks, what each channel gave, and the same words."""
-    told = why.same_words[:TOLD]
-    line = _marked_example(example, [span for same in told for span in same.example], 90, 60)
-    line.append(f"\n{channel_parts(why.channels)}", style="dim")
-    if told:
-        line.append("\nsame words: ", style="dim")
-        for place, same in enumerate(told):
-            line.append(" · " if place else "", style="dim")
-            line.append(printable(_cut(same.text, 60)), style=MARK)
-            line.append(f" {signed(same.score)}", style="dim")
-    return line
+    return any(why is not None and why.same_words for why in whys)
 
 
 def channel_parts(channels: Mapping[str, float]) -> str:
@@ -56,16 +29,6 @@ def channel_parts(channels: Mapping[str, float]) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _marked_example(example: Example, spans: Sequence[Span], prompt: int, response: int) -> Text:
-    line = marked(example.prompt, _of("prompt", spans), prompt)
-    line.append(" → ", style="dim")
-    return line.append_text(marked(example.response, _of("response", spans), response))
-
-
-def _of(field: Field, spans: Iterable[Span]) -> list[Span]:
-    return [span for span in spans if span.field == field]
 
 
 def marked(text: str, spans: Sequence[Span], length: int) -> Text:

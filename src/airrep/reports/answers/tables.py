@@ -1,4 +1,4 @@
-"""The tables of an answer, for page and terminal."""
+"""The tables of an answer, for its page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
-from airrep.answers.clean import CleanResult
+from airrep.answers.clean import CleanResult, ExampleFinding
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
 from airrep.answers.proof.result import Effects, ProofResult
 from airrep.corpus.corpus import Example
+from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
+from airrep.index.results.summary import Summary
 from airrep.index.why import Why
 from airrep.reports.page import short, short_prompt
 from airrep.reports.tables import NOTHING, Cell, Line, Table, signed, true_minus
@@ -40,12 +42,9 @@ class Lengths(NamedTuple):
     reason: int
     words: int
     """Of the words that an item and an example share."""
-    rest: str = ""
-    """Where the rows are that are not shown."""
 
 
 PAGE = Lengths(rows=500, name=None, source=None, prompt=1500, response=1500, reason=300, words=1500)
-TERMINAL = Lengths(20, 20, 60, 90, 60, 120, 160, "; all are in --json and --out RUN")
 
 
 def answer_tables(answer: Answer, lengths: Lengths = PAGE) -> list[Table]:
@@ -53,10 +52,27 @@ def answer_tables(answer: Answer, lengths: Lengths = PAGE) -> list[Table]:
     return list(_MAKERS[type(answer)](answer, lengths))
 
 
+def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]:
+    """What several queries have in common; nothing for one."""
+    if summary.queries < 2:
+        return
+    numbers = ([f"{one.queries:,}", f"{one.best}", _signed(one.mean, 1)] for one in summary.first)
+    lines = [_line(one.example, some, lengths) for one, some in zip(summary.first, numbers, strict=True)]
+    told = [
+        f" {name} of the first {len(lines)}: {', '.join(f'{short(one.name, 60)} {one.examples}' for one in shares)}."
+        for name, shares in (("Source", summary.sources), ("Label", summary.labels), ("Opening", summary.openings))
+        if shares
+    ]
+    caption = f"{summary.examples:,} different examples {verb} of {summary.queries:,} queries.{''.join(told)}"
+    columns = ("queries", "best rank", "mean deviations", "prompt → response")
+    yield _table("What the queries have in common", columns, lines, lengths, caption)
+
+
 def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
+    yield from _in_common(result.in_common(), "are among those that taught one", lengths)
     for one in result.answers:
         contrast = one.better is not None
-        numbers = ("answer − better", "deviations", "answer", "better") if contrast else ("score", "deviations")
+        numbers = ("contrast", "deviations", "answer", "better") if contrast else ("score", "deviations")
         lines = [_lesson(lesson, one, lengths) for lesson in one.lessons]
         columns = (*numbers, "prompt → response")
         yield _table(f"What taught {one.answer.id}", columns, lines, lengths, _asked(one, lengths))
@@ -64,7 +80,8 @@ def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
 
 def _asked(one: Explained, lengths: Lengths) -> str:
     told = _text(one.answer, lengths)
-    return told if one.better is None else f"{told}, in place of {short(one.better.response, lengths.response)}"
+    told = told if one.better is None else f"{told}, in place of {short(one.better.response, lengths.response)}"
+    return told if one.verdict is None else f"{one.verdict.text} Asked: {told}"
 
 
 def _lesson(lesson: Lesson, one: Explained, lengths: Lengths) -> Line:
@@ -88,6 +105,7 @@ def _reasons(why: Why | None, name: str = "") -> str:
 
 
 def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
+    yield from _in_common(result.in_common(), "are told to harm one", lengths)
     for one in result.queries:
         lines = [
             _line(
@@ -120,7 +138,7 @@ def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
     columns = ("reason", "prompt → response")
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
-        lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths) for one in found]
+        lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths, note=_pair(one)) for one in found]
         caption = f"{len(found):,} of {result.examples:,}."
         caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
@@ -129,6 +147,11 @@ def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
     for name, reason in result.skipped.items():
         why = f"Not looked for: {short(reason, lengths.reason)}"
         yield _table(HEADINGS.get(name, name.capitalize()), columns, [], lengths, why)
+
+
+def _pair(one: ExampleFinding) -> str:
+    """The text that a finding is like, or unlike."""
+    return "" if one.other is None else f"{_cut(one.other.id, None)}: {_text(one.other, PAGE)}"
 
 
 def _audited(result: AuditResult, lengths: Lengths) -> Iterator[Table]:
@@ -195,9 +218,9 @@ def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
         )
         for one in result.sources
     )
-    caption = (
-        f"Weight: share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
-    )
+    contrast = result.provenance.sign == TOWARDS_SIGN
+    what = "teach a better answer most in place of the other" if contrast else "help a query most"
+    caption = f"Weight: share of the {result.top:,} examples that {what}, mean of {result.queries:,} queries."
     if result.without:
         caption += f" {result.without:,} examples have no field '{result.by}': they are left out."
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
@@ -231,14 +254,15 @@ def _ended(caution: str) -> str:
 
 
 def _table(title: str, columns: Iterable[str], lines: list[Line], lengths: Lengths, caption: str = "") -> Table:
-    more = f" The first {lengths.rows:,} of {len(lines):,}{lengths.rest}." if len(lines) > lengths.rows else ""
+    more = f" The first {lengths.rows:,} of {len(lines):,}." if len(lines) > lengths.rows else ""
     return Table(title, ("example", *columns), tuple(lines[: lengths.rows]), caption + more, words=True)
 
 
 def _line(example: Example, numbers: Iterable[str], lengths: Lengths, rank: int | None = None, note: str = "") -> Line:
     name = _cut(example.id, lengths.name)
     head = name if rank is None else f"{rank}. {name}"
-    return Line(Cell(head), (*map(Cell, numbers), Cell(_text(example, lengths), note)))
+    origin = " · ".join(short(part, 60) for part in (example.place, example.source, example.label) if part)
+    return Line(Cell(head, origin), (*map(Cell, numbers), Cell(_text(example, lengths), note)))
 
 
 def _cut(text: str, length: int | None) -> str:

@@ -1,0 +1,99 @@
+"""Print one training example of an index, whole, and its nearest ones."""
+
+from difflib import get_close_matches
+from itertools import chain
+from typing import Any
+
+from rich.text import Text
+
+from airrep.answers.spread import beside_spread
+from airrep.cli.show.console import out, printable
+from airrep.cli.show.hits import INDENT, deviations_text, origin_parts, print_hit, print_lines, say
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.index.index import Index
+from airrep.index.results.hits import Hit, record_of
+from airrep.index.rows import IndexRows
+from airrep.reports.tables import signed
+
+LOOKED_THROUGH = 20_000
+"""Ids among which near ones are looked for: comparing takes long."""
+
+
+def find_row(index: IndexRows, name: str) -> int:
+    """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = index.find([name])
+    if found:
+        return found[name]
+    for shard in index.shards:
+        for row in (shard.start + place for place in shard.examples.places_of(name)):
+            if index.live[row]:
+                return row
+    number = name.removeprefix("row ")
+    if number != name and number.isdecimal() and int(number) < index.rows and index.live[int(number)]:
+        return int(number)
+    ids = chain.from_iterable(shard.examples.ids.to_pylist() for shard in index.shards)
+    known = [str(one) for _, one in zip(range(LOOKED_THROUGH), ids, strict=False)]
+    near = [one for one in known if one.startswith(name)][:3] or get_close_matches(name, known, n=3)
+    told = f"; near: {', '.join(near)}" if near else ""
+    raise ConfigError(
+        f"{index.path}: has no example '{name}'{told}; expected an id, a place such as train.jsonl:12, or 'row 12'. "
+        "Take one that a hit shows."
+    )
+
+
+def neighbours(index: Index, row: int, k: int) -> list[Hit]:
+    """The k examples that help an example most, as a query; it itself is left out.
+
+    Raises:
+        ConfigError: the method scores its own queries alone.
+    """
+    if not k:
+        return []
+    found = beside_spread(index, index.top([index.example(row)], min(k + 1, len(index))))
+    return [hit for hit in found[0] if hit.row != row][:k]
+
+
+def example_to_dict(index: Index, row: int, k: int) -> dict[str, Any]:
+    """An example and its neighbours as JSON values."""
+    near = [
+        {"score": hit.score, "deviations": hit.deviations, "row": hit.row, "example": record_of(hit.example)}
+        for hit in neighbours(index, row, k)
+    ]
+    return {"row": row, "example": record_of(index.example(row)), "neighbours": near}
+
+
+def print_example(index: Index, row: int, k: int, wide: bool = False) -> None:
+    """Print an example whole, and its neighbours."""
+    console, example = out(), index.example(row)
+    head = " · ".join(map(printable, [*origin_parts(example, row), f"row {row}", example.id]))
+    print_lines(console, Text(" ".join(head.split()), style="bold"), hang=INDENT)
+    for name, value in example.metadata.items():
+        print_lines(console, Text(f"{printable(name)}: {printable(str(value))}", style="dim"), hang=INDENT)
+    _print_whole("prompt", example.prompt)
+    _print_whole("response", example.response)
+    try:
+        _print_neighbours(index, example, neighbours(index, row, k), wide)
+    except ConfigError as error:
+        say(console, f"no neighbours: {error}")
+
+
+def _print_whole(name: str, text: str) -> None:
+    say(out(), name)
+    for line in text.split("\n"):
+        print_lines(out(), Text(printable(line.expandtabs())), INDENT)
+
+
+def _print_neighbours(index: Index, example: Example, near: list[Hit], wide: bool) -> None:
+    console = out()
+    if near:
+        print_lines(
+            console, Text(f"nearest of {len(index):,} examples, asked with {printable(example.id)}", style="bold")
+        )
+    for rank, hit in enumerate(near, 1):
+        facts = [deviations_text(hit.deviations or 0.0), *([f"score {signed(hit.score)}"] if wide else [])]
+        print_hit(console, hit.example, hit.row, facts, rank=rank, wide=wide)

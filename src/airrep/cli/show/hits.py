@@ -1,0 +1,144 @@
+"""Print training examples with their places and texts, in the width that there is."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from rich.console import Console
+from rich.text import Text
+
+from airrep.cli.show.console import printable
+from airrep.cli.show.why import MARK, channel_parts, marked
+from airrep.corpus.corpus import Example
+from airrep.corpus.places import Span
+from airrep.corpus.turns import folded
+from airrep.index.results.verdict import Verdict
+from airrep.index.why import Why
+from airrep.reports.tables import signed
+
+INDENT = 3
+"""Columns that texts stand behind the heads of their hits."""
+SHORT, LONG = 2, 12
+"""Lines of a prompt, and of a response, usually and where everything is asked for."""
+MOST = 6
+"""Lines of a query."""
+TOLD = 5
+"""Same words that are printed of a hit."""
+SEPARATOR = " · "
+
+
+def deviations_text(value: float) -> str:
+    """Deviations, as they stand behind a hit."""
+    return f"{value:+.1f} deviations"
+
+
+def origin_parts(example: Example, row: int | None = None) -> list[str]:
+    """Place in the file, or row in the index, then source and label."""
+    place = example.place or (f"row {row}" if row is not None else "")
+    label = f"label {example.label}" if example.label else ""
+    return [*filter(None, (place, example.source, label))]
+
+
+def print_hit(
+    console: Console,
+    example: Example,
+    row: int | None,
+    facts: Sequence[str],
+    *,
+    rank: int | None = None,
+    wide: bool = False,
+    why: Why | None = None,
+    more: Iterable[Text] = (),
+) -> None:
+    """Print one training example: a line that says what it is, its texts below, and what else is told of it.
+
+    Args:
+        console: where to.
+        example: the example.
+        row: its row in the index.
+        facts: what is told behind its origin, such as its deviations.
+        rank: its rank; None where there is none.
+        wide: print longer texts, and the row.
+        why: what makes up its score.
+        more: further lines.
+    """
+    parts = [*origin_parts(example, row), *facts]
+    parts += [f"row {row}"] if wide and example.place and row is not None else []
+    head = Text("" if rank is None else f"#{rank}", style="bold")
+    for part in map(_one_line, parts):
+        head.append(SEPARATOR if head else "").append(part)
+    head.append(SEPARATOR if head else "").append(_one_line(example.id), style="dim")
+    print_lines(console, head, hang=INDENT)
+    print_texts(console, example, why=why, lines=LONG if wide else SHORT)
+    for line in chain(() if why is None else _reasons(why), more):
+        print_lines(console, line, INDENT, None if wide else SHORT)
+
+
+def print_texts(console: Console, example: Example, *, why: Why | None = None, lines: int = SHORT) -> None:
+    """Print a prompt and its response, so many lines of each."""
+    spans = [span for same in why.same_words[:TOLD] for span in same.example] if why is not None else []
+    length = lines * max(console.width - INDENT, 20)
+    if example.prompt.strip():
+        print_lines(console, _text(example, "prompt", spans, length), INDENT, lines)
+    response = Text("→ ", style="dim").append_text(_text(example, "response", spans, length))
+    print_lines(console, response, INDENT, lines)
+
+
+def _text(example: Example, field: str, spans: Iterable[Span], length: int) -> Text:
+    """One of the texts with its marks; a prompt without marks is shown without its system prompt."""
+    own = [span for span in spans if span.field == field]
+    text: str = getattr(example, field)
+    return marked(folded(text) if field == "prompt" and not own else text, own, length)
+
+
+def _reasons(why: Why) -> Iterable[Text]:
+    yield Text(channel_parts(why.channels), style="dim")
+    if why.same_words:
+        line = Text("same words: ", style="dim")
+        for place, same in enumerate(why.same_words[:TOLD]):
+            line.append(SEPARATOR if place else "").append(_one_line(same.text)[:60], style=MARK)
+            line.append(f" {signed(same.score)}", style="dim")
+        yield line
+
+
+def print_query(console: Console, what: str, query: Example, better: Example | None = None) -> None:
+    """Print what is asked about: the query, and the better answer if there is one."""
+    line = Text(f"{what} ").append(_one_line(query.id)[:40], style="bold").append(f": {one_line(query)}")
+    if better is not None:
+        line.append(" in place of ", style="dim").append(_one_line(better.response))
+    print_lines(console, line, lines=MOST, hang=INDENT)
+
+
+def print_verdict(console: Console, verdict: Verdict | None) -> None:
+    """Print whether anything stands out, where that was judged."""
+    if verdict is not None:
+        print_lines(console, Text(printable(verdict.text), style="bold"), hang=INDENT)
+
+
+def one_line(example: Example) -> str:
+    """Prompt and response of a query."""
+    arrow = " → " if example.prompt.strip() else ""
+    return f"{_one_line(folded(example.prompt))}{arrow}{_one_line(example.response)}"
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text[:4000].split()))
+
+
+def print_lines(console: Console, text: Text, indent: int = 0, lines: int | None = None, hang: int = 0) -> None:
+    """Print a text wrapped to the width, at most so many lines of it, behind an indent; *hang* indents the others."""
+    width = max(console.width - max(indent, hang), 20)
+    wrapped = list(text.wrap(console, width))
+    if lines is not None and len(wrapped) > lines:
+        wrapped = wrapped[:lines]
+        wrapped[-1].rstrip()
+        wrapped[-1].truncate(width - 1)
+        wrapped[-1].append("…")
+    for number, line in enumerate(wrapped):
+        line.rstrip()
+        shown = Text(" " * (indent or (hang if number else 0))).append_text(line)
+        console.print(shown, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a sentence of ours, dim, wrapped."""
+    print_lines(console, Text(printable(text), style="dim"))
