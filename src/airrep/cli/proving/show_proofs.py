@@ -3,15 +3,16 @@
 from rich.markup import escape
 
 from airrep.answers.proof.result import ProofResult
+from airrep.cli.show.answers import SHORT_TABLES
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.planning.judging.verdict import Judgement
-from airrep.reports.answers.tables import TERMINAL, answer_tables
+from airrep.reports.answers.tables import answer_tables
 
 
 def print_proof(found: ProofResult) -> None:
     """Print the verdict, and the effects behind it."""
-    table = answer_tables(found, TERMINAL)[0]
+    table = answer_tables(found, SHORT_TABLES)[0]
     print_table(table)
     out().print(f"[dim]{escape(printable(table.caption))}[/]", highlight=False, soft_wrap=True)
     say_verdict(found.sentence)
