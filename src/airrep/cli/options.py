@@ -348,6 +348,7 @@ def better_of(
     better: str | None, reading: ReadingOptions, asked: "Sequence[Example]", *, typed: bool
 ) -> "Better | None":
     """What --better names: a text where the query is *typed* in; beside a file of queries a file, a field or a text."""
+    from airrep.corpus.corpus import Example
     from airrep.corpus.inputs import is_place
 
     if better is None:
@@ -355,7 +356,7 @@ def better_of(
     if typed:
         if is_place(better):
             note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
-        return [better]
+        return [Example("", better)]  # a text as it is, whatever files there are
     if any(better in example.metadata for example in asked) or not is_place(better):
         return better
     return reading.read(better)
