@@ -429,8 +429,8 @@ steps:
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ("- indx: {}", "step 1 (indx): 'indx' is no command; did you mean 'index'?. See: airrep --help"),
-        ("- index: {daat: t}", "step 1 (index): 'daat' is no option here; did you mean 'data'?; expected one of data"),
+        ("- indx: {}", "step 1 (indx): 'indx' is no command. Did you mean 'index'?\n"),
+        ("- index: {daat: t}", "replace. Did you mean 'data'?\n"),
         ("- index: {data: train.jsonl}", "step 1 (index): Missing option '--out'. See: airrep index --help"),
         ("- top: {index: i, k: ten}", "step 1 (top): Invalid value for '-k'"),
         ("- top: {index: i, k: [1]}", "k: is a list; expected one value. Correct it."),

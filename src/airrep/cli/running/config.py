@@ -113,7 +113,7 @@ def _check_filled(step: Step) -> None:
 
 def _ended(error: ConfigError) -> str:
     text = str(error)
-    return text if text.endswith((".", "--help")) else f"{text}. Correct it."
+    return text if text.endswith((".", "?", "--help")) else f"{text}. Correct it."
 
 
 def read_config(path: Path) -> RunConfig:
