@@ -10,6 +10,7 @@ import pytest
 import airrep
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, caution, near
+from airrep.lm.settings import split_lm_settings
 
 RECORDS = [
     {"id": f"e{i}", "prompt": f"q {i}", "response": f"answer number {i}", "source": "ab"[i % 2], "stars": i}
@@ -19,6 +20,7 @@ MISTYPED: dict[str, tuple[Callable[[Any, Path], object], str]] = {
     "method": (lambda _, __: airrep.make_attributor("tfdif"), "tfidf"),
     "method in capitals": (lambda _, __: airrep.make_attributor("TF-IDF"), "tfidf"),
     "setting": (lambda _, __: airrep.make_attributor("ngram", {"tokeniser": "words"}), "tokenizer"),
+    "setting of a fine-tune": (lambda _, __: split_lm_settings({"learning_rat": 1e-4}), "learning_rate"),
     "value of a setting": (lambda _, __: airrep.make_attributor("tfidf", {"view": "respons"}), "response"),
     "setting of an answer": (lambda index, _: airrep.audit(index, "answer", settings={"cosin": 0.9}), "cosine"),
     "pool": (lambda index, _: index.group_scores("answer", by="source", pool="atention"), "attention"),

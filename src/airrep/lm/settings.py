@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import LmFiles, find_lm, settled_name
 from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
@@ -97,9 +97,10 @@ def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
     unknown = next((name for name in values if name not in reading | tuning), None)
     if unknown is not None:
+        meant = near(unknown, sorted(reading | tuning), "Correct the name.")
         raise ConfigError(
             f"settings: '{unknown}' is not a setting here; expected one of the fine-tuning "
-            f"({', '.join(sorted(tuning))}) or of the LM ({', '.join(sorted(reading))}). Correct the name."
+            f"({', '.join(sorted(tuning))}) or of the LM ({', '.join(sorted(reading))}). {meant}"
         )
     first, second = ({name: value for name, value in values.items() if name in kind} for kind in (reading, tuning))
     return first, second

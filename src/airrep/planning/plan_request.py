@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from airrep.attributors.methods import method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
-from airrep.errors import ConfigError, TrainingError
+from airrep.errors import ConfigError, TrainingError, near
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
 from airrep.planning.trial_learning import TrainTask, TuneTask, try_labels, try_training
@@ -111,7 +111,8 @@ class PlanRequest:
         known |= {"device"} if self.lm is None else set()  # the encoder's
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
-            raise ConfigError(f"plan: none of the methods has a setting '{unknown}'. Correct the name.")
+            meant = near(unknown, sorted(known), "Correct the name.")
+            raise ConfigError(f"plan: none of the methods has a setting '{unknown}'. {meant}")
 
     @property
     def device(self) -> str:
