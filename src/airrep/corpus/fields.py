@@ -272,8 +272,9 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
     found = {key for record in records for key in record}.union(known)
     for field in fields:
         if rows and not found.intersection(field.keys):
-            meant = near(field.name, [*TEXT_FIELDS, *sorted(found)], "Correct the name.")
-            raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}. {meant}')
+            meant = near(field.name, [*TEXT_FIELDS, *sorted(found)], "")
+            wrong = f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}'
+            raise ConfigError(f"{wrong}. {meant}" if meant else wrong)
 
 
 def _listed(keys: set[str]) -> str:
