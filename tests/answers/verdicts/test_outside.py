@@ -10,6 +10,7 @@ import pytest
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
+from airrep.answers.verdicts.nearest import evenly
 from airrep.answers.verdicts.outside import DIRECT, TEXTS, Outside, Spread, outside
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
@@ -60,6 +61,21 @@ def test_a_cache_that_cannot_be_written_is_none(
     first = outside(index, contrast=False)
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "file"))
     assert outside(index, contrast=False) == first
+
+
+def test_of_a_large_index_some_rows_stand_for_all(
+    cache: Path, index: airrep.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows come nearer by chance than those that were asked."""
+    whole = outside(index, contrast=False)
+    monkeypatch.setattr("airrep.answers.verdicts.outside.ROWS", 5)
+    monkeypatch.setenv("AIRREP_CACHE", str(cache / "other"))
+    part = outside(index, contrast=False)
+    assert whole is not None
+    assert part is not None
+    keep = evenly(index.live, 5)
+    assert np.flatnonzero(keep).tolist() == [0, 12, 24, 36, 49]
+    assert part.first.middle != whole.first.middle
 
 
 class Forgetful(HashAttributor):

@@ -69,12 +69,17 @@ def _ranked(scores: np.ndarray, count: int) -> np.ndarray:
     return contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
 
 
-def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
-    """Mean scores over rows that lie evenly among those that count, ``(e,)``."""
+def evenly(keep: Mask, most: int) -> Mask:
+    """So many of the rows that count, which lie evenly among them; all if there are no more."""
     rows = np.flatnonzero(keep)
-    chosen = np.zeros_like(keep)
-    chosen[rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(np.int64)]] = True
-    parts = [scores for _, scores in stream_scores(encoded, index.blocks, chosen)]
+    chosen: Mask = np.zeros_like(keep)
+    chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True
+    return chosen
+
+
+def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
+    """Mean scores over some of the rows that count, ``(e,)``."""
+    parts = [scores for _, scores in stream_scores(encoded, index.blocks, evenly(keep, SAMPLE))]
     mean: np.ndarray = np.concatenate(parts, axis=1).mean(axis=1)
     return mean
 

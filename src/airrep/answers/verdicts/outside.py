@@ -7,14 +7,14 @@ share comes by chance, by this method and in these data.
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from math import erfc, log, sqrt
+from math import erfc, log, log10, sqrt
 from pathlib import Path
 
 import numpy as np
 
-from airrep.answers.verdicts.nearest import ALIKE, nearest
+from airrep.answers.verdicts.nearest import ALIKE, evenly, nearest
 from airrep.attributors.direct import direct_parts
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -30,6 +30,8 @@ LEAST_SHARE = 1e-3
 """Shares are taken to lie so far from 0 and 1 at least."""
 LEAST_DEVIATION = 0.4
 """No index is sure of less, whatever so few texts say."""
+ROWS, GROWTH = 20_000, 0.35
+"""At most so many rows are asked about these texts; of ten times as many the log odds of the nearest lie this higher."""
 RARE = 0.25
 """Chance of a share that ten alike make more of."""
 SHORTEST, LONGEST = 3, 300
@@ -91,8 +93,9 @@ class Outside:
         return min(found, max(STANDS_OUT, 2 * self.tenth.chance(tenth, letters)))
 
 
-DIRECT = Outside(Spread(-2.0, 0.0, 0.8), Spread(-2.5, 0.0, 0.7))
-"""For methods that keep no features, whose scores of these texts would cost as much as many questions."""
+DIRECT = Outside(Spread(-1.8, -0.45, 1.0), Spread(-2.8, -0.4, 0.8))
+"""For methods that keep no features, whose scores of these texts would cost as much as many questions: about what whole
+gradients by EK-FAC beside text come to, on the careful side."""
 
 
 def outside(index: Index, *, contrast: bool) -> Outside | None:
@@ -122,9 +125,10 @@ def _measured(index: Index, contrast: bool) -> Outside:
     answers = [Example(one["prompt"], one["response"]) for one in records]
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
     question = Question(answers, better if contrast else None)
-    found = nearest(index, question, index.encode_question(question), index.live)
-    letters = np.array([len(one.response) for one in answers])
-    return Outside(Spread.of(found.shares, letters), Spread.of(found.tenth, letters))
+    found = nearest(index, question, index.encode_question(question), evenly(index.live, ROWS))
+    letters, more = np.array([len(one.response) for one in answers]), GROWTH * log10(max(1.0, len(index) / ROWS))
+    first, tenth = (Spread.of(shares, letters) for shares in (found.shares, found.tenth))
+    return Outside(replace(first, middle=first.middle + more), replace(tenth, middle=tenth.middle + more))
 
 
 @cache
