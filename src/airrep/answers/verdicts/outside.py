@@ -31,7 +31,7 @@ LEAST_SHARE = 1e-3
 LEAST_DEVIATION = 0.4
 """No index is sure of less, whatever so few texts say."""
 ROWS, GROWTH = 20_000, 0.35
-"""At most so many rows are asked about these texts; of ten times as many the log odds of the nearest lie this higher."""
+"""At most so many rows are asked about these texts; of ten times as many the nearest has log odds so much higher."""
 RARE = 0.25
 """Chance of a share that ten alike make more of."""
 SHORTEST, LONGEST = 3, 300
