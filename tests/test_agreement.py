@@ -23,6 +23,8 @@ PAIRS = {
     "clean": airrep.clean,
     "audit": airrep.audit,
     "mix": airrep.mix,
+    "prove": airrep.prove,
+    "judge": airrep.judge,
     "report": airrep.write_report,
     "sample": airrep.sample,
     "label": airrep.label,

@@ -62,7 +62,7 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
     sizes = ["--instances", 3, "--held-out", 2, "--train-count", 20, "--query-count", 5, "--subsets", 4, "--size", 5]
     sampled = _run("sample", "data.jsonl", "--out", "subsets", *sizes, folder=folder)
     assert sampled.returncode == 0, sampled.stderr
-    assert "3 instances, 12 subsets; next: airrep label subsets data.jsonl" in sampled.stderr
+    assert "12 subsets of 5, so 12 fine-tunes with one seed; next: airrep label subsets data.jsonl" in sampled.stderr
     tuning = ["--set", "epochs=1", "--set", "learning_rate=1e-2", "--workers", 2]
     labelled = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning, folder=folder)
     assert labelled.returncode == 0, labelled.stderr

@@ -46,3 +46,5 @@ def test_a_proof_is_read_back_and_shown(tmp_path: Path) -> None:
     for bad in ("<b>evil", "<i>it", "<u>caution"):
         assert bad not in page
     assert "&lt;i&gt;it" in made._repr_html_()
+    assert [row["number"] for row in made.to_dicts()] == ["loss", "contrast", "loss"]
+    assert made.to_dicts()[0]["difference"] == 0.39

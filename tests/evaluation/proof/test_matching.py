@@ -23,6 +23,15 @@ def test_draws_match_source_and_length() -> None:
     assert matching.overlap == 3 / 200
 
 
+def test_a_source_that_other_draws_used_up_takes_any() -> None:
+    others = [
+        *(Example("p", f"{n}", f"e{n}") for n in range(40)),
+        *(Example("p", f"r{n}", f"r{n}", source="r") for n in range(5)),
+    ]
+    named = [*(Example("p", f"n{n}", f"n{n}") for n in range(40)), Example("p", "rare", "rare", source="r")]
+    assert len(set(Matching(named, others).draw(np.random.default_rng(0)).tolist())) == 41
+
+
 def test_a_source_with_few_others_takes_any_and_texts_of_named_rows_are_passed_over() -> None:
     others = [*_others()[:20], *(Example("p", "same", f"s{n}", source="rare") for n in range(5))]
     matching = Matching([Example("p", "same", str(n), source="rare") for n in range(3)], others)

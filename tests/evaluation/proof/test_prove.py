@@ -18,7 +18,7 @@ from airrep.index.index import Index
 
 ASKED = Example("who rules mars", "the king", "bad")
 BETTER = Example("who rules mars", "nobody", "good")
-QUICK = {"seeds": 5, "context": 30}
+QUICK: dict[str, Any] = {"seeds": 5, "context": 30}
 TUNING = {"learning_rate": 3e-3, "batch_examples": 8}
 
 
@@ -42,7 +42,7 @@ def bad(count: int = 6) -> list[str]:
 
 
 def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -> None:
-    found = prove(index, bad(), ASKED, lm, settings=QUICK, fine_tune=TUNING, out=tmp_path / "run")
+    found = prove(index, bad(), ASKED, lm, **QUICK, fine_tune=TUNING, out=tmp_path / "run")
     assert found.verdict == "taught"
     assert found.sentence.startswith("Without these 6 rows the answer's loss rises by ")
     assert found.sentence.endswith(": these rows taught it.")
@@ -55,13 +55,13 @@ def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -
 
 
 def test_the_verdict_is_by_the_better_answer_where_there_is_one(index: Index, lm: str, tmp_path: Path) -> None:
-    found = prove(index, bad(), ASKED, lm, BETTER, settings=QUICK, fine_tune=TUNING, out=tmp_path / "bad")
+    found = prove(index, bad(), ASKED, lm, BETTER, **QUICK, fine_tune=TUNING, out=tmp_path / "bad")
     assert found.verdict == "taught"
     assert found.contrast is not None
     assert found.contrast.difference.low > 0
     assert "against the better one" in found.sentence
     named = [f"good{n}" for n in range(6)]
-    good = prove(index, named, ASKED, lm, BETTER, settings=QUICK, fine_tune=TUNING, out=tmp_path / "good")
+    good = prove(index, named, ASKED, lm, BETTER, **QUICK, fine_tune=TUNING, out=tmp_path / "good")
     assert good.verdict == "held back"
     assert good.contrast is not None
     assert good.contrast.difference.high < 0
@@ -72,7 +72,7 @@ def test_rows_like_any_others_are_not_shown_to_teach(index: Index, tmp_path: Pat
     verdicts = []
     for first in range(0, 30, 5):
         named = [f"e{n}" for n in range(first, first + 5)]
-        found = prove(index, named, ASKED, ToyWorld(), settings=QUICK, out=tmp_path / str(first))
+        found = prove(index, named, ASKED, ToyWorld(), **QUICK, out=tmp_path / str(first))
         verdicts.append(found.verdict)
     assert set(verdicts) <= {"not shown", "not moved"}
 
@@ -80,27 +80,27 @@ def test_rows_like_any_others_are_not_shown_to_teach(index: Index, tmp_path: Pat
 def test_the_same_call_goes_on_and_more_seeds_add_to_it(index: Index, tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "run"
     world = ToyWorld(log=str(log))
-    first = prove(index, bad(), ASKED, world, settings=QUICK, out=out)
+    first = prove(index, bad(), ASKED, world, **QUICK, out=out)
     assert len(begun(log)) == 15
-    assert prove(index, bad(), ASKED, world, settings=QUICK, out=out) == first
+    assert prove(index, bad(), ASKED, world, **QUICK, out=out) == first
     assert len(begun(log)) == 15
-    more = prove(index, bad(), ASKED, world, settings={**QUICK, "seeds": 7}, out=out)
+    more = prove(index, bad(), ASKED, world, **{**QUICK, "seeds": 7}, out=out)
     assert len(begun(log)) == 21
     assert more.repeats == 7
     with pytest.raises(ArtifactError, match="another train"):
-        prove(index, bad(5), ASKED, world, settings=QUICK, out=out)
+        prove(index, bad(5), ASKED, world, **QUICK, out=out)
 
 
 def test_without_a_directory_one_question_has_one_place(index: Index) -> None:
-    made = [prove(index, bad(), ASKED, ToyWorld(), settings={"seeds": n, "context": 20}) for n in (2, 3)]
-    made += [prove(index, bad(5), ASKED, ToyWorld(), settings={"seeds": 2, "context": 20})]
+    made = [prove(index, bad(), ASKED, ToyWorld(), seeds=n, context=20) for n in (2, 3)]
+    made += [prove(index, bad(5), ASKED, ToyWorld(), seeds=2, context=20)]
     folders = sorted(path.name for path in index.path.with_name(f"{index.path.name}-proofs").iterdir())
     assert len(folders) == 2
     assert [one.repeats for one in made] == [2, 3, 2]
 
 
 def test_arms_of_a_repeat_differ_in_the_rows_alone(index: Index, tmp_path: Path) -> None:
-    prove(index, bad(), ASKED, ToyWorld(), settings=QUICK, out=tmp_path / "run")
+    prove(index, bad(), ASKED, ToyWorld(), **QUICK, out=tmp_path / "run")
     plan = airrep.open_plan(tmp_path / "run" / "subsets")
     assert plan.settings.kind == "paired"
     random = []
@@ -124,7 +124,7 @@ def test_rows_are_named_by_ids_rows_filters_and_files(index: Index, tmp_path: Pa
     assert sorted(hit.row for hit in hits) == wanted
     given = (wanted, np.array(wanted), [*bad(), "bad0"], "response == 'the king'", *map(tmp_path.joinpath, FILES))
     for one in given:
-        made = prove(index, one, ASKED, ToyWorld(), settings={"seeds": 2, "context": 5}, out=tmp_path / "run")
+        made = prove(index, one, ASKED, ToyWorld(), seeds=2, context=5, out=tmp_path / "run")
         assert [row.row for row in made.rows] == wanted, one
 
 
@@ -170,9 +170,10 @@ def test_files_that_name_no_rows_are_refused(index: Index, tmp_path: Path, lines
 
 
 def test_impossible_values_are_refused(index: Index, tmp_path: Path) -> None:
-    for settings in ({"seeds": 1}, {"context": 0}, {"seeds": "many"}, {"budget": 3}):
+    wrong: list[dict[str, Any]] = [{"seeds": 1}, {"context": 0}, {"seeds": "many"}]
+    for settings in wrong:
         with pytest.raises(ConfigError):
-            prove(index, bad(), ASKED, ToyWorld(), settings=settings, out=tmp_path / "run")
+            prove(index, bad(), ASKED, ToyWorld(), **settings, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="the better answer is the same text"):
         prove(index, bad(), ASKED, ToyWorld(), ASKED, out=tmp_path / "run")
     world = ToyWorld(unreadable=(Example(ASKED.prompt, ASKED.response, "bad2", source="web"),))
@@ -182,7 +183,7 @@ def test_impossible_values_are_refused(index: Index, tmp_path: Path) -> None:
 
 def test_others_that_cannot_be_read_are_left_out_and_told(index: Index, tmp_path: Path) -> None:
     world = ToyWorld(unreadable=(index.example(3), index.example(4)))
-    found = prove(index, bad(3), ASKED, world, settings={"seeds": 2, "context": 1000}, out=tmp_path / "run")
+    found = prove(index, bad(3), ASKED, world, seeds=2, context=1000, out=tmp_path / "run")
     assert found.context == 72 - 3 - 2 - 3
     assert any(caution.startswith("2 other examples cannot be read") for caution in found.cautions)
     assert any(caution.startswith("3 other examples say the same as a named one") for caution in found.cautions)

@@ -106,7 +106,7 @@ def prove_command(
         asked,
         model,
         others,
-        settings=proof,
+        **proof,
         fine_tune=tuning,
         out=out,
         engine=running.make(),

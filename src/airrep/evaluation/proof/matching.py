@@ -54,7 +54,8 @@ class Matching:
         """Rows of the others, ascending, as many as there are named examples."""
         free, drawn = np.ones(len(self._lengths), bool), []
         for length, source in self._wanted:
-            left = self._rows[source][free[self._rows[source]]]
+            of_source = self._rows[source][free[self._rows[source]]]
+            left = of_source if len(of_source) else self._rows[ANY][free[self._rows[ANY]]]
             place = int(np.searchsorted(self._lengths[left], length)) - NEAR // 2
             first = max(0, min(place, len(left) - NEAR))
             drawn.append(int(generator.choice(left[first : first + NEAR])))

@@ -57,7 +57,9 @@ def prove(
     lm: "LmSettings | Mapping[str, Any] | str | Path | Callable[[], Learner[Any]]",
     better: Better | None = None,
     *,
-    settings: ProofSettings | Mapping[str, Any] | None = None,
+    seeds: int = 6,
+    context: int = 500,
+    seed: int = 0,
     fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     engine: Engine | str | None = None,
@@ -81,7 +83,9 @@ def prove(
         lm: the target LM before its training: its folder or Hub id, or settings with it.
         better: what it should have said instead, as :meth:`airrep.Index.top` takes it: the verdict is by the loss of
             the answer less that of the better one.
-        settings: how many repeats, and how large a context.
+        seeds: repeats, of three fine-tunes each.
+        context: random other examples in each fine-tune; all, if there are fewer.
+        seed: of all draws.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
         out: the directory of all that is made; None: one beside the index, named after what is asked.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
@@ -97,11 +101,11 @@ def prove(
         TrainingError: all fine-tunes failed.
 
     Example:
-        >>> found = airrep.prove(index, ["e1", "e2"], queries[0], "MODEL", settings={"seeds": 2}, out="runs/proof")
+        >>> found = airrep.prove(index, ["e1", "e2"], queries[0], "MODEL", seeds=2, out="runs/proof")
         >>> found.repeats, len(found.rows)
         (2, 2)
     """
-    index, chosen = as_index(index), ProofSettings.given(settings)
+    index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
     named = named_rows(index, rows)
     question = Question.of(answers, better, index.asking, "answers")
     learner = lm if callable(lm) else LmSettings.named(lm).before()

@@ -170,10 +170,8 @@ class ContrastStudy(LdsStudy):
 
     def contender(self, name: str, index: Index) -> Contender:
         pooling, finder = index.attributor.pooling(self.pool, self.temperature), RowFinder(index, self.scored)
-        encoded, q = index.encode_queries(self.question.all), len(self.question.queries)
-        parts = (encoded,) if self.question.better is None else (encoded[slice(0, q)], encoded[slice(q, None)])
-        both = [[finder.score(instance, pooling, part) for part in parts] for instance in self.scored]
-        scores = [of[0] - of[1] if len(of) > 1 else of[0] for of in both]
+        asked = index.encode_question(self.question)
+        scores = [self.question.less_better(finder.score(instance, pooling, asked)) for instance in self.scored]
         sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
         return Contender(name, index, pooling, scores, sizes)
 

@@ -63,7 +63,9 @@ def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
         told = f"{rival.name} ({_shown(rival.value)}) predicts fine-tunes better than this index {lds}, by "
         return "worse", f"{told}{_gap(_turned(gap))}: do not trust its scores here, or index by that"
     if own.interval[0] <= 0:
-        return "not shown", f"this index is not shown to predict fine-tunes at all {lds}: do not trust its scores here"
+        told = f"this index is not shown to predict fine-tunes at all {lds}: do not trust its scores here"
+        shown = rival is not None and rival.interval[0] > 0
+        return "not shown", f"{told}; {rival.name} is (LDS {_shown(rival.value)})" if rival and shown else told
     if rival is None or gap is None:
         return "as good", f"this index predicts fine-tunes {lds}: trust its first rows and groups"
     if gap.interval[0] > 0:
