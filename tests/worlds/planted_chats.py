@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.index.index import Index
+from airrep.scoring.scores import stream_scores
 
 Kind = Literal["sums", "facts", "refusals", "style", "leaks", "copies", "nothing"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -79,6 +81,13 @@ class Chats:
     def of(self, kind: Kind, form: Form) -> list[Question]:
         """The questions of one kind in one form."""
         return [one for one in self.questions if (one.kind, one.form) == (kind, form)]
+
+
+def contrasts_of(index: Index, asked: Sequence[Question]) -> np.ndarray:
+    """What each row of an index teaches of the bad answers in place of the better ones, ``(questions, rows)``."""
+    question = index.question([one.pair.bad for one in asked], [one.pair.better for one in asked])
+    ranked = question.ranked(index.encode_question(question), index.blocks)
+    return np.concatenate([scores for _, scores in stream_scores(*ranked)], axis=1)
 
 
 def rank_of(question: Question, values: np.ndarray, ids: Sequence[str]) -> int:

@@ -38,9 +38,10 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
-TFIDF_WEIGHT = 10.0
-"""Of TF-IDF of prompt and response where answers are subtracted. It knows the subject where the answer is put in other
-words: 10 to 30 did best on planted rows, 3 less well (experiments/contrast)."""
+TFIDF_WEIGHT, TFIDF_TEMPERATURE = 10.0, 0.3
+"""Of TF-IDF of prompt and response where answers are subtracted, pooled by signed attention. It knows the subject where
+the answer is put in other words: 10 to 30 did best on planted rows, 3 less well. By its own pool, the sum, it would
+outweigh the others in groups (experiments/contrast)."""
 GRADIENT_WEIGHT = 5.6
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
 group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
@@ -453,7 +454,14 @@ def contrast_channels() -> tuple[Channel, ...]:
     The default channels hardly see the prompt. Where a bad answer is put in other words, its subject tells which of the
     rows with the same wrong word taught it.
     """
-    return (*default_channels(), Channel(method="tfidf", weight=TFIDF_WEIGHT, name="words of prompt and response"))
+    words = Channel(
+        method="tfidf",
+        pool="signed-attention",
+        temperature=TFIDF_TEMPERATURE,
+        weight=TFIDF_WEIGHT,
+        name="words of prompt and response",
+    )
+    return (*default_channels(), words)
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
