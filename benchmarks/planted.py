@@ -1,33 +1,57 @@
-"""Which methods find planted facts where words tell nothing: recall, and process CPU time.
+"""Which methods find planted facts where words tell nothing, and which rows taught a bad answer in place of a better.
 
-Run as ``PYTHONPATH=tests python benchmarks/planted.py``, with the extra peft. The world is that of
-``tests/worlds/planted_world.py``: a tiny LM that learnt 60 facts of 5 examples each, and queries that ask for them in
-words that stand in no example. Recall is the share of a query's five top examples that are of its fact, mean and least
-over the seeds. Seconds are those of an index and its queries, on one thread; gradients that an earlier row computed are
-found in the store, as for any user (``--alone`` gives each row a store of its own).
+Run as ``PYTHONPATH=tests python benchmarks/planted.py``, with the extra peft. Two worlds:
+
+facts  That of ``tests/worlds/planted_world.py``: a tiny LM that learnt 60 facts of 5 examples each, and queries that
+       ask for them in words that stand in no example. Recall is the share of a query's five top examples that are of
+       its fact, mean and least over the seeds. Seconds are process CPU time of an index and its queries, on one
+       thread; gradients that an earlier row computed are found in the store, as for any user (``--alone`` gives each
+       row a store of its own).
+chats  That of ``tests/worlds/planted_chats.py``: six kinds of planted rows among ordinary ones, and questions of a bad
+       answer less a better one. Told are the share of questions whose planted row is first, and the share of the first
+       rows that taught the answer, of as many as did.
 """
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
+from worlds.planted_chats import FORMS, KINDS, Chats, Question, contrasts_of, plant_chats, precision_of, rank_of
 from worlds.planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
+
+from airrep.index.building import build_index
 
 ASK = 0.9
 """Recall of every method that reads gradients."""
+RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "default": ("channels", {}),
+    "channels=contrast": ("channels", {"channels": "contrast"}),
+    "tfidf": ("tfidf", {}),
+    "dense embedder": ("airrep", {"encoder": "untrained"}),
+}
+"""What answers questions of two answers, each by the same contrast."""
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--world", choices=["facts", "chats"], help="only this one")
+    parser.add_argument("--seeds", type=int, default=3, help="of the facts")
+    parser.add_argument("--seed", type=int, default=2, help="of the chats")
+    parser.add_argument("--most", type=int, default=20, help="questions of each kind and form of the chats")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS, "rds", *BLIND], default=[*METHODS, *BLIND])
     parser.add_argument("--alone", action="store_true", help="share no gradients between methods")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.world != "facts":
+        print_chats(arguments.seed, arguments.most)
+    if arguments.world == "chats":
+        return
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in arguments.methods}
     for seed in range(arguments.seeds):
         with TemporaryDirectory() as folder:
@@ -35,6 +59,32 @@ def main() -> None:
             for name in arguments.methods:
                 found[name].append(measure(world, name, Path(folder) / (name if arguments.alone else "all")))
     print_table(found)
+
+
+def print_chats(seed: int, most: int) -> None:
+    """One row for each kind and form, one pair of columns for each recipe."""
+    chats = plant_chats(seed)
+    asked = {(kind, form): chats.of(kind, form)[:most] for kind in KINDS[:-1] for form in FORMS}
+    found = {name: measure_chats(chats, asked, name) for name in RECIPES}
+    print(f"{'first, precision (%)':24}" + "".join(f"{name:>20}" for name in RECIPES))
+    for number, (kind, form) in enumerate(asked):
+        shares = (found[name][number] for name in RECIPES)
+        print(f"{kind:11}{form:13}" + "".join(f"{first:14.0%}{precision:6.0%}" for first, precision in shares))
+
+
+def measure_chats(
+    chats: Chats, asked: Mapping[tuple[str, str], list[Question]], name: str
+) -> list[tuple[float, float]]:
+    """Of each kind and form of question, how often the planted row is first, and the mean precision."""
+    ids, (method, settings) = [row.id for row in chats.train], RECIPES[name]
+    found = []
+    with TemporaryDirectory() as folder:
+        index = build_index(chats.train, Path(folder) / "index", method, settings=settings)
+        for questions in asked.values():
+            pairs = list(zip(questions, contrasts_of(index, questions), strict=True))
+            first = np.mean([rank_of(one, values, ids) == 1 for one, values in pairs])
+            found.append((float(first), float(np.mean([precision_of(one, values, ids) for one, values in pairs]))))
+    return found
 
 
 def measure(world: World, name: str, folder: Path) -> tuple[float, float]:
