@@ -1,11 +1,10 @@
 """Ranks of planted rows by a bad answer less a better one, by each recipe and formula.
 
-Usage: PYTHONPATH=tests python experiments/contrast/ranks.py SEED OUT.csv [--lm FOLDER] [--dense FOLDER]
-           [--ordinary COUNT] [--most COUNT]
+Usage: PYTHONPATH=tests python experiments/contrast/ranks.py SEED OUT.csv [OPTIONS]
 
-Without an LM: the recipes of text, TF-IDF and the shipped encoder, and that of FOLDER if there is one. With an LM: the
-channels that read it, one by one and summed; each sum once as every query weighs its gradients and once with the same
-weight for both answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
+Without an LM: the recipes of text, TF-IDF, the shipped encoder and a plain sentence encoder. With an LM: the channels
+that read it, one by one and summed; each sum once as every query weighs its gradients and once with the same weight for
+both answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
 """
 
 import argparse
@@ -44,15 +43,15 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("out", type=Path)
     parser.add_argument("--lm", type=Path, help="folder of a language model")
-    parser.add_argument("--dense", type=Path, help="folder of a sentence encoder")
     parser.add_argument("--ordinary", type=int, default=ORDINARY, help="rows of the demo's data beside the planted")
     parser.add_argument("--most", type=int, default=max(COUNTS.values()), help="questions of each kind and form")
     given = parser.parse_args()
     chats = plant_chats(given.seed, given.ordinary, KINDS[:-1])
     asked = [one for kind in KINDS for form in FORMS for one in chats.of(kind, form)[: given.most]]
     with TemporaryDirectory() as folder:
-        found = scores_by_text(chats, asked, Path(folder), given.dense) if given.lm is None else {}
-        if given.lm is not None:
+        if given.lm is None:
+            found = scores_by_text(chats, asked, Path(folder))
+        else:
             found = scores_by_lm(chats, asked, Path(folder), given.lm)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with given.out.open("w", encoding="utf-8", newline="") as file:
@@ -81,21 +80,24 @@ def answers_of(asked: list[Question]) -> list[Any]:
     return [one.pair.bad for one in asked] + [one.pair.better for one in asked]
 
 
-def scores_by_text(chats: Chats, asked: list[Question], folder: Path, dense: Path | None) -> dict[str, np.ndarray]:
-    """Scores of all rows by each recipe that needs no LM."""
+def text_recipes() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Methods and settings of each recipe that needs no LM."""
     tokens = default_channels()[0]
-    recipes: dict[str, tuple[str, Mapping[str, Any]]] = {
+    return {
         "text": ("channels", {}),
         "contrast": ("channels", {"channels": contrast_channels()}),
         "n-grams": (tokens.method, tokens.settings),
         "TF-IDF": ("tfidf", {}),
         "TF-IDF of responses": ("tfidf", {"view": "response"}),
         "encoder": ("airrep", {}),
+        "dense encoder": ("airrep", {"encoder": "untrained"}),
     }
-    if dense is not None:
-        recipes["dense encoder"] = ("airrep", {"encoder": str(dense)})
+
+
+def scores_by_text(chats: Chats, asked: list[Question], folder: Path) -> dict[str, np.ndarray]:
+    """Scores of all rows by each recipe that needs no LM."""
     found = {}
-    for number, (name, (method, settings)) in enumerate(recipes.items()):
+    for number, (name, (method, settings)) in enumerate(text_recipes().items()):
         index = build_index(chats.train, folder / str(number), method, settings=settings)
         found[name] = all_scores(index, index.encode_queries(answers_of(asked)))
     return found

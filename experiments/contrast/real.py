@@ -1,7 +1,6 @@
 """Contrasts beside real fine-tunes: does a subset's contrast tell what it does to a bad answer and a better one?
 
-Usage: PYTHONPATH=tests python experiments/contrast/real.py LABELS POOL.jsonl QUERIES.jsonl SEED OUT.csv [--lm FOLDER]
-           [--dense FOLDER]
+Usage: PYTHONPATH=tests python experiments/contrast/real.py LABELS POOL.jsonl QUERIES.jsonl SEED OUT.csv [OPTIONS]
 
 LABELS hold the losses of what `plant.py` wrote for SEED, of each answer after fine-tunes on random subsets. The margin
 of a question is the loss of the better answer less that of the bad one: above 0 the LM would rather give the bad one.
@@ -17,12 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from ranks import all_scores
+from ranks import all_scores, text_recipes
 from scipy.stats import spearmanr
 from worlds.planted_chats import FORMS, KINDS, Question, plant_chats
 
 import airrep
-from airrep.attributors.recipes import contrast_channels, default_channels
 from airrep.attributors.sums.pairs import even_pairs
 from airrep.index.building import build_index
 from airrep.index.index import Index
@@ -43,8 +41,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--ordinary", type=int, default=20, help="of the world")
     parser.add_argument("--kind", action="append", choices=KINDS, help="of the world, in its order")
+    parser.add_argument("--recipe", action="append", help="only this recipe; may be repeated")
     parser.add_argument("--lm", type=Path, help="folder of the LM that was fine-tuned")
-    parser.add_argument("--dense", type=Path, help="folder of a sentence encoder")
     given = parser.parse_args()
     pool, queries = (airrep.read_corpus(path) for path in (given.pool, given.queries))
     (instance,) = airrep.open_labels(given.labels).instances(pool, queries, partial=True)
@@ -60,7 +58,7 @@ def main() -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(("rows that taught it", "count", *row) for row in correlations(asked, margins, own))
-        for recipe, index in indexes(instance, Path(folder), given.lm, given.dense):
+        for recipe, index in indexes(instance, Path(folder), given.lm, given.recipe):
             for prediction, values in predictions(index, instance, both):
                 found = correlations(asked, margins, values[:, trained])
                 writer.writerows((recipe, prediction, *row) for row in found)
@@ -69,30 +67,23 @@ def main() -> None:
 def own_row(instance: LabelledInstance, asked: list[Question]) -> np.ndarray:
     """How many of the rows that taught each answer are in each subset, ``(questions, subsets)``."""
     ids = np.array([row.id for row in instance.train])
-    groups = [set(ids[rows].tolist()) for rows in instance.subsets]
+    groups = [set(ids[instance.subsets.members(number)].tolist()) for number in range(len(instance.subsets))]
     return np.array([[len(one.taught & group) for group in groups] for one in asked])
 
 
 def indexes(
-    instance: LabelledInstance, folder: Path, lm: Path | None, dense: Path | None
+    instance: LabelledInstance, folder: Path, lm: Path | None, wanted: list[str] | None
 ) -> Iterator[tuple[str, Index]]:
-    """An index of the pool by each recipe."""
-    tokens = default_channels()[0]
-    recipes = {
-        "text": ("channels", {}),
-        "contrast": ("channels", {"channels": contrast_channels()}),
-        "n-grams": (tokens.method, tokens.settings),
-        "TF-IDF": ("tfidf", {}),
-        "encoder": ("airrep", {}),
-    }
-    if dense is not None:
-        recipes["dense encoder"] = ("airrep", {"encoder": str(dense)})
+    """An index of the pool by each recipe, or by those that are wanted."""
+    recipes = text_recipes()
     if lm is not None:
         read = {"lm": str(lm), "device": "cpu", "precision": "float32"}
         recipes["--lm"] = ("channels", read)
         recipes["LoGra"] = ("logra", {**read, "preset": "measured"})
         recipes["both"] = ("channels", {**read, "gradients": "both"})
     for number, (name, (method, settings)) in enumerate(recipes.items()):
+        if wanted is not None and name not in wanted:
+            continue
         yield name, build_index(instance.train, folder / str(number), method, settings=settings)
 
 
@@ -106,8 +97,8 @@ def predictions(index: Index, instance: LabelledInstance, both: np.ndarray) -> I
             yield name, bad - better
     bad, better = np.split(all_scores(index, pairs), 2)
     inside = np.zeros((len(instance.train), len(instance.subsets)))
-    for place, rows in enumerate(instance.subsets):
-        inside[rows, place] = 1
+    for number in range(len(instance.subsets)):
+        inside[instance.subsets.members(number), number] = 1
     yield "difference", (bad - better) @ inside
     yield "squares", contrast_scores(bad, better) @ inside
 
