@@ -3,8 +3,8 @@
 Usage: PYTHONPATH=tests python experiments/contrast/ranks.py SEED OUT.csv [OPTIONS]
 
 Without an LM: the recipes of text, TF-IDF, the shipped encoder and a plain sentence encoder. With an LM: the channels
-that read it, one by one and summed; each sum once as every query weighs its gradients and once with the same weight for
-both answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
+that read it, apart and summed; the sum once as every query weighs its gradients and once with the same weight for both
+answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def scores_by_text(chats: Chats, asked: list[Question], folder: Path) -> dict[st
 
 def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) -> dict[str, np.ndarray]:
     """Scores of all rows by the channels that read an LM."""
-    values = {"lm": str(lm), "device": "cpu", "precision": "float32", "gradients": "both"}
+    values = {"lm": str(lm), "device": "cpu", "precision": "float32"}
     index = build_index(chats.train, folder / "index", "channels", settings=values)
     own = index.encode_queries(answers_of(asked))
     assert isinstance(index.attributor, ChannelsAttributor)
@@ -113,13 +113,12 @@ def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) ->
     single = dict(zip(names, channels_apart(index, own), strict=True))
     even = dict(zip(names, channels_apart(index, even_pairs(index.attributor, own)), strict=True))
     text = sum(part for name, part in single.items() if "gradients" not in name)
-    found = {"text, less what the LM expects": text}
-    for name in ("gradients", "whole gradients"):
-        found[name], found[f"{name}, even"] = single[name], even[name]
-    for title, parts in (("--lm", names[-2:-1]), ("both", names[-2:])):
-        found[title] = text + sum(single[name] for name in parts)
-        found[f"{title}, even"] = text + sum(even[name] for name in parts)
-    return found
+    return {
+        "text, less what the LM expects": text,
+        "gradients, even": even["gradients"],
+        "--lm": text + single["gradients"],
+        "--lm, even": text + even["gradients"],
+    }
 
 
 def channels_apart(index: Index, encoded: Any) -> Iterator[np.ndarray]:
