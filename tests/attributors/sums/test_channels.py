@@ -390,7 +390,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
         ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative=.*expected true, false or apart"),
-        ("missing.yaml", r"^channels=missing\.yaml: there is no such file; expected default, kind, contrast or a YAML file\. "),
+        (
+            "missing.yaml",
+            r"^channels=missing\.yaml: there is no such file; expected default, kind, contrast or a YAML file\. ",
+        ),
         ([{"method": "stack"}], "expected a method that is no sum of others, unlike channels and stack"),
         ([{"method": "channels"}], "no sum of others"),
     ],
