@@ -52,7 +52,7 @@ def error_of(response: httpx.Response) -> str:
     return told
 
 
-QUESTIONS = ["count", "queries", "top", "groups", "what-if", "example", "rows"]
+QUESTIONS = ["count", "queries", "top", "groups", "what-if", "prove", "summary", "example", "rows"]
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "tökén"])
@@ -268,7 +268,7 @@ BODY = st.fixed_dictionaries({}, optional={**dict.fromkeys(FIELDS, VALUES), "que
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(body=BODY | VALUES, path=st.sampled_from(["count", "queries", "top", "groups", "what-if", "example", "rows"]))
+@given(body=BODY | VALUES, path=st.sampled_from(QUESTIONS))
 def test_no_request_fails_in_a_way_that_was_not_foreseen(app: Any, body: Any, path: str) -> None:
     response = call(app, "POST", f"/api/{path}", content=json.dumps(body).encode())
     assert response.status_code in (200, 400)

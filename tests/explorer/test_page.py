@@ -73,6 +73,33 @@ def test_a_question_from_the_first_word_to_the_list(address: str, tmp_path: Path
         assert page.locator("#basket .decisions").inner_text().startswith("1 to keep, 1 to drop")
 
 
+def test_a_better_answer_a_proof_and_the_sum(address: str) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(address)
+        page.wait_for_selector(".summary ol li")
+        page.fill("#prompt", "question 9")
+        page.fill("#response", "the 9 cats run")
+        page.fill("#better", "the 8 dogs sleep")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(".hit.active")
+        assert page.locator(".column h2").all_inner_texts() == ["Teaches the answer", "Teaches the better answer"]
+        assert "the 8 dogs sleep" in page.locator("#asked").inner_text()
+        assert page.locator(".verdict").count() == 1
+        assert not page.locator(".hit .raw").first.is_visible()
+        page.check("#raw")
+        assert "better" in page.locator(".hit .raw").first.inner_text()
+        page.keyboard.press("Escape")
+        page.locator(".hit .tick input").first.check()
+        page.wait_for_selector("#basket .change:has-text('better')")
+        page.click("text=Prove it")
+        page.wait_for_selector(".proof pre")
+        assert "--better 'the 8 dogs sleep'" in page.locator(".proof pre").inner_text()
+        shown = page.url
+        page.goto("about:blank")
+        page.goto(shown)
+        page.wait_for_selector(".hit .raw >> visible=true")
+
+
 def test_filters_groups_and_two_methods(address: str) -> None:
     with browser_page(1, viewport={"width": 1300, "height": 900}, color_scheme="dark") as page:
         page.goto(f"{address}#q=3")

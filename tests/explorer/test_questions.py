@@ -86,7 +86,7 @@ def test_an_example_tells_the_queries_that_it_helps(explorer: Explorer, index: a
     assert told["score"] == pytest.approx(float(scores[-1]), rel=1e-5)
     assert told["prompt"] == index.example(17).prompt
     (listed,) = questions.list_queries(explorer, requests.ListRequest(text="NEW"))["asked"]
-    assert explorer.query(requests.QueryRef(key=listed["key"])).response == "😀 answer"
+    assert explorer.question(requests.QueryRef(key=listed["key"])).queries[0].response == "😀 answer"
 
 
 def test_places_of_words_count_as_javascript_does(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ class Spread:
         effects: np.ndarray = np.divide(centred, self.deviation[:, None], out=np.zeros_like(centred), where=apart)
         return effects
 
+    def of_one(self, score: float, query: int = 0) -> float:
+        """One score of a query in deviations."""
+        one = Spread(self.mean[[query]], self.deviation[[query]])
+        return float(np.float32(one.effects(np.array([[score]]))[0, 0]))
+
     def told(self, query: int) -> tuple[float, float]:
         """Mean and deviation of one query, in float32 as scores are."""
         return float(np.float32(self.mean[query])), float(np.float32(self.deviation[query]))

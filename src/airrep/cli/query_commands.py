@@ -285,6 +285,9 @@ def serve_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
     queries: Annotated[str | None, f"Queries to choose from on the page. {options.DATA_HELP}"] = None,
+    better: Annotated[
+        str | None, "Better answers to the queries: a file with the same prompts, or a field of --queries."
+    ] = None,
     beside: Annotated[
         Path | None, typer.Option(metavar="INDEX", help="Another index of the same examples, to compare with.")
     ] = None,
@@ -300,11 +303,16 @@ def serve_command(
     serving, explorer_class = _explorer_parts()
     from airrep.cli.show.console import Meter, say
 
+    if better is not None and queries is None:
+        raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
     secret = serving.choose_token(token, no_token, host)
     with serving.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm)
         other = None if beside is None else options.open_moved_index(beside)
-        explorer = explorer_class(moved, reading.for_queries(moved).read_if(queries), other)
+        read = reading.for_queries(moved)
+        asked = read.read_if(queries)
+        chosen = options.better_of(better, read, asked or (), typed=False)
+        explorer = explorer_class(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")

@@ -23,7 +23,9 @@ from airrep.explorer.requests import (
     ExampleRequest,
     GroupRequest,
     ListRequest,
+    ProveRequest,
     RowsRequest,
+    SummaryRequest,
     TopRequest,
     WhatIfRequest,
 )
@@ -89,6 +91,14 @@ def _add_questions(app: FastAPI, explorer: Explorer, turns: Turns) -> None:
     @app.post("/api/what-if")
     async def what_if(request: Request, asked: WhatIfRequest) -> Response:
         return await answer(request, questions.what_if, asked)
+
+    @app.post("/api/prove")
+    async def prove(request: Request, asked: ProveRequest) -> Response:
+        return await answer(request, questions.prove, asked)
+
+    @app.post("/api/summary")
+    async def summary(request: Request, asked: SummaryRequest) -> Response:
+        return await answer(request, questions.summary, asked)
 
     @app.post("/api/example")
     async def example(request: Request, asked: ExampleRequest) -> Response:

@@ -2,14 +2,15 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.explorer.facets import Facets
 from airrep.explorer.requests import QueryRef
-from airrep.explorer.served import ServedIndex, check_same_corpus, query_of
+from airrep.explorer.served import ServedIndex, check_same_corpus
+from airrep.index.contrast import Better, Question, answered
 from airrep.index.index import Index
 
 MOST_QUERIES = 5000
@@ -21,11 +22,17 @@ REMEMBERED = 100
 class Explorer:
     """Everything that questions are asked of; nothing of it is ever written to disk."""
 
-    def __init__(self, index: Index, queries: Corpus | None = None, beside: Index | None = None) -> None:
-        """Open the indexes to be served.
+    def __init__(
+        self,
+        index: Index,
+        queries: Corpus | None = None,
+        beside: Index | None = None,
+        better: Better | None = None,
+    ) -> None:
+        """Open the indexes to be served; *better* has better answers to the queries, if there are any.
 
         Raises:
-            ConfigError: too many queries, or the other index is of other examples.
+            ConfigError: too many queries, one without its better answer, or the other index is of other examples.
         """
         if queries is not None and len(queries) > MOST_QUERIES:
             raise ConfigError(
@@ -34,9 +41,10 @@ class Explorer:
         if beside is not None:
             check_same_corpus(index, beside)
         self.indexes = tuple(ServedIndex(one) for one in (index, beside) if one is not None)
-        self.queries = queries
+        self.file = None if queries is None else index.question(queries, better)
+        """The queries of the file, with the better answers to them."""
         self.facets = Facets(self.indexes[0])
-        self._asked: OrderedDict[str, Example] = OrderedDict()
+        self._asked: OrderedDict[str, Question] = OrderedDict()
         self._noting = threading.Lock()
 
     def prepare(self, progress: OnProgress | None = None) -> None:
@@ -44,8 +52,8 @@ class Explorer:
         self.facets.prepare()
         for index in self.indexes:
             index.attributor.load()
-            if self.queries is not None:
-                index.encode_file(self.queries, progress)
+            if self.file is not None:
+                index.encode_file(self.file.all, progress)
 
     def index(self, number: int) -> ServedIndex:
         """One of the indexes, as it is on disk now.
@@ -60,17 +68,21 @@ class Explorer:
         found.check_unchanged()
         return found
 
-    def query(self, ref: QueryRef) -> Example:
-        """The query that is meant.
+    def question(self, ref: QueryRef) -> Question:
+        """The query that is meant, and the better answer to it if there is one.
 
         Raises:
-            ConfigError: no such query.
+            ConfigError: no such query, or the better answer is the answer.
             DataError: a text is blank.
         """
+        found = self._found(ref)
+        return found if ref.better is None else question_of(found.queries[0], ref.better)
+
+    def _found(self, ref: QueryRef) -> Question:
         if ref.number is not None:
-            if self.queries is None or ref.number >= len(self.queries):
+            if self.file is None or ref.number >= len(self.file.queries):
                 raise ConfigError(f"query number {ref.number}: is not in the file of queries. Choose another.")
-            return self.queries[ref.number]
+            return one_of(self.file, ref.number)
         if ref.key is not None:
             with self._noting:
                 found = self._asked.get(ref.key)
@@ -79,17 +91,46 @@ class Explorer:
             return found
         if ref.prompt is None or ref.response is None:
             raise ConfigError("query: expected a prompt and a response. Fill in both.")
-        return query_of(ref.prompt, ref.response)
+        return Question([query_of(ref.prompt, ref.response)])
 
-    def remember(self, query: Example) -> None:
+    def of_file(self) -> Iterator[Question]:
+        """Each query of the file."""
+        if self.file is not None:
+            yield from (one_of(self.file, number) for number in range(len(self.file.queries)))
+
+    def remember(self, question: Question) -> None:
         """Keep a query that was typed in among those asked last."""
+        key = key_of(question)
         with self._noting:
-            self._asked.pop(query.content_hash, None)
-            self._asked[query.content_hash] = query
+            self._asked.pop(key, None)
+            self._asked[key] = question
             while len(self._asked) > REMEMBERED:
                 self._asked.popitem(last=False)
 
-    def asked(self) -> Sequence[tuple[str, Example]]:
+    def asked(self) -> Sequence[tuple[str, Question]]:
         """Keys and queries that were asked, the last first."""
         with self._noting:
             return list(reversed(self._asked.items()))
+
+
+def key_of(question: Question) -> str:
+    """What tells a query with its better answer from others."""
+    return "-".join(one.content_hash for one in question.all)
+
+
+def one_of(question: Question, number: int) -> Question:
+    """One query of several, with its own better answer."""
+    better = question.better and question.better[number : number + 1]
+    return Question(question.queries[number : number + 1], better)
+
+
+def query_of(prompt: str, response: str) -> Example:
+    """A query that was typed in; DataError if a text is blank or cannot be stored."""
+    return Corpus.from_examples([Example(prompt=prompt, response=response, id="query")])[0]
+
+
+def question_of(query: Example, better: str) -> Question:
+    """A query with a better answer that was typed in."""
+    if not better.strip():
+        raise ConfigError("better answer: is blank; expected its text, or none. Leave it out.")
+    return Question.of([query], [answered(query, query_of(query.prompt, better).response)])

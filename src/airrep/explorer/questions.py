@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from airrep._version import __version__
+from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.explorer.explorer import Explorer
+from airrep.explorer.answers import BASKET, Answers, common, prove_command, verdict_json
+from airrep.explorer.explorer import Explorer, key_of
 from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
@@ -17,19 +19,23 @@ from airrep.explorer.requests import (
     ExampleRequest,
     GroupRequest,
     ListRequest,
+    ProveRequest,
     RowsRequest,
+    SummaryRequest,
     TopRequest,
     WhatIfRequest,
 )
-from airrep.explorer.served import ServedIndex
-from airrep.explorer.texts import LISTED, cut, example_json, shown_prompt, why_json
-from airrep.index.reasons import Reasons, Scored
-from airrep.scoring.topk import top_k
+from airrep.explorer.served import ServedIndex, contrast_of
+from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt
+from airrep.index.contrast import Question
+from airrep.index.results.kinds import GroupResult, WhatIfResult
 
 HELPED = 25
 """Queries told of an example, from either end."""
 LISTED_QUERIES = 50
 """Queries of one page of a list."""
+NAMED = 50
+"""Examples that a command names; of more a file does."""
 
 
 def about(explorer: Explorer) -> dict[str, Any]:
@@ -39,7 +45,8 @@ def about(explorer: Explorer) -> dict[str, Any]:
         "indexes": [_about_index(index) for index in explorer.indexes],
         "examples": len(explorer.indexes[0]),
         "fields": list(explorer.facets.fields),
-        "queries": 0 if explorer.queries is None else len(explorer.queries),
+        "queries": 0 if explorer.file is None else len(explorer.file.queries),
+        "better": explorer.file is not None and explorer.file.better is not None,
         "limits": {"page": PAGE, "deepest": DEEPEST, "text": TEXT},
     }
 
@@ -68,64 +75,60 @@ def list_queries(explorer: Explorer, asked: ListRequest) -> dict[str, Any]:
     """Queries that were asked, and a page of those of the file."""
     wanted = asked.text.casefold()
     typed: list[dict[str, Any]] = [
-        {"key": key, **_listed(query)} for key, query in explorer.asked() if _holds(query, wanted)
+        {"key": key, **_listed(question)} for key, question in explorer.asked() if _holds(question, wanted)
     ]
     found: list[dict[str, Any]] = [
-        {"number": number, **_listed(query)}
-        for number, query in enumerate(explorer.queries or ())
-        if _holds(query, wanted)
+        {"number": number, **_listed(question)}
+        for number, question in enumerate(explorer.of_file())
+        if _holds(question, wanted)
     ]
     return {"asked": typed, "total": len(found), "queries": found[asked.start : asked.start + LISTED_QUERIES]}
 
 
-def _holds(query: Example, wanted: str) -> bool:
-    return not wanted or wanted in f"{query.prompt}\n{query.response}".casefold()
+def _holds(question: Question, wanted: str) -> bool:
+    return not wanted or any(wanted in f"{one.prompt}\n{one.response}".casefold() for one in question.all)
 
 
-def _listed(query: Example) -> dict[str, Any]:
+def _listed(question: Question) -> dict[str, Any]:
+    better = {} if question.better is None else {"better": cut(question.better[0].response, LISTED)}
+    return {**_beginning(question.queries[0]), **better}
+
+
+def _beginning(example: Example) -> dict[str, Any]:
     return {
-        "prompt": cut(shown_prompt(query.prompt, LISTED), LISTED),
-        "response": cut(query.response, LISTED),
-        "source": query.source,
+        "prompt": cut(shown_prompt(example.prompt, LISTED), LISTED),
+        "response": cut(example.response, LISTED),
+        "source": example.source,
     }
 
 
 def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
     """Some ranks of the examples that help the query most, or least, with the reasons of each."""
-    index, query = explorer.index(asked.index), explorer.query(asked.query)
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
     keep = explorer.facets.mask(asked.where, asked.facets)
     matching = int(keep.sum())
-    features = index.encode_queries([query])
     if asked.query.number is None:
-        explorer.remember(query)
+        explorer.remember(question)
     last = min(asked.start + asked.count, matching, DEEPEST)
     told = []
     if asked.start < last:
-        found = top_k(features, index.blocks, last, keep=keep, least=asked.least)
-        rows, scores = found.rows[0, asked.start :].tolist(), found.scores[0, asked.start :].tolist()
-        told = _hits(index, query, features, [Scored(*pair) for pair in zip(rows, scores, strict=True)], asked.start)
+        ranking = index.ranking(question, keep, DEEPEST)
+        found = ranking.part(asked.start, last, least=asked.least)
+        told = Answers(index, question).hits(found, asked.start)
     return {
-        "query": {**example_json(query, None), "key": query.content_hash, "number": asked.query.number},
+        "query": {**query_json(question), "key": key_of(question), "number": asked.query.number},
         "matching": matching,
         "hits": told,
         "more": last < min(matching, DEEPEST),
+        "verdict": verdict_json(index, question, keep) if matching and not (asked.least or asked.start) else None,
     }
-
-
-def _hits(index: ServedIndex, query: Example, features: Any, scored: list[Scored], start: int) -> list[dict[str, Any]]:
-    reasons = Reasons(index, index.attributor).of(query, features, scored)
-    told = []
-    for rank, (hit, why) in enumerate(zip(scored, reasons, strict=True), start + 1):
-        example = index.example(hit.row)
-        own = {"rank": rank, "row": hit.row, "score": hit.score, **example_json(example, why=why)}
-        told.append({**own, **why_json(query, example, why)})
-    return told
 
 
 def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
     """Group scores of the values of a field, most helpful first."""
-    index, query = explorer.index(asked.index), explorer.query(asked.query)
-    result = index.group_scores([query], explorer.facets.groups(asked.by), why=True)
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    members = explorer.facets.groups(asked.by)
+    result = index.group_scores(question.queries, members, better=question.better, why=True)
     order = np.argsort(-result.scores[0], kind="stable").tolist()
     channels = {name: part[0].tolist() for name, part in (result.channels or {}).items()}
     told = [
@@ -137,18 +140,23 @@ def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
         }
         for place in order
     ]
-    return {"by": asked.by, "groups": told, "pool": result.provenance.pooling, "caution": result.provenance.caution}
+    return {"by": asked.by, "groups": told, **_contrast(question), **_pool(result)}
+
+
+def _contrast(question: Question) -> dict[str, bool]:
+    """Whether scores are of an answer in place of a better one."""
+    return {"better": question.better is not None}
+
+
+def _pool(result: GroupResult | WhatIfResult) -> dict[str, str]:
+    return {"pool": result.provenance.pooling, "caution": result.provenance.caution}
 
 
 def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
     """Change of the corpus's score for the query if the rows and values of a basket were left out."""
-    index, query = explorer.index(asked.index), explorer.query(asked.query)
-    rows = _live_rows(index, asked.rows)
-    removed = np.zeros(index.rows, dtype=bool)
-    removed[rows] = True
-    for name, values in asked.facets.items():
-        removed |= explorer.facets.facet(name).members(values) & index.live
-    result = index.what_if([query], remove=removed, why=True)
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    removed = _basket(explorer, index, asked)
+    result = index.what_if(question.queries, remove=removed, better=question.better, why=True)
     return {
         "change": float(result.change[0]),
         "before": float(result.before[0]),
@@ -156,10 +164,49 @@ def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
         "removed": result.removed,
         "kept": result.kept,
         "channels": {name: float(part[0]) for name, part in (result.channels or {}).items()},
-        "pool": result.provenance.pooling,
-        "units": result.provenance.units,
-        "caution": result.provenance.caution,
+        **_contrast(question),
+        **_pool(result),
     }
+
+
+def _basket(explorer: Explorer, index: ServedIndex, asked: WhatIfRequest) -> Mask:
+    """The rows of a basket, and all rows that have one of its values."""
+    chosen: Mask = np.zeros(index.rows, dtype=bool)
+    chosen[_live_rows(index, asked.rows)] = True
+    for name, values in asked.facets.items():
+        chosen |= explorer.facets.facet(name).members(values) & index.live
+    return chosen
+
+
+def prove(explorer: Explorer, asked: ProveRequest) -> dict[str, Any]:
+    """The command that proves what the examples of a basket taught, and their ids where a file must name them."""
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    ids = [index.example(row).id for row in np.flatnonzero(_basket(explorer, index, asked)).tolist()]
+    if not ids:
+        raise ConfigError("prove: no rows are ticked; expected one at least. Tick some.")
+    listed = len(ids) > NAMED
+    return {
+        "command": prove_command(index, question, None if listed else ids),
+        "examples": len(ids),
+        "ids": ids if listed else [],
+        "file": BASKET,
+    }
+
+
+def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
+    """What the first examples of all queries of the file have in common."""
+    index = explorer.index(asked.index)
+    if explorer.file is None or len(explorer.file.queries) < 2:
+        raise ConfigError("summary: of several queries alone; expected a file of them (--queries). Serve one.")
+    found = common(index, explorer.file)
+    first = [{**vars(one), "example": {**_beginning(one.example), **_names(one.example)}} for one in found.first]
+    shares = {"source": found.sources, "label": found.labels, "opening": found.openings}
+    told = {name: [[one.name, one.examples] for one in some] for name, some in shares.items()}
+    return {"queries": found.queries, "first": first, "shares": told}
+
+
+def _names(example: Example) -> dict[str, str | None]:
+    return {"id": example.id, "label": example.label, "place": example.place}
 
 
 def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
@@ -169,38 +216,34 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
     found = index.example(asked.row)
     told: dict[str, Any] = {"row": asked.row, **example_json(found, None)}
     if asked.query is not None:
-        query = explorer.query(asked.query)
-        features = index.encode_queries([query])
-        score = float(index.score_row(features, asked.row)[0])
-        (why,) = Reasons(index, index.attributor).of(query, features, [Scored(asked.row, score)])
-        told |= {"score": score, **why_json(query, found, why, None)}
+        question = explorer.question(asked.query)
+        told |= Answers(index, question).of_row(asked.row)
     return told | _helped(explorer, index, asked.row)
 
 
 def _helped(explorer: Explorer, index: ServedIndex, row: int) -> dict[str, Any]:
     """Queries by the score that one example has for them."""
-    scored: list[tuple[float, dict[str, Any], Example]] = [
-        (float(index.score_row(index.encode_queries([query]), row)[0]), {"key": key}, query)
-        for key, query in explorer.asked()
+    scored: list[tuple[float, dict[str, Any], Question]] = [
+        (index.score_of(question, row), {"key": key}, question) for key, question in explorer.asked()
     ]
-    if explorer.queries is not None:
-        scores = index.score_row(index.encode_file(explorer.queries), row).tolist()
-        pairs = enumerate(zip(scores, explorer.queries, strict=True))
-        scored += [(score, {"number": number}, query) for number, (score, query) in pairs]
+    if explorer.file is not None:
+        scores = contrast_of(explorer.file, index.score_row(index.encode_file(explorer.file.all), row)).tolist()
+        pairs = enumerate(zip(scores, explorer.of_file(), strict=True))
+        scored += [(score, {"number": number}, question) for number, (score, question) in pairs]
     ordered = sorted(scored, key=lambda one: -one[0])
     helped, harmed = ordered[:HELPED], ordered[HELPED:][-HELPED:]
     return {"queries": len(ordered), "helped": _told(helped), "harmed": _told(reversed(harmed))}
 
 
-def _told(scored: Iterable[tuple[float, Mapping[str, Any], Example]]) -> list[dict[str, Any]]:
-    return [{"score": score, **ref, **_listed(query)} for score, ref, query in scored]
+def _told(scored: Iterable[tuple[float, Mapping[str, Any], Question]]) -> list[dict[str, Any]]:
+    return [{"score": score, **ref, **_listed(question)} for score, ref, question in scored]
 
 
 def rows(explorer: Explorer, asked: RowsRequest) -> dict[str, Any]:
     """Ids and beginnings of some examples, for a basket that came with an address."""
     index = explorer.index(0)
     found = [(row, index.example(row)) for row in _live_rows(index, asked.rows).tolist()]
-    told: list[dict[str, Any]] = [{"row": row, "id": one.id, **_listed(one)} for row, one in found]
+    told: list[dict[str, Any]] = [{"row": row, "id": one.id, **_beginning(one)} for row, one in found]
     return {"rows": told}
 
 

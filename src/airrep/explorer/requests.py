@@ -26,12 +26,13 @@ class Request(BaseModel):
 
 
 class QueryRef(Request):
-    """A query: the number of one of the file, the key of one that was asked, or its texts."""
+    """A query: the number of one of the file, the key of one that was asked, or its texts; perhaps a better answer."""
 
     number: Row | None = None
     key: Short | None = None
     prompt: Text | None = None
     response: Text | None = None
+    better: Text | None = None
 
 
 class Filters(Request):
@@ -79,12 +80,22 @@ class WhatIfRequest(Request):
     facets: Chosen = {}
 
 
+class ProveRequest(WhatIfRequest):
+    """The command that proves by fine-tunes what the rows, and all rows with some values, taught."""
+
+
 class ExampleRequest(Request):
     """One training example whole, and the queries that it helps."""
 
     row: Row
     index: Row = 0
     query: QueryRef | None = None
+
+
+class SummaryRequest(Request):
+    """What the first examples of all queries of the file have in common."""
+
+    index: Row = 0
 
 
 class RowsRequest(Request):

@@ -1,22 +1,52 @@
-"""An index that is served: queries are encoded once, changes on disk noticed."""
+"""An index that is served: queries are encoded and ranked once, changes on disk noticed."""
 
+import hashlib
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from airrep.arrays import Features
+from airrep.answers.spread import Leaders, Moments, Spread
+from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.contrast import Question
 from airrep.index.index import Index, Queries
+from airrep.scoring.contrast import contrast_scores
+from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
 KEPT = 128
 """Queries whose features are kept, one by one."""
+RANKED = 16
+"""Rankings that are kept."""
+Texts = tuple[tuple[str, str], ...]
+"""Prompts and responses."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Both ends of the ranking of all rows for one query, each its strongest first."""
+
+    rows: tuple[Rows, Rows]
+    """Of the greatest scores, and of the least."""
+    values: tuple[np.ndarray, np.ndarray]
+    spread: Spread
+
+    def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
+        """Row, score and deviations of some ranks from one end."""
+        values = self.values[least][start:stop]
+        effects = self.spread.effects(values[None])[0]
+        numbers = np.stack([values, effects]).astype(np.float32)  # as elsewhere, whose digits are those of any shards
+        return [
+            (row, *pair) for row, pair in zip(self.rows[least][start:stop].tolist(), numbers.T.tolist(), strict=True)
+        ]
 
 
 class ServedIndex(Index):
@@ -31,7 +61,8 @@ class ServedIndex(Index):
         super().__init__(index.path, index.given)
         self.changes = index.changes
         self._encoding = threading.Lock()
-        self._encoded: OrderedDict[tuple[str, str], Features] = OrderedDict()
+        self._encoded: OrderedDict[Texts, Features] = OrderedDict()
+        self._rankings: OrderedDict[tuple[Texts, bytes], Ranking] = OrderedDict()
         self._file: Features | None = None
         self._places: dict[tuple[str, str], int] = {}
         self._state = _state_of(self.path)
@@ -45,37 +76,59 @@ class ServedIndex(Index):
             )
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of queries, ``(q, d)``, float32; those of a single query are kept."""
-        if isinstance(queries, Example) or len(queries) != 1:
-            with self._encoding:
-                return super().encode_queries(queries, progress)
-        key = (queries[0].prompt, queries[0].response)
-        place = self._places.get(key)
-        if place is not None and self._file is not None:  # the same numbers as in a list of the file's queries
+        """Features of queries, ``(q, d)``, float32; those of one query, or of an answer and a better one, are kept."""
+        if isinstance(queries, Example):
+            queries = [queries]
+        key = texts_of(queries)
+        places = [self._places[one] for one in key if one in self._places]
+        if len(places) == len(key) and self._file is not None:  # the same numbers as in a list of the file's queries
             self._hold(queries)
-            return self._file[[place]]
+            return self._file[places]
         with self._encoding:
+            if len(key) > 2:
+                return super().encode_queries(queries, progress)
             found = self._encoded.pop(key, None)
             if found is None:
                 found = super().encode_queries(queries, progress)
             else:
                 self.hold_scores(queries)
-            self._encoded[key] = found
-            while len(self._encoded) > KEPT:
-                self._encoded.popitem(last=False)
+            _keep(self._encoded, key, found, KEPT)
             return found
 
-    def encode_file(self, queries: Corpus, progress: OnProgress | None = None) -> Features:
-        """Features of all queries of the file, which is always the same; encoded once."""
+    def encode_file(self, queries: Queries, progress: OnProgress | None = None) -> Features:
+        """Features of all queries of the file, which is always the same, and of better answers; encoded once."""
         if self._file is None:
             self._file = super().encode_queries(queries, progress)
-            self._places = {(query.prompt, query.response): place for place, query in enumerate(queries)}
+            self._places = {one: place for place, one in enumerate(texts_of(queries))}
         self._hold(queries)
         return self._file
 
     def _hold(self, queries: Queries) -> None:
         with self._encoding:
             self.hold_scores(queries)
+
+    def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
+        """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
+        texts = texts_of(question.all)
+        key = (texts, hashlib.sha256(keep).digest())
+        encoded = self.encode_queries(question.all)
+        with self._encoding:
+            found = self._rankings.pop(key, None)
+        if found is None:
+            moments, ends = Moments(1), (Leaders(1, most), Leaders(1, most))
+            for rows, values in stream_scores(*question.ranked(encoded, self.blocks), keep):
+                moments.see(values)
+                for end, sign in zip(ends, (1, -1), strict=True):
+                    end.see(rows, sign * values, values)
+            first, last = ends
+            found = Ranking((first.rows[0], last.rows[0]), (first.more[0], last.more[0]), moments.spread)
+        with self._encoding:
+            _keep(self._rankings, key, found, RANKED)
+        return found
+
+    def score_of(self, question: Question, row: int) -> float:
+        """The score of one row for one query, or its contrast with the better answer."""
+        return float(contrast_of(question, self.score_row(self.encode_queries(question.all), row))[0])
 
     def score_row(self, features: Features, row: int) -> np.ndarray:
         """Influence scores of one row for queries given by their features, ``(q,)`` float32."""
@@ -84,6 +137,26 @@ class ServedIndex(Index):
         only[row - block.start] = True
         scores: np.ndarray = top_k(features, [block._replace(start=0)], 1, keep=only).scores[:, 0]
         return scores
+
+
+def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
+    """Scores that rows are ranked by, ``(q,)``, from those for the queries and for better answers."""
+    if question.better is None:
+        return scores
+    q = len(question.queries)
+    return contrast_scores(scores[:q], scores[q:])
+
+
+def texts_of(queries: Queries) -> Texts:
+    """What tells queries apart."""
+    return tuple((query.prompt, query.response) for query in queries)
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put a value last, and drop the first ones."""
+    kept[key] = value
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
@@ -103,8 +176,3 @@ def check_same_corpus(index: Index, beside: Index) -> None:
             f"--beside {beside.path}: has other examples than {index.path}; expected the same, in the same order. "
             "Build both from one file."
         )
-
-
-def query_of(prompt: str, response: str) -> Example:
-    """A query that was typed in; DataError if a text is blank or cannot be stored."""
-    return Corpus.from_examples([Example(prompt=prompt, response=response, id="query")])[0]

@@ -5,7 +5,8 @@ from typing import Any
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.corpus.turns import DOTS, last_message, message_at
+from airrep.corpus.turns import DOTS, last_message, message_at, system_end
+from airrep.index.contrast import Question
 from airrep.index.why import Why
 
 SHOWN = 1200
@@ -27,20 +28,28 @@ def example_json(example: Example, length: int | None = SHOWN, why: Why | None =
         "prompt": cut(prompt, length),
         "response": cut(example.response, length),
         "lengths": {"prompt": len(prompt), "response": len(example.response)},
+        "system": _units(prompt[: system_end(prompt)]),
+        "place": example.place,
         "label": example.label,
         "source": example.source,
         "metadata": dict(example.metadata),
     }
 
 
+def query_json(question: Question) -> dict[str, Any]:
+    """A query whole, with the better answer if there is one."""
+    better = None if question.better is None else question.better[0].response
+    return {**example_json(question.queries[0], None), "better": better}
+
+
 def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> str:
-    """A prompt as lists show it: of several messages that do not fit, the last.
+    """A prompt as lists show it: without its system prompt; of several messages that do not fit, the last.
 
     Where no place of the *same* words is there, it begins with the message that has the first of them.
     """
     if length is None:
         return prompt
-    start = last_message(prompt, min(length, SEEN))
+    start = max(last_message(prompt, min(length, SEEN)), system_end(prompt))
     if start and same and all(span.start < start for span in same):
         start = message_at(prompt, same[0].start)
     return DOTS + prompt[start:] if start else prompt

@@ -8,6 +8,7 @@ import { state, toggle } from "./state.js";
 const LISTED = 200; // ticked examples shown one by one
 let changed = () => {};
 let unfolded = false;
+let proving = false;
 
 export function setUp(onChange) {
   changed = onChange;
@@ -25,8 +26,43 @@ export async function showBasket(about) {
   }
   const answer = h("div", { class: "answer" });
   fill(box, h("div", { class: "basket-row" }, nothing() ? null : h("div", { class: "what-if" }, h("p", null, "Without ", h("b", null, told()), ":"), answer), decisions()),
-    nothing() ? null : listing());
+    nothing() ? null : h("div", { class: "unfolded" }, listing(), proof()));
   if (!nothing()) await predict(answer, about);
+}
+
+// Scores predict; fine-tunes with and without the examples prove. The page gives the command.
+function proof() {
+  if (!state.query) return null;
+  const body = h("div", { class: "proof" });
+  const box = h("details", { class: "ticked", open: proving, ontoggle: () => { proving = box.open; if (proving) showCommand(body); } }, h("summary", null, "Prove it"), body);
+  return box;
+}
+
+async function showCommand(body) {
+  try {
+    const told = await ask("prove", { query: state.query, index: state.method === "both" ? 0 : state.method, rows: [...state.ticked.keys()], facets: state.values });
+    if (told === null) return;
+    fill(body,
+      h("p", null, `Fine-tunes the model with and without ${told.examples === 1 ? "this example" : `these ${many(told.examples, "example")}`}, and without as many others by chance, and says what became of the answer. Put your model in the place of MODEL, and run it where airrep is installed:`),
+      h("pre", { tabindex: "0" }, told.command),
+      h("div", { class: "row" },
+        h("button", { type: "button", class: "small", onclick: (event) => copy(told.command, event.target) }, "Copy"),
+        told.ids.length ? h("button", { type: "button", class: "small", onclick: () => save(told.file, told.ids.map((id) => `${JSON.stringify({ id })}\n`).join("")) }, `Download ${told.file}`) : null));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    fill(body, h("p", { class: "wrong" }, error.message));
+  }
+}
+
+// Browsers let pages copy on this machine and by HTTPS alone.
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(button.closest(".proof").querySelector("pre"));
+    button.textContent = "Selected: press Ctrl C";
+  }
 }
 
 function told() {
@@ -59,7 +95,10 @@ async function predict(answer, about) {
 }
 
 function change(found, index, named) {
-  const meaning = found.change < 0 ? "what is left out had been helping" : found.change > 0 ? "what is left out had been in the way" : "no change";
+  const [down, up] = found.better
+    ? ["what is left out had been teaching the answer in place of the better one", "what is left out had been teaching the better answer"]
+    : ["what is left out had been helping", "what is left out had been in the way"];
+  const meaning = found.change < 0 ? down : found.change > 0 ? up : "no change";
   return h("p", { class: "change" }, named ? `${index.method}: ` : null,
     h("b", { class: "score big" }, signed(found.change)), " ",
     h("span", null, `${signed(found.before)} → ${signed(found.after)}, ${meaning}`),

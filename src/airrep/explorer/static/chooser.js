@@ -2,7 +2,7 @@
 
 import { ask, Refused } from "./api.js";
 import { $, counted, fill, h, openDialog } from "./dom.js";
-import { refOf } from "./example.js";
+import { pair, refOf } from "./example.js";
 
 let chosen = () => {};
 
@@ -38,6 +38,6 @@ function section(title, queries) {
   if (!queries.length) return null;
   return h("section", null, h("h3", null, title), h("ul", { class: "queries" }, queries.map((query) => h("li", null,
     h("button", { type: "button", class: "query", onclick: () => { $("chooser").close(); chosen(refOf(query)); } },
-      h("span", { class: "said-short" }, query.prompt, h("span", { class: "soft" }, ` → ${query.response}`)),
+      h("span", { class: "said-short" }, pair(query)),
       query.source ? h("span", { class: "tag" }, query.source) : null)))));
 }

@@ -2,8 +2,8 @@
 
 import { ask, Refused } from "./api.js";
 import { $, fill, h, many, openDialog, signed } from "./dom.js";
-import { controls, tags } from "./hits.js";
-import { channelText, marked, phrases, placesOf } from "./marks.js";
+import { controls, rawScore, tags } from "./hits.js";
+import { channelText, phrases, placesOf, whole } from "./marks.js";
 import { state } from "./state.js";
 
 let actions = {}; // { ask, closed }
@@ -34,11 +34,11 @@ export async function showExample(row, index) {
 function draw(dialog, found) {
   const words = found.words ?? [];
   const text = (field) => h("section", null, h("h3", null, field === "prompt" ? "Prompt" : "Response"),
-    h("div", { class: "text whole", dir: "auto" }, marked(found[field], placesOf(words, "example", field))));
+    h("div", { class: "text whole", dir: "auto" }, whole(found, field, placesOf(words, "example", field))));
   openDialog(dialog, "example-title", found.id,
     h("p", { class: "meta" }, tags({ ...found, id: `row ${found.row}`, metadata: {} })),
     controls(found, false),
-    found.channels ? h("div", { class: "hit-why" }, h("span", { class: "score big" }, signed(found.score)), channelText(found.channels), phrases(words, () => [dialog, $("asked")])) : null,
+    found.channels ? h("div", { class: "hit-why" }, h("span", { class: "score big" }, signed(found.deviations, 1), h("span", { class: "unit" }, " deviations")), rawScore(found), channelText(found.channels), phrases(words, () => [dialog, $("asked")])) : null,
     text("prompt"), text("response"),
     metadata(found.metadata),
     helped(found));
@@ -61,7 +61,9 @@ function helped(found) {
 
 function drawQuery(query) {
   return h("li", null, h("button", { type: "button", class: "query", onclick: () => actions.ask(refOf(query)) },
-    h("span", { class: "score" }, signed(query.score)), h("span", { class: "said-short" }, query.prompt, h("span", { class: "soft" }, ` → ${query.response}`))));
+    h("span", { class: "score" }, signed(query.score)), h("span", { class: "said-short" }, pair(query))));
 }
+
+export const pair = (query) => [query.prompt, h("span", { class: "soft" }, ` → ${query.response}`, query.better === undefined ? null : h("span", null, ` · better: ${query.better}`))];
 
 export const refOf = (query) => query.number !== undefined ? { number: query.number } : { key: query.key };

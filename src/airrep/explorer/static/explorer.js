@@ -9,8 +9,9 @@ import * as facets from "./facets.js";
 import * as groups from "./groups.js";
 import * as hits from "./hits.js";
 import { listen, showHelp } from "./keys.js";
-import { marked, placesOf } from "./marks.js";
-import { fromAddress, keepAddress, lasting, state } from "./state.js";
+import { placesOf, whole } from "./marks.js";
+import { fromAddress, keepAddress, lasting, state, typed } from "./state.js";
+import * as summary from "./summary.js";
 
 let about = null;
 let asked = null; // the query as the server has it
@@ -27,7 +28,7 @@ async function start() {
       ? `${about.indexes[0].name} · ${about.indexes[0].method} · ${many(about.examples, "example")}`
       : many(about.examples, "example");
     document.title = `${about.indexes[0].name} · airrep`;
-    for (const field of [$("prompt"), $("response")]) field.maxLength = about.limits.text;
+    for (const field of [$("prompt"), $("response"), $("better")]) field.maxLength = about.limits.text;
     fromAddress(location.hash);
     await showAll();
   });
@@ -56,6 +57,7 @@ async function showAll() {
   const run = begin(); // from here on an answer to what was asked before is late
   if (state.method === 1 && about.indexes.length < 2 || state.method === "both" && about.indexes.length < 2) state.method = 0;
   drawSwitches();
+  showRaw();
   // Counts of a large index take seconds at first. Results wait for them only to hear whether a filter can be read.
   const counts = facets.showFacets();
   await basket.nameRows().catch(() => null);
@@ -74,6 +76,7 @@ async function showResults() {
     idle();
     drawQuery();
     fill(content, welcome());
+    await guarded(() => summary.showSummary(about, content));
     return;
   }
   $("status").textContent = state.view === "groups" ? "Scoring groups over all examples…" : "Searching…";
@@ -103,7 +106,8 @@ function status(text) {
 }
 
 const same = (one, ref) => ref.number !== undefined ? one.number === ref.number
-  : ref.key !== undefined ? one.key === ref.key : one.prompt === ref.prompt && one.response === ref.response;
+  : ref.key !== undefined ? one.key === ref.key
+  : one.prompt === ref.prompt && one.response === ref.response && (one.better ?? undefined) === ref.better;
 
 // False if another run was begun meanwhile.
 async function findQuery() {
@@ -131,11 +135,12 @@ function drawQuery(words = []) {
   $("ask-form").hidden = asked !== null;
   $("asked").hidden = asked === null;
   if (asked === null) return;
-  const text = (field) => h("div", { class: `said ${field}` }, h("span", { class: "who" }, field === "prompt" ? "Prompt" : "Response"),
-    h("div", { class: "text", dir: "auto", tabindex: asked[field].length > 300 ? "0" : null }, marked(asked[field], placesOf(words, "query", field))));
-  fill($("asked"), h("div", { class: "texts" }, text("prompt"), text("response")), h("div", { class: "row" },
+  const text = (field, who) => h("div", { class: `said ${field}` }, h("span", { class: "who" }, who),
+    h("div", { class: "text", dir: "auto", tabindex: asked[field].length > 300 ? "0" : null }, whole(asked, field, placesOf(words, "query", field))));
+  const better = asked.better === null ? null : text("better", "Better");
+  fill($("asked"), h("div", { class: better ? "texts three" : "texts" }, text("prompt", "Prompt"), text("response", "Response"), better), h("div", { class: "row" },
     h("button", { type: "button", class: "small", onclick: edit }, "Edit"),
-    h("button", { type: "button", class: "small", onclick: () => { $("prompt").value = ""; $("response").value = ""; edit(null); } }, "New query"),
+    h("button", { type: "button", class: "small", onclick: () => { for (const name of ["prompt", "response", "better"]) $(name).value = ""; edit(null); } }, "New query"),
     h("button", { type: "button", class: "small", onclick: () => chooser.openChooser() }, "Choose a query…"),
     words.length ? h("span", { class: "soft hint" }, h("mark", null, "marked"), " words are those of the example that you point at") : null));
 }
@@ -144,6 +149,7 @@ function edit(keep) {
   if (keep !== null && asked) {
     $("prompt").value = asked.prompt;
     $("response").value = asked.response;
+    $("better").value = asked.better ?? "";
   }
   $("ask-form").hidden = false;
   $("asked").hidden = true;
@@ -179,6 +185,11 @@ function chooseField() {
 function chooseSide() {
   return h("div", { class: "switch", role: "group", "aria-label": "End of the ranking" },
     [["helpful", "Helpful"], ["harmful", "Harmful"]].map(([value, text]) => pressed(text, state.side === value, () => { state.side = value; redo(); })));
+}
+
+function showRaw() {
+  $("raw").checked = state.raw;
+  document.body.classList.toggle("with-raw", state.raw);
 }
 
 function redo() {
@@ -233,9 +244,11 @@ function setUp() {
     closed: () => { if (state.open !== null) { state.open = null; keepAddress(); } },
   });
   chooser.setUp(askFor);
+  summary.setUp({ open: openExample, choose: () => chooser.openChooser() });
+  $("raw").addEventListener("change", () => { state.raw = $("raw").checked; keepAddress(); showRaw(); });
   $("ask-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    askFor({ prompt: $("prompt").value, response: $("response").value });
+    askFor(typed($("prompt").value, $("response").value, $("better").value));
   });
   $("ask-form").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("ask-form").requestSubmit();

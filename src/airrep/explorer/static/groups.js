@@ -43,7 +43,9 @@ function draw(answers, cautions) {
     h("td", { class: "num" }, counted(group.size)),
     h("td", null, tick(first.by, group.value)))));
   return h("div", null,
-    h("p", { class: "soft", id: "groups-about" }, `Each group as a whole, pool: ${pools.join(" and ")}. Higher = more helpful.`),
+    h("p", { class: "soft", id: "groups-about" }, `Each group as a whole, pool: ${pools.join(" and ")}. ${answers[0].better
+      ? "Above 0 it teaches the answer in place of the better one: the first is the one to leave out."
+      : "Higher = more helpful."}`),
     h("div", { class: "scroll" }, h("table", { class: "groups", "aria-describedby": "groups-about" }, head, body)),
     answers.map((answer, place) => answer.caution && answer.caution !== cautions[place] ? h("p", { class: "note" }, answer.caution) : null));
 }

@@ -25,6 +25,12 @@ function wantedColumns(about) {
   ];
 }
 
+// In place of a better answer nothing helps or harms: it teaches the one or the other.
+function contrastTitle(column, first) {
+  if (column.least) return ["Teaches the better answer", first >= 0 ? "no example teaches it more than the answer" : "in place of the answer, most first"];
+  return ["Teaches the answer", first <= 0 ? "no example teaches it more than the better one" : "in place of the better one, most first"];
+}
+
 export async function showHits(about, content) {
   const columns = wantedColumns(about).map((column) => ({
     ...column, hits: [], more: false, request: { query: state.query, index: column.number, least: column.least, ...filters() },
@@ -49,6 +55,7 @@ async function load(column) {
   column.more = answer.more;
   column.query = answer.query;
   column.matching = answer.matching;
+  column.verdict ??= answer.verdict;
   return answer;
 }
 
@@ -58,8 +65,14 @@ function draw(content, about) {
     fill(content, h("p", { class: "none" }, "No training example fulfils the filters."));
     return;
   }
-  fill(content, h("div", { class: "columns" }, page.columns.map((column) => drawColumn(column, about))));
+  fill(content, page.columns.map((column) => drawVerdict(column)), h("div", { class: "columns" }, page.columns.map((column) => drawColumn(column, about))));
   activate(page.active, false);
+}
+
+function drawVerdict(column) {
+  if (!column.verdict) return null;
+  const name = state.method === "both" ? `${column.title}: ` : null;
+  return h("p", { class: `verdict ${column.verdict.kind.split(" ")[0]}` }, name, column.verdict.text);
 }
 
 function drawColumn(column, about) {
@@ -78,6 +91,8 @@ function heading(column, about) {
     const others = new Set(page.columns.filter((one) => one !== column).flatMap((one) => one.hits.map((hit) => hit.row)));
     const both = column.hits.filter((hit) => others.has(hit.row)).length;
     hint = `${about.indexes[column.number].name} · ${both} of ${column.hits.length} in both lists`;
+  } else if (column.query.better !== null) {
+    [title, hint] = contrastTitle(column, first);
   } else if (column.least && first >= 0) {
     title = "Least helpful";
     hint = "no score is below 0: nothing here harms";
@@ -108,8 +123,9 @@ function drawHit(hit, column) {
     h("div", { class: "text", dir: "auto" }, excerpt(hit[field], placesOf(hit.words, "example", field), hit.lengths[field])));
   const card = h("li", { class: "hit", tabindex: "-1", "data-row": hit.row, onclick: (event) => clicked(event, hit), onmousemove: (event) => pointed(event, hit) },
     h("div", { class: "hit-head" },
-      h("span", { class: "rank" }, hit.rank),
-      h("span", { class: "score" }, signed(hit.score)),
+      h("span", { class: "rank", title: `Rank ${counted(hit.rank)} of ${many(column.matching, "example")}, ${column.least ? "lowest" : "highest"} first` }, `${counted(hit.rank)} of ${counted(column.matching)}`),
+      h("span", { class: "score", title: "Deviations from the mean score of all examples" }, signed(hit.deviations, 1), h("span", { class: "unit" }, " deviations")),
+      rawScore(hit),
       channelBar(hit.channels, column.greatest),
       elsewhere(hit, column)),
     h("p", { class: "meta" }, tags(hit)),
@@ -121,6 +137,11 @@ function drawHit(hit, column) {
   return card;
 }
 
+export function rawScore(one) {
+  const parts = one.better_score === undefined ? "" : ` (answer ${signed(one.answer_score)}, better ${signed(one.better_score)})`;
+  return h("span", { class: "raw soft" }, `score ${signed(one.score)}${parts}`);
+}
+
 // Where the other method has the same example.
 function elsewhere(hit, column) {
   if (state.method !== "both") return null;
@@ -130,7 +151,7 @@ function elsewhere(hit, column) {
 
 export function tags(example) {
   const metadata = Object.entries(example.metadata ?? {}).slice(0, 3).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
-  return [example.source, example.label, ...metadata, example.id].filter((tag) => tag !== null && tag !== "")
+  return [example.source, example.label, ...metadata, example.id, example.place].filter((tag) => tag !== null && tag !== undefined && tag !== "")
     .map((tag) => h("span", { class: "tag" }, String(tag).slice(0, 80)));
 }
 

@@ -20,7 +20,7 @@ const KEYS = [
 export function showHelp() {
   openDialog($("keys"), "keys-title", "Keys",
     h("dl", { class: "keys" }, KEYS.flatMap(([key, text]) => [h("dt", null, key.split("  ").map((one) => h("kbd", null, one))), h("dd", null, text)])),
-    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. It is the sum of its channels. The same words are what its lexical part saw; they need not be its cause."),
+    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. With a better answer it is the score for the response less that for the better one: above 0 the example teaches the response in its place. Lists tell it in deviations from the mean of all examples. It is the sum of its channels. The same words are what its lexical part saw; they need not be its cause."),
     h("p", { class: "soft" }, "The address holds all you see: keep it or send it to who has the same index. Nothing is written to the index, and nothing leaves this machine."));
 }
 

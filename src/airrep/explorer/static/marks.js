@@ -20,6 +20,13 @@ export function marked(text, places, start = 0, stop = text.length) {
   return nodes.filter((node) => node !== "");
 }
 
+// A text whole, its system prompt folded.
+export function whole(example, field, places) {
+  const text = example[field], end = field === "prompt" ? example.system ?? 0 : 0;
+  if (!end) return marked(text, places);
+  return [h("details", { class: "system" }, h("summary", null, "System prompt"), marked(text, places, 0, end)), ...marked(text, places, end)];
+}
+
 // The part of a text around the phrase that gives most; phrases are numbered by what they give.
 export function excerpt(text, places, whole) {
   const [first, last] = [...places].sort((a, b) => a[2] - b[2] || a[0] - b[0])[0] ?? [0, 0];
@@ -57,7 +64,7 @@ export const extent = (channels) => Object.values(channels).reduce((sum, value) 
 export function channelText(channels) {
   return h("span", { class: "channels" }, Object.entries(channels).map(([name, value], place) => h("span", { class: "channel" },
     h("span", { class: value < 0 ? "swatch below" : `swatch c${place % 4}`, "aria-hidden": "true" }),
-    `${name} `, h("b", null, signed(value)))));
+    name, h("b", { class: "raw" }, ` ${signed(value)}`))));
 }
 
 // The same words; pointing at one shows where it stands in both texts.
@@ -70,5 +77,5 @@ export function phrases(words, roots) {
   };
   return h("ul", { class: "phrases", "aria-label": "Same words" }, words.map((word, phrase) => h("li", null,
     h("span", { class: "phrase", onmouseenter: show(phrase), onmouseleave: show(-1) },
-      h("span", { class: "words" }, word.text), h("span", { class: "num" }, signed(word.score, 2))))));
+      h("span", { class: "words" }, word.text), h("span", { class: "num raw" }, signed(word.score, 2))))));
 }

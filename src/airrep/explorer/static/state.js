@@ -3,7 +3,7 @@
 const LONGEST = 6000; // characters of a query in an address
 
 export const state = {
-  query: null, // { number } or { prompt, response } or { key }
+  query: null, // { number } or { prompt, response, better } or { key }
   view: "examples", // or "groups"
   method: 0, // number of an index, or "both"
   side: "helpful", // which end of the ranking two methods show
@@ -13,6 +13,7 @@ export const state = {
   ticked: new Map(), // row -> { id, prompt }
   values: {}, // field -> ticked values
   marks: new Map(), // row -> { id, decision }
+  raw: false, // whether scores are told beside their deviations
   open: null, // row of the example that is shown whole
 };
 
@@ -22,6 +23,7 @@ export function toAddress() {
   if (state.view !== "examples") words.set("view", state.view);
   if (state.method !== 0) words.set("m", state.method);
   if (state.side !== "helpful") words.set("side", state.side);
+  if (state.raw) words.set("raw", 1);
   if (state.where) words.set("where", state.where);
   for (const [field, values] of Object.entries(state.facets)) for (const value of values) words.append(`f.${field}`, value);
   if (state.by !== "source") words.set("by", state.by);
@@ -38,9 +40,10 @@ export function toAddress() {
 function writeQuery(words, query) {
   if (!query) return;
   if (query.number !== undefined) words.set("q", query.number);
-  else if (query.prompt !== undefined && query.prompt.length + query.response.length <= LONGEST) {
+  else if (query.prompt !== undefined && query.prompt.length + query.response.length + (query.better ?? "").length <= LONGEST) {
     words.set("p", query.prompt);
     words.set("r", query.response);
+    if (query.better !== undefined) words.set("b", query.better);
   } else if (query.key !== undefined) words.set("k", query.key);
 }
 
@@ -50,6 +53,7 @@ export function fromAddress(address) {
   state.view = words.get("view") === "groups" ? "groups" : "examples";
   state.method = words.get("m") === "both" ? "both" : Number(words.get("m") === "1");
   state.side = words.get("side") === "harmful" ? "harmful" : "helpful";
+  state.raw = words.has("raw");
   state.where = words.get("where") ?? "";
   state.facets = readFields(words, "f.");
   state.by = words.get("by") ?? "source";
@@ -65,11 +69,14 @@ export function fromAddress(address) {
 }
 
 // Asked by its key it may be forgotten by the server; its texts stand alone.
-export const lasting = (query, told) => query.number !== undefined ? query : { prompt: told.prompt, response: told.response };
+export const lasting = (query, told) => query.number !== undefined ? query : typed(told.prompt, told.response, told.better);
+
+// A query that is typed in; a better answer that is blank is none.
+export const typed = (prompt, response, better) => (better ?? "").trim() ? { prompt, response, better } : { prompt, response };
 
 function readQuery(words) {
   if (/^\d{1,15}$/.test(words.get("q") ?? "")) return { number: Number(words.get("q")) };
-  if (words.has("p")) return { prompt: words.get("p"), response: words.get("r") ?? "" };
+  if (words.has("p")) return typed(words.get("p"), words.get("r") ?? "", words.get("b"));
   return words.has("k") ? { key: words.get("k") } : null;
 }
 
