@@ -637,15 +637,69 @@ def test_what_is_not_a_result_is_refused(broken: dict[str, Any], message: str) -
 
 def test_the_last_message_of_a_long_prompt_is_seen_and_those_before_are_folded() -> None:
     before, last = "System: " + "polite " * 100, "User: where is it? " + "now " * 200
-    prompt = f"{before}\n{last}"
-    assert apart(prompt, 4000) == (f"{before}\n", 0, last, len(before) + 1)
-    assert apart(prompt, 1000) == (prompt[: 1000 - len(last)], len(prompt) - 1000, last, len(before) + 1)
-    assert apart(prompt, 400) == ("", len(before) + 1, last, len(before) + 1)
-    assert apart("long " * 100, 4000) == ("", 0, "long " * 100, 0)
+    prompt, name = f"{before}\n{last}", "of the system prompt"
+    assert apart(prompt, 4000) == (f"{before}\n", 0, last, name, len(before) + 1)
+    assert apart(prompt, 1000) == (prompt[: 1000 - len(last)], len(prompt) - 1000, last, name, len(before) + 1)
+    assert apart(prompt, 400) == ("", len(before) + 1, last, name, len(before) + 1)
+    assert apart("long " * 100, 4000) == ("", 0, "long " * 100, name, 0)
     run = top({"q1": [(1.0, 1)]})
     run["queries"][0]["hits"][0]["example"]["prompt"] = prompt
     run["queries"][0]["hits"][0]["why"] = why("where", (len(before) + 7, len(before) + 12))
     html = render_report([run])
     page = Page(html)
-    assert "characters before the last message System: polite" in page.line
+    assert "characters of the system prompt System: polite" in page.line
     assert "User: <mark>where</mark> is it?" in html
+
+
+def contrasted(run: dict[str, Any]) -> dict[str, Any]:
+    queries = [{**entry, "better": example(f"good {entry['query']['id']}")} for entry in run["queries"]]
+    return {**run, "queries": queries}
+
+
+def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> None:
+    both = top({"q1": [(1.0, 1)], "q2": [(2.0, 1)]})
+    verdict = {
+        "kind": "nothing",
+        "chance": 0.5,
+        "share": 0.1,
+        "deviations": 1.0,
+        "row": 1,
+        "rows": 1,
+        "text": "Nothing.",
+    }
+    both["queries"][0] |= {"verdict": verdict}
+    both["queries"][0]["hits"][0]["deviations"] = -3.25
+    runs = [both, top({"q1": [(-1.0, 2)]}, order="most harmful first"), groups({"q1": [1.0, -1.0]}, ["a", "b"])]
+    line = Page(render_report([*map(contrasted, runs), contrasted(what_if({"q1": (2.0, 1.0)}))])).line
+    for said in (
+        "What taught the answers",
+        "What teaches the better answers",
+        "Better response of good q1",
+        "Above 0: by this estimate it teaches the answer in place of the better one.",
+        "the first is the one to leave out",
+        "It falls: what was left out had been teaching the answer in place of the better one.",
+        "Verdicts: 1 say that nothing here taught this.",
+        "−3.2 dev.",
+    ):
+        assert said in line, said
+    assert "most helpful" not in line
+    assert "harmful" not in line
+
+
+def test_the_sum_of_the_queries_stands_first() -> None:
+    line = Page(render_report([top({"q1": [(1.0, 1), (0.5, 2)], "q2": [(2.0, 1)]}, source="forum")])).line
+    assert line.index("How many of the first 2 examples") < line.index("These hits by source")
+    assert "Source forum 2" in line
+
+
+def test_one_query_has_one_better_answer() -> None:
+    one, other = contrasted(top({"q1": [(1.0, 1)]})), contrasted(groups({"q1": [1.0]}, ["a"]))
+    other["queries"][0]["better"] = example("another")
+    with pytest.raises(ConfigError, match="has different texts in two runs"):
+        render_report([one, other])
+
+
+def test_system_prompts_are_folded() -> None:
+    run = top({"q1": [(1.0, 1)]}, prompt="System: be polite.\nUser: which zebra?")
+    html = render_report([run])
+    assert "<summary>… 19 characters of the system prompt</summary>System: be polite.\n</details>" in html

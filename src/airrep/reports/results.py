@@ -15,7 +15,7 @@ from airrep._version import __version__
 from airrep.answers.answer import Answer
 from airrep.answers.reading import read_result
 from airrep.corpus.places import Span
-from airrep.corpus.turns import last_message
+from airrep.corpus.turns import last_message, system_end
 from airrep.errors import ConfigError
 from airrep.index.results.forms import Form
 from airrep.index.results.kinds import Result
@@ -258,15 +258,22 @@ class Apart(NamedTuple):
     left_out: int
     """Characters before the last message that the page does not hold."""
     last: str
+    name: str
+    """What the messages before it are."""
     start: int
     """Where the last begins in the prompt; 0 for one that is shown from its beginning."""
 
 
 def apart(prompt: str, limit: int, head: int = EXCERPT) -> Apart:
-    """Take a long prompt apart, so that its last message is seen at first; both parts have *limit* characters."""
-    start = last_message(prompt, head * 5 // 4)
+    """Take a prompt apart, so that of a long one its last message is seen at first, and no system prompt.
+
+    Both parts have *limit* characters.
+    """
+    start, system = last_message(prompt, head * 5 // 4), system_end(prompt)
+    name = "before the last message" if start > system else "of the system prompt"
+    start = max(start, system)
     before = prompt[: min(start, max(limit - (len(prompt) - start), 0))]
-    return Apart(before, start - len(before), prompt[start:], start)
+    return Apart(before, start - len(before), prompt[start:], name, start)
 
 
 def shifted(spans: Iterable[Span], start: int) -> list[Span]:
@@ -285,6 +292,7 @@ def _environment() -> Environment:
     """The templates, with what this page needs in them."""
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
+    made.filters |= {"contrast": data.is_contrast}
     own = {"data": data, "Scale": Scale, "HARMFUL": HARMFUL, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
     made.globals = made.globals | own
     return made
@@ -314,6 +322,8 @@ def _names(runs: Sequence[Form]) -> list[str]:
 
 
 def _name(run: Form) -> str:
+    if run.kind == "top" and data.is_contrast(run):
+        return "What teaches the better answers" if run.order == HARMFUL else "What taught the answers"
     if run.kind == "top":
         return "Most harmful examples" if run.order == HARMFUL else "Most helpful examples"
     if run.kind == "what-if":

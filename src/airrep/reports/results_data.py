@@ -1,9 +1,9 @@
 """Results checked, merged by query, ranked and summed for page and terminal."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,8 @@ from airrep.index.results.forms import (
 )
 from airrep.index.results.hits import Hit
 from airrep.index.results.provenance import HELPFUL
+from airrep.index.results.summary import Summary, summarise
+from airrep.index.results.verdict import Kind
 
 OVERVIEW_ROWS = 20
 """Most recurring examples, and most changed queries, shown in the overview."""
@@ -41,6 +43,8 @@ class QueryPart:
 
     number: int
     query: Example
+    better: Example | None = None
+    """The better answer, where a run has one."""
     entries: list[tuple[int, Entry]] = field(default_factory=list)
     """What each run that holds the query says, with the place of that run."""
 
@@ -144,6 +148,9 @@ def merge(runs: Sequence[Form]) -> list[QueryPart]:
         for entry in run.queries:
             part = parts.setdefault(entry.query.id, QueryPart(len(parts) + 1, entry.query))
             _check_same(part.query, entry.query)
+            part.better = part.better or entry.better
+            if entry.better is not None and part.better is not None:
+                _check_same(part.better, entry.better)
             part.entries.append((place, entry))
     if not parts:
         raise ConfigError("report: the runs hold no queries; at least one is expected. Give a run with queries.")
@@ -161,6 +168,22 @@ def _check_same(one: Example, other: Example) -> None:
 def all_hits(run: TopForm) -> list[Hit]:
     """The hits of all queries of a run."""
     return [hit for entry in run.queries for hit in entry.hits]
+
+
+def is_contrast(run: Form) -> bool:
+    """Whether scores are of answers in place of better ones."""
+    return any(entry.better is not None for entry in run.queries)
+
+
+def in_sum(run: TopForm) -> Summary:
+    """What the first examples over all queries of a run have in common."""
+    return summarise([entry.hits for entry in run.queries], least=run.order != HELPFUL)
+
+
+def verdict_counts(run: TopForm) -> list[tuple[str, int]]:
+    """How many queries have each kind of verdict, where they have one."""
+    counts = Counter(entry.verdict.kind for entry in run.queries if entry.verdict is not None)
+    return [(kind, counts[kind]) for kind in get_args(Kind) if kind in counts]
 
 
 def query_marks(hits: Sequence[Hit]) -> list[Span]:

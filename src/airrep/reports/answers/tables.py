@@ -13,6 +13,7 @@ from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
 from airrep.answers.proof.result import Effects, ProofResult
 from airrep.corpus.corpus import Example
+from airrep.corpus.turns import folded
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
 from airrep.index.results.summary import Summary
@@ -71,29 +72,29 @@ def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]
 def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
     yield from _in_common(result.in_common(), "are among those that taught one", lengths)
     for one in result.answers:
-        contrast = one.better is not None
-        numbers = ("contrast", "deviations", "answer", "better") if contrast else ("score", "deviations")
         lines = [_lesson(lesson, one, lengths) for lesson in one.lessons]
-        columns = (*numbers, "prompt → response")
+        columns = ("deviations", "prompt → response")
         yield _table(f"What taught {one.answer.id}", columns, lines, lengths, _asked(one, lengths))
 
 
 def _asked(one: Explained, lengths: Lengths) -> str:
     told = _text(one.answer, lengths)
-    told = told if one.better is None else f"{told}, in place of {short(one.better.response, lengths.response)}"
+    told = told if one.better is None else f"{told} · in place of: {short(one.better.response, lengths.response)}"
     return told if one.verdict is None else f"{one.verdict.text} Asked: {told}"
 
 
 def _lesson(lesson: Lesson, one: Explained, lengths: Lengths) -> Line:
-    numbers = [_signed(lesson.score), _signed(lesson.deviations, 1)]
+    numbers = f"score {_signed(lesson.score)}"
     if lesson.better_score is not None:
-        numbers += [_signed(lesson.answer_score), _signed(lesson.better_score)]
-    notes = [_reasons(lesson.why), _reasons(lesson.better_why, "better answer: ")]
+        parts = f"answer {_signed(lesson.answer_score)}, better {_signed(lesson.better_score)}"
+        numbers = f"contrast {_signed(lesson.score)} ({parts})"
+    notes = [numbers, _reasons(lesson.why), _reasons(lesson.better_why, "better answer: ")]
     notes += [
         f"“{short(one.answer.response[token.start : token.stop], 40)}” {_signed(token.score)}"
         for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
     ]
-    return _line(lesson.example, numbers, lengths, lesson.rank, " · ".join(filter(None, notes)))
+    effect = _signed(lesson.deviations, 1)
+    return _line(lesson.example, [effect], lengths, lesson.rank, " · ".join(filter(None, notes)))
 
 
 def _reasons(why: Why | None, name: str = "") -> str:
@@ -270,7 +271,7 @@ def _cut(text: str, length: int | None) -> str:
 
 
 def _text(example: Example, lengths: Lengths) -> str:
-    return f"{short_prompt(example.prompt, lengths.prompt)} → {short(example.response, lengths.response)}"
+    return f"{short_prompt(folded(example.prompt), lengths.prompt)} → {short(example.response, lengths.response)}"
 
 
 def _signed(value: float, digits: int = 3) -> str:
