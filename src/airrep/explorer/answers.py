@@ -61,7 +61,7 @@ def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str
     """Whether anything of the kept rows stands out; None where the method cannot tell."""
     encoded = index.encode_queries(question.all)
     (found,) = verdicts(index, question, encoded, keep)
-    return found and {"kind": found.kind, "text": found.text}
+    return None if found is None else {"kind": found.kind, "text": found.text}
 
 
 def common(index: ServedIndex, question: Question) -> Summary:

@@ -110,7 +110,7 @@ class ServedIndex(Index):
     def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
         """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
         texts = texts_of(question.all)
-        key = (texts, hashlib.sha256(keep).digest())
+        key = (texts, hashlib.sha256(keep.tobytes()).digest())
         encoded = self.encode_queries(question.all)
         with self._encoding:
             found = self._rankings.pop(key, None)
