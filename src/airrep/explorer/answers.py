@@ -1,4 +1,4 @@
-"""Parts of answers as JSON values: hits with their reasons, the verdict, the command of a proof."""
+"""Parts of answers as JSON: hits with reasons, the verdict, a proof's command."""
 
 import shlex
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""An index that is served: queries are encoded and ranked once, changes on disk noticed."""
+"""An index that is served: queries are ranked once, changes on disk noticed."""
 
 import hashlib
 import threading

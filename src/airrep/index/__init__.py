@@ -1,7 +1,7 @@
 """Features on disk: build an index, change it, ask it.
 
 building    Build an index: encode, write shards, seal it with its manifest.
-contrast    A question to an index: queries, and the better answer to each where one is given.
+contrast    Questions: queries, with the better answer to each if there is one.
 direct      Scores of methods that keep no features, as columns of an index's blocks.
 editing     Appending to an index, deleting from it, compacting it.
 export/     Export of an index to files that other tools read.

@@ -1,4 +1,4 @@
-"""A question to an index: queries, and the better answer to each where one is given."""
+"""Questions: queries, with the better answer to each if there is one."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

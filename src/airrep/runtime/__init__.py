@@ -5,7 +5,7 @@ costs        Costs of real runs, read from files beside their artifacts.
 devices      Device, precision, float32 products and processes that work runs on.
 engine       Engines: the base class, and the dispatch that hands lost tasks out again.
 hub          Models from outside: fetched from the Hub; foreign code refused.
-metering     Time and memory of pieces of work, how far they are, and the machine they ran on.
+metering     Time and memory of work, its progress, and the machine.
 packing      Length-sorted packing of token sequences without padding.
 processes    Workers that are processes of this machine, one thread each.
 publishing/  Publishing: files and folders stand under their names whole, or not at all.

@@ -1,4 +1,4 @@
-"""Time and memory of pieces of work, how far they are, and the machine they ran on."""
+"""Time and memory of work, its progress, and the machine."""
 
 import json
 import os

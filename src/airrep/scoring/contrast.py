@@ -1,4 +1,4 @@
-"""Contrasts of two scores of a row, and blocks of them that are ranked as features are."""
+"""Contrasts of two scores of a row, and blocks of them."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Tokens of a model that a trainer learns: an answer as the model's chat template writes it."""
+"""Tokens that a trainer learns: an answer as the chat template writes it."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The names that trainers have for settings of a training, and their defaults, as transformers' names."""
+"""Names that trainers have for settings, and their defaults, as transformers' names."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What trainers write down: arguments (a pickle too, of which nothing runs), state and adapters."""
+"""Arguments, state and adapters that trainers write; a pickle runs nothing."""
 
 import json
 from collections.abc import Iterator, Mapping
