@@ -13,5 +13,5 @@ reading      Read results of asking an index, and answers, whatever their kind.
 spread       All scores of queries, streamed exactly; each query's mean and deviation.
 texts        Examples of an index as words: normalised, and their n-grams.
 tokens       The words of an answer that a training example helps: scores without each word.
-verdicts/    Verdicts: does anything in the data stand out?
+verdicts/    Verdicts: whether anything in the data stands out.
 """

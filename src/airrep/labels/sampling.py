@@ -93,7 +93,9 @@ def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> Sampli
     largest = paper["train_count"].default
     count = given.get("train_count", None if parts == 1 and n <= largest else max(2, min(largest, pool)))
     size = max(1, min(paper["size"].default, min(pool, count or pool) // SIZES_OF_A_POOL))
-    found = {"instances": many, "query_count": asked, "train_count": count, "size": size}
+    found = {"instances": many, "query_count": asked, "train_count": count}
+    if settings.kind != "removals":  # which have no random subsets
+        found["size"] = size
     return SamplingSettings.of({**settings.model_dump(), **found, **given})
 
 

@@ -213,7 +213,8 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     settings = ChannelsSettings(lm="some/model", device="cpu")
     tokens, words, encoder, gradients = settings.channels
     known = {"lm": "some/model", "device": "cpu"}
-    assert tokens.settings == {**default_channels()[0].settings, "tokenizer": "some/model", **known}
+    counted = {"tokenizer": "some/model", "rendered": True}
+    assert tokens.settings == {**default_channels()[0].settings, **counted, **known}
     assert words.settings == {**default_channels()[1].settings, **known}
     assert encoder.settings == {"encoder": "default", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
@@ -341,7 +342,8 @@ def test_an_index_with_gradients_is_asked_for_kind_by_its_text_alone() -> None:
     stored = ChannelsSettings(lm="some/model").model_dump(mode="json")
     text = ChannelsSettings(lm="some/model", gradients="none").channels
     found = ChannelsSettings(**{**stored, "channels": "kind"}).channels
-    assert [one.settings for one in found] == [one.settings for one in text]
+    rendered = [{name: value for name, value in one.settings.items() if name != "rendered"} for one in text]
+    assert [one.settings for one in found] == rendered
     with pytest.raises(ConfigError, match="expected an lm and no channels"):
         ChannelsSettings.of({"channels": "kind", "gradients": "ekfac", "lm": "m"}, "recipe")
 

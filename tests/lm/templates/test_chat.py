@@ -115,14 +115,6 @@ def test_places_stand_beside_the_very_tokens_and_each_example_is_rendered_once(t
         assert "".join(letters).strip() == example.response.strip()
 
 
-def test_tools_that_are_only_text_are_text_of_the_system_prompt() -> None:
-    record = {"tools": "f(x)", "messages": [*TALK, {"role": "assistant", "content": "Six"}]}
-    (example,) = Corpus.from_records([record])
-    chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
-    assert chat.render(example).prompt.startswith("<|system|>Tools: f(x)<|system|>Be brief.<|user|>2+2?")
-    assert prompt_text(chat, example.prompt).startswith("<|system|>Tools: f(x)\n\nBe brief.<|user|>2+2?")
-
-
 @pytest.mark.parametrize(
     "template",
     [

@@ -1,4 +1,4 @@
-"""Verdicts: does anything in the data stand out?
+"""Verdicts: whether anything in the data stands out.
 
 nearest  The training examples that come nearest to a copy of an answer.
 outside  What answers that no data taught come to, by an index.

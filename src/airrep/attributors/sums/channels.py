@@ -362,7 +362,8 @@ def _with_maps(method: Attributor, channel: Channel) -> Attributor:
 
 def _identity(method: Attributor) -> str:
     """What tells channels apart: the method, and settings that decide more than the last digits of its features."""
-    settings = method.settings.model_dump(mode="json", exclude={*HOW, MAPS})
+    # How an index renders what it counts is its own: recipes for questions weigh either.
+    settings = method.settings.model_dump(mode="json", exclude={*HOW, MAPS, "rendered"})
     return json_digest({"method": method.name, "settings": settings})
 
 
