@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds.made_proof import made_proof
 from worlds.small_world import HashAttributor
 
 import airrep
@@ -42,6 +43,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "compare": lambda index: airrep.compare_evaluations(
         airrep.classify([("one", index), ("two", index)], RECORDS[:6], {"votes": (1, 3)})
     ),
+    "proof": lambda index: made_proof(index, QUERIES),
     "diagnosis": lambda _: Diagnosis((Finding("spread", "bad", "0", "No.", "spread-over-subsets"),)),
     "plan": lambda _: Plan(
         measure="plan",

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds.made_proof import made_proof
 from worlds.small_world import make_corpus
 
 import airrep
@@ -18,6 +19,7 @@ MADE = {
     "mix": lambda index: airrep.mix(index, QUERIES),
     "harmful": lambda index: airrep.harmful(index, QUERIES, k=2),
     "top-of-set": lambda index: airrep.top_of_set(index, QUERIES, k=2),
+    "proof": lambda index: made_proof(index, QUERIES),
 }
 SHORT = {
     "explain": "ExplainResult(5 answers)",
@@ -26,6 +28,7 @@ SHORT = {
     "mix": "MixResult(by='source', 2 sources, queries=5, top=",
     "harmful": "HarmResult(5 queries, ",
     "top-of-set": "SetResult(2 hits, queries=5, even=0, least=False",
+    "proof": "ProofResult(These rows taught it.)",
 }
 
 

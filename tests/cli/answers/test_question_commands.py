@@ -361,7 +361,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
         ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
         ("train.jsonl", "queries.jsonl", "the options of reading"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
-        ("train.jsonl", "index", "index/costs.jsonl:1: has no id"),
+        ("train.jsonl", "index", "index: is a directory that airrep made"),
     ):
         ran = run("take", data, listed, "--out", "records.jsonl")
         assert (ran.status, ran.err.count("\n")) == (1, 1)
@@ -433,7 +433,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
     for page, kept in (("a.html", ("run", "removed")), ("b.html", ("explained",))):
         ran = run("report", *kept, "--out", page)
         assert ran.status == 0, ran.err
-        assert "User: Where is parcel 3 of mine? I wait." in Path(page).read_text()
+        assert "Where is parcel 3 of mine? I wait." in Path(page).read_text()
 
 
 def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
