@@ -8,8 +8,8 @@ facts  That of ``tests/worlds/planted_world.py``: a tiny LM that learnt 60 facts
        thread; gradients that an earlier row computed are found in the store, as for any user (``--alone`` gives each
        row a store of its own).
 chats  That of ``tests/worlds/planted_chats.py``: six kinds of planted rows among ordinary ones, and questions of a bad
-       answer less a better one. Told are the share of questions whose planted row is first, and the share of the first
-       rows that taught the answer, of as many as did.
+       answer less a better one. Told are the share of questions whose planted row is first, the share of the first
+       rows that taught the answer, of as many as did, and how often the verdict is that something stands out.
 """
 
 import argparse
@@ -24,8 +24,11 @@ import torch
 from worlds.planted_chats import FORMS, KINDS, Chats, Question, contrasts_of, plant_chats, precision_of, rank_of
 from worlds.planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
 
+from airrep.answers.explain import explain
 from airrep.index.building import build_index
 
+NOTHING = "nothing"
+"""The kind of questions for which no row was planted."""
 ASK = 0.9
 """Recall of every method that reads gradients."""
 RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -62,28 +65,36 @@ def main() -> None:
 
 
 def print_chats(seed: int, most: int) -> None:
-    """One row for each kind and form, one pair of columns for each recipe."""
+    """One row for each kind and form, three columns for each recipe."""
     chats = plant_chats(seed)
-    asked = {(kind, form): chats.of(kind, form)[:most] for kind in KINDS[:-1] for form in FORMS}
+    asked = {(kind, form): chats.of(kind, form)[:most] for kind in KINDS for form in FORMS}
     found = {name: measure_chats(chats, asked, name) for name in RECIPES}
-    print(f"{'first, precision (%)':24}" + "".join(f"{name:>20}" for name in RECIPES))
+    print(f"{'first, precision, stand out':28}" + "".join(f"{name:>21}" for name in RECIPES))
     for number, (kind, form) in enumerate(asked):
         shares = (found[name][number] for name in RECIPES)
-        print(f"{kind:11}{form:13}" + "".join(f"{first:14.0%}{precision:6.0%}" for first, precision in shares))
+        told = ("".join(f"{share:7.0%}" if np.isfinite(share) else f"{'':7}" for share in three) for three in shares)
+        print(f"{kind:15}{form:13}" + "".join(told))
 
 
 def measure_chats(
     chats: Chats, asked: Mapping[tuple[str, str], list[Question]], name: str
-) -> list[tuple[float, float]]:
-    """Of each kind and form of question, how often the planted row is first, and the mean precision."""
+) -> list[tuple[float, float, float]]:
+    """Of each kind and form of question, how often the planted row is first, the mean precision, and what stands out.
+
+    No row was planted for questions of the kind `nothing`, so there all that stands out is a false alarm.
+    """
     ids, (method, settings) = [row.id for row in chats.train], RECIPES[name]
     found = []
     with TemporaryDirectory() as folder:
         index = build_index(chats.train, Path(folder) / "index", method, settings=settings)
-        for questions in asked.values():
+        for (kind, _), questions in asked.items():
             pairs = list(zip(questions, contrasts_of(index, questions), strict=True))
-            first = np.mean([rank_of(one, values, ids) == 1 for one, values in pairs])
-            found.append((float(first), float(np.mean([precision_of(one, values, ids) for one, values in pairs]))))
+            planted = [] if kind == NOTHING else [(rank_of(*one, ids) == 1, precision_of(*one, ids)) for one in pairs]
+            bad, better = [one.pair.bad for one in questions], [one.pair.better for one in questions]
+            verdicts = [one.verdict for one in explain(index, bad, better, k=1).answers]
+            out = [verdict is not None and verdict.kind == "stands out" for verdict in verdicts]
+            first, precision = np.mean(planted, axis=0).tolist() if planted else (np.nan, np.nan)
+            found.append((first, precision, float(np.mean(out))))
     return found
 
 

@@ -29,6 +29,12 @@ def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(airrep.errors, "_TOLD", set())
 
 
+@pytest.fixture(autouse=True)
+def _as_wide_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readline, which test workers load, puts its own idea of the terminal's width into the environment."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def corpus() -> Corpus:
     """Fifty examples."""
