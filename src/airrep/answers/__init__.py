@@ -8,7 +8,7 @@ harm         Examples that harm queries, beside their own spread; one question f
 likeness/    How near examples are, by words and by meaning.
 mix          How to mix sources for a target: weights with intervals.
 mixed_files  A mix as files: examples of each source, drawn to its weight.
-proof/       What fine-tunes with and without some training examples prove.
+proof/       Proofs by fine-tunes with and without some training examples.
 reading      Read results of asking an index, and answers, whatever their kind.
 spread       All scores of queries, streamed exactly; each query's mean and deviation.
 texts        Examples of an index as words: normalised, and their n-grams.

@@ -20,10 +20,11 @@ from airrep.index.results.provenance import Provenance
 from airrep.index.results.summary import Summary, summarise, with_summary
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
+from airrep.scoring.contrast import WORSE
 from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
-HARM = -2.0
+HARM = WORSE
 """Deviations from a query's mean at or below which an example with a score below 0 counts as harmful for it."""
 HUB_SHARE, HUB_QUERIES = 0.5, 4
 """A hub is harmful for at least this share of the queries; with fewer queries none can be told."""

@@ -2,7 +2,7 @@
 
 adapt           Sample, label, weigh channels, train and judge within a time budget.
 budget          Choose instances, subsets and layers that fit a time budget.
-hours           What fine-tunes will take, told before it is spent.
+hours           The hours of fine-tunes, told before they are spent.
 judging/        Judge an index on the user's own data within a time budget.
 plan            A plan of costs: rates, intervals, crossovers; written and read.
 plan_request    The request for a plan, checked, and the benchmarks that it needs.

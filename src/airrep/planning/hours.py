@@ -1,4 +1,4 @@
-"""What fine-tunes will take, told before it is spent."""
+"""The hours of fine-tunes, told before they are spent."""
 
 from airrep.runtime.metering import clock_text
 

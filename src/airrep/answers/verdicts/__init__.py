@@ -1,6 +1,6 @@
 """Verdicts: whether anything in the data stands out.
 
 nearest  The training examples that come nearest to a copy of an answer.
-outside  What answers that no data taught come to, by an index.
+outside  Answers that no data taught, asked of an index.
 verdict  The verdict on each answer, in a number and in words.
 """

@@ -1,4 +1,4 @@
-"""What answers that no data taught come to, by an index.
+"""Answers that no data taught, asked of an index.
 
 airrep brings some made-up questions with answers of many kinds: invented people, places, recipes, sums, programs,
 several languages. No training data hold them, so the shares of what comes nearest to them in an index say how great a

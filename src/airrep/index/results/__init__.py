@@ -5,6 +5,6 @@ hits        Hits: training examples in a ranking for a query.
 kinds       Kinds of results of asking an index: top examples, group scores, what-ifs.
 provenance  Provenance of scores: method, pool, units, sign; rankings and removals in words.
 reading     Read results that were written as artifacts.
-summary     What the rankings of several queries have in common: examples, sources, labels, openings.
+summary     Examples, sources, labels and openings that rankings of several queries share.
 verdict     Verdicts: whether anything in the data stands out as what taught an answer.
 """

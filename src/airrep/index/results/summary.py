@@ -1,4 +1,4 @@
-"""What the rankings of several queries have in common: examples, sources, labels, openings."""
+"""Examples, sources, labels and openings that rankings of several queries share."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

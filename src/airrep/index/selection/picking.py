@@ -89,17 +89,7 @@ def select(
         ranking.first(count or 0)
         return SelectionResult(_picks(index, ranking.selection(), np.arange(count or 0), ids), origin)
     every = index.values(by, quoted=True) if by is not None else [None] * index.rows
-    _check_quotas(by, limits.quotas, every)
-    allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
-    if rankable and not allowed:
-        raise ConfigError("select: the quotas allow no example; expected one at least. Raise them.")
-    if count is not None and allowed < count <= rankable:
-        quota = f"at most {most} of each {by}" if isinstance(most, int) else f"those of {by}"
-        raise ConfigError(
-            f"select: count is {count}, but the quotas, {quota}, allow {allowed} of {rankable} examples. Ask for at "
-            f"most {allowed}, or raise the quotas."
-        )
-    check_count("select: count", allowed if count is None else count, allowed)
+    allowed = _allowed(limits, by, every, keep, count)
     pooling = index.attributor.pooling()
     chooser = Chooser(
         ranking.first,
@@ -139,6 +129,23 @@ def _limits(
     quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
     limits = Limits(diversity, quotas, each, tokens)
     return None if limits == Limits() else limits
+
+
+def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep: Mask, count: int | None) -> int:
+    """How many of the kept rows quotas allow, *values* being the field's of all rows; refuses a *count* above it."""
+    _check_quotas(by, limits.quotas, values)
+    rankable = int(keep.sum())
+    allowed = limits.reach([values[row] for row in np.flatnonzero(keep).tolist()])
+    if rankable and not allowed:
+        raise ConfigError("select: the quotas allow no example; expected one at least. Raise them.")
+    if count is not None and allowed < count <= rankable:
+        quota = f"at most {limits.each} of each {by}" if limits.each is not None else f"those of {by}"
+        raise ConfigError(
+            f"select: count is {count}, but the quotas, {quota}, allow {allowed} of {rankable} examples. Ask for at "
+            f"most {allowed}, or raise the quotas."
+        )
+    check_count("select: count", allowed if count is None else count, allowed)
+    return allowed
 
 
 def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[str | None]) -> None:

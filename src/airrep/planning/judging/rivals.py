@@ -1,4 +1,4 @@
-"""What an index is compared with: counting, TF-IDF, gradients, chance."""
+"""Rivals of an index: counting, TF-IDF, gradients, chance."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

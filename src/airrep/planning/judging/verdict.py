@@ -1,4 +1,4 @@
-"""What an evaluation says of an index, in a sentence."""
+"""The verdict of an evaluation on an index, in a sentence."""
 
 from dataclasses import dataclass
 from pathlib import Path
