@@ -801,7 +801,8 @@ def test_demo_runs_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(demo, "DATA", tmp_path)
     ran = run("demo", "--out", "demo")
     assert ran.status == 0, ran.err
-    assert "most helpful for" in ran.out
+    assert "in place of Yes, zucchini can be eaten raw." in " ".join(ran.out.split())
+    assert "alpaca_libre" in ran.out
     assert "airrep index YOUR.jsonl" in ran.out
     assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
     page = Path("demo/report.html").read_text()
