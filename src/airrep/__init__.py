@@ -121,6 +121,8 @@ _EARLIER = {
 }
 """Names of earlier versions, which have another place now; they are given with a warning."""
 
+_OF_LMS = ("lm.model", "lm.trainer.callback")
+"""Modules that cannot be loaded without the extra lm."""
 _METHODS = {"append": "Index.append", "compact": "Index.compact", "delete": "Index.delete"}
 _MEASURES = ("lds", "noise_ceiling", "normalise_losses", "paired", "pool_scores", "ranking_loss", "spearman")
 
@@ -134,6 +136,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name) or _EARLIER.get(name)
     if home is None:
         raise AttributeError(f"module 'airrep' has no attribute '{name}'", name=name, obj=modules[__name__])
+    if home in _OF_LMS:
+        from airrep.extras import LM, need
+
+        need(f"airrep.{name}", "lm", *LM)
     value = getattr(import_module(f"airrep.{home}"), name)
     if name in _EARLIER:
         place = f"metrics.{name}" if name in _MEASURES else _METHODS.get(name, f"{home}.{name}")

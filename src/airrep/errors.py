@@ -8,7 +8,7 @@
     ├── ArtifactError (OSError)          a directory that airrep wrote, or should write, is not as it must be
     ├── NotFittedError (RuntimeError)    an attributor was asked before it had seen the training corpus
     ├── TrainingError (ArithmeticError)  a fine-tune or a training run cannot continue
-    └── MissingExtraError (ImportError)  an optional dependency is not installed
+    └── MissingExtraError (ImportError)  an optional dependency is not installed, or cannot be used
 
 Messages are one line: *where: what is wrong; what is expected. What to do.*
 """
@@ -108,15 +108,18 @@ class TrainingError(AirRepError, ArithmeticError):
 
 
 class MissingExtraError(AirRepError, ImportError):
-    """An optional dependency is not installed.
+    """An optional dependency is not installed, or cannot be used; see :func:`airrep.extras.need`.
 
     Example:
         >>> issubclass(airrep.errors.MissingExtraError, ImportError)
         True
     """
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature}: needs an optional dependency. Install it with: pip install 'airrep[{extra}]'")
+    def __init__(self, feature: str, extra: str, reason: str = "", broken: str = "") -> None:
+        """Name the pip command; of a *broken* package, which pip would leave as it is, with its removal before."""
+        told = f"{feature}: needs an optional dependency" + (f": {reason}" if reason else "")
+        removal = f"pip uninstall -y {broken} && " if broken else ""
+        super().__init__(f"{told}. Install it with: {removal}pip install 'airrep[{extra}]'")
 
 
 def caution(log: Logger, text: str) -> None:

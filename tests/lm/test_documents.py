@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrep.lm.documents import Documents, PackedDocuments, spans_of
+from airrep.lm.attention import PackedDocuments, spans_of
+from airrep.lm.documents import Documents
 from airrep.runtime.packing import pack
 
 lists = st.lists(st.lists(st.integers(0, 99), min_size=2, max_size=9), min_size=1, max_size=12)

@@ -14,7 +14,8 @@ from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_llama4, tiny_lm, ti
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
 from airrep.lm.fine_tune import accumulate, order_of
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.network import token_losses

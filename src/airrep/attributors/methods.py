@@ -11,6 +11,7 @@ from airrep.attributors.installed import InstalledMethod, Package, installed_met
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
 from airrep.errors import ConfigError, near
+from airrep.extras import LM, need
 from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
 
@@ -48,6 +49,8 @@ class Method:
     pool: str = "sum"
     paper: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    """Of the extra lm, which it cannot do without."""
     installed: InstalledMethod | None = None
     """Where another package brings it: what makes it."""
 
@@ -109,6 +112,7 @@ class Method:
         """The attributor of these settings."""
         if self.installed is not None:
             return self.installed.make(settings)
+        need(f"method {self.name}", "lm", *self.modules)
         module, attribute = self.location
         attributor: Attributor = getattr(import_module(module), attribute)(settings)
         return attributor
@@ -185,6 +189,7 @@ METHODS: Mapping[str, Method] = {
             paper="Hanawa et al., arXiv 2006.04528",
             settings=METHOD_SETTINGS["rds"],
             location=("airrep.attributors.language", "RdsAttributor"),
+            modules=LM,
         ),
         Method(
             name="readout",
@@ -195,6 +200,7 @@ METHODS: Mapping[str, Method] = {
             paper="RISE, arXiv 2604.16197",
             settings=METHOD_SETTINGS["readout"],
             location=("airrep.attributors.language", "ReadoutAttributor"),
+            modules=LM,
         ),
         Method(
             name="dsir",
@@ -216,6 +222,7 @@ METHODS: Mapping[str, Method] = {
             paper="TracIn, arXiv 2002.08484",
             settings=METHOD_SETTINGS["tracin"],
             location=("airrep.attributors.gradient.base", "TracinAttributor"),
+            modules=LM,
         ),
         Method(
             name="logra",
@@ -227,6 +234,7 @@ METHODS: Mapping[str, Method] = {
             paper="LoGra, arXiv 2405.13954",
             settings=METHOD_SETTINGS["logra"],
             location=("airrep.attributors.gradient.logra", "LograAttributor"),
+            modules=LM,
         ),
         Method(
             name="ekfac",
@@ -238,6 +246,7 @@ METHODS: Mapping[str, Method] = {
             paper="EK-FAC influence, arXiv 2308.03296",
             settings=METHOD_SETTINGS["ekfac"],
             location=("airrep.attributors.gradient.whole.ekfac", "EkfacAttributor"),
+            modules=LM,
         ),
         Method(
             name="trak",
@@ -248,6 +257,7 @@ METHODS: Mapping[str, Method] = {
             paper="TRAK, arXiv 2303.14186",
             settings=METHOD_SETTINGS["trak"],
             location=("airrep.attributors.gradient.trak", "TrakAttributor"),
+            modules=LM,
         ),
         Method(
             name="dsdm",
@@ -259,6 +269,7 @@ METHODS: Mapping[str, Method] = {
             settings=METHOD_SETTINGS["dsdm"],
             defaults={"objective": "loss", "output_probability": False},
             location=("airrep.attributors.gradient.trak", "DsdmAttributor"),
+            modules=LM,
         ),
         Method(
             name="less",
@@ -269,6 +280,7 @@ METHODS: Mapping[str, Method] = {
             paper="LESS, arXiv 2402.04333",
             settings=METHOD_SETTINGS["less"],
             location=("airrep.attributors.gradient.less", "LessAttributor"),
+            modules=LM,
         ),
         Method(
             name="influence",
@@ -279,6 +291,7 @@ METHODS: Mapping[str, Method] = {
             paper="Koh and Liang, arXiv 1703.04730",
             settings=METHOD_SETTINGS["influence"],
             location=("airrep.attributors.gradient.influence", "InfluenceAttributor"),
+            modules=LM,
         ),
         Method(
             name="datamodels",

@@ -9,7 +9,8 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.options import note, print_json, shared_options
-from airrep.errors import ConfigError, MissingExtraError
+from airrep.errors import ConfigError
+from airrep.extras import need
 
 if TYPE_CHECKING:
     from airrep.scoring.pooling import Pooling
@@ -321,11 +322,8 @@ def serve_command(
 
 def _explorer_parts() -> tuple[Any, Any]:
     """Module that serves, and the explorer; MissingExtraError where FastAPI or uvicorn is not installed."""
-    try:
-        from airrep.explorer import serving
-        from airrep.explorer.explorer import Explorer
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette"):
-            raise
-        raise MissingExtraError("airrep serve", "explorer") from error
+    need("airrep serve", "explorer", "fastapi", "starlette", "uvicorn")
+    from airrep.explorer import serving
+    from airrep.explorer.explorer import Explorer
+
     return serving, Explorer

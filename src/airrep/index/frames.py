@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airrep.corpus.turns import from_last_message
-from airrep.errors import MissingExtraError
+from airrep.extras import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +43,9 @@ class Shown(ABC):
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("to_pandas", "pandas") from error
+        need("to_pandas", "pandas", "pandas")
+        import pandas as pd
+
         rows = self.to_dicts()
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(self.columns))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.extras import LM, need
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
@@ -104,6 +105,8 @@ def label(
         >>> labels.complete
         True
     """
+    if not callable(lm):
+        need("airrep.label", "lm", *LM)
     data = LabelData.given(plan, train, queries)
     learner = lm if callable(lm) else LmSettings.named(lm).before()
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")

@@ -5,19 +5,20 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from airrep.errors import ConfigError
-from airrep.lm.attention import NAME, register
+from airrep.extras import need
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts.checks import check_sizes
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.hub import without_bars
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
@@ -89,6 +90,8 @@ def copied_files(files: LmFiles) -> dict[Path, Path]:
 
 def copy_weights(model: Any, path: Path) -> None:
     """Copy the weights of a safetensors file into a model, in place; refuses other names or shapes than its own."""
+    from safetensors.torch import load_file
+
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -96,8 +99,10 @@ def copy_weights(model: Any, path: Path) -> None:
     take_weights(model, stored, path)
 
 
-def take_weights(model: Any, stored: Mapping[str, torch.Tensor], path: Path) -> None:
+def take_weights(model: Any, stored: Mapping[str, "Tensor"], path: Path) -> None:
     """Copy weights of some place into a model, in place; refuses other names or shapes than its own."""
+    import torch
+
     own = dict(model.named_parameters())
     if stored.keys() != own.keys() or any(stored[name].shape != own[name].shape for name in own):
         raise ConfigError(f"weights {path}: are not those of a {type(model).__name__} of this shape. Give its own.")
@@ -108,6 +113,7 @@ def take_weights(model: Any, stored: Mapping[str, torch.Tensor], path: Path) -> 
 
 def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
     """Load the tokenizer of an LM; with code of its own where that is trusted."""
+    need(f"lm {name}", "lm", "transformers")
     from transformers import AutoTokenizer
 
     with _loading(name, "its tokenizer"):
@@ -122,6 +128,10 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
     Raises:
         ConfigError: transformers cannot load it, it is no causal LM, or weights are missing or not finite.
     """
+    import torch
+
+    from airrep.lm.attention import NAME, register
+
     register()
     with _loading(name, "a causal LM"):
         try:
@@ -147,6 +157,7 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
 
 def _read_network(folder: Path, trusted: bool, attention: str | None) -> Any:
     """A causal LM with float32 weights as transformers loads it, and its report."""
+    import torch
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(
@@ -170,6 +181,8 @@ def _takes_attention(model: Any) -> bool:
 
 def make_plain(model: Any) -> Any:
     """Switch dropout off, and let every row of the embeddings learn: its pad token may be a word of the texts."""
+    import torch
+
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

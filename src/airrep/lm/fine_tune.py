@@ -11,7 +11,8 @@ from torch import Tensor
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError, TrainingError
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
 from airrep.lm.network import Execution, token_losses
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.packing import pack
@@ -111,11 +112,6 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
         order = stream(seed, "order", epoch).permutation(count)
         for first in range(0, count, settings.batch_examples):
             yield order[first : first + settings.batch_examples]
-
-
-def count_steps(count: int, settings: FineTuneSettings) -> int:
-    """Optimizer steps of a fine-tune on so many examples."""
-    return settings.epochs * math.ceil(count / settings.batch_examples)
 
 
 def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from airrep.errors import ConfigError, MissingExtraError, TrainingError
+from airrep.errors import ConfigError, TrainingError
+from airrep.extras import need
 from airrep.lm.files import make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.peft_loading import NAME, StoredAdapters, first_line
@@ -52,10 +53,8 @@ def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]
 
 
 def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
-    try:
-        from peft import LoraConfig, LoraModel
-    except ImportError as error:
-        raise MissingExtraError("lora_rank", "peft") from error
+    need("lora_rank", "peft", "peft")
+    from peft import LoraConfig, LoraModel
     from transformers.pytorch_utils import Conv1D
 
     config = LoraConfig(

@@ -20,8 +20,8 @@ from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.adapters import load_whole
-from airrep.lm.attention import library_attention, reads_packed, use_library_attention
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
+from airrep.lm.documents import Documents
 from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
 from airrep.lm.folders.forms import LmFiles, find_lm

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from airrep.errors import AirRepError, ConfigError, TrainingError
-from airrep.lm.attention import reads_packed
-from airrep.lm.documents import PackedDocuments
+from airrep.lm.attention import PackedDocuments, reads_packed
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")

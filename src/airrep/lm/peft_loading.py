@@ -10,7 +10,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from airrep.errors import ConfigError, MissingExtraError
+from airrep.errors import ConfigError
+from airrep.extras import need
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 
 NAME = "default"
@@ -43,10 +44,9 @@ class StoredAdapters:
             ConfigError: they do not fit the model.
             MissingExtraError: the package peft is missing.
         """
-        try:
-            from peft import PeftModel
-        except ImportError as error:
-            raise MissingExtraError(f"{self._where}: {ADAPTER}", "peft") from error
+        need(f"{self._where}: {ADAPTER}", "peft", "peft")
+        from peft import PeftModel
+
         with self.fitting(model, "loaded"):
             # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
             wrapped = PeftModel.from_pretrained(

@@ -145,6 +145,10 @@ class FineTuneSettings(Settings):
             raise ValueError(f"betas are {self.betas}; expected two numbers from 0 up to, not including, 1")
         return self
 
+    def steps(self, count: int) -> int:
+        """Optimizer steps of a fine-tune on so many examples."""
+        return self.epochs * math.ceil(count / self.batch_examples)
+
     def rate_at(self, step: int, steps: int) -> float:
         """Learning rate of a step.
 

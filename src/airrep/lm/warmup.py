@@ -5,24 +5,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float64
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.extras import LM, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
-from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
 from airrep.lm.folders.forms import CONFIG, LmFiles, read_config, weights_digest
-from airrep.lm.lora import save_adapters, whole_weights
-from airrep.lm.model import TargetLM, load_chat, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.checks import check_sizes
 from airrep.runtime.artifacts.manifests import read_manifest, seal, versions
@@ -32,6 +29,10 @@ from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
+
+if TYPE_CHECKING:
+    from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone
+    from airrep.lm.model import TargetLM
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
 _SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning leaves them as they are
@@ -135,7 +136,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
     return ""
 
 
-def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:
+def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
     """The checkpoints that an LM's warm-up kept, or those that a trainer wrote into or beside its folder.
 
     Raises:
@@ -162,7 +163,7 @@ def warm_up(
     seed: int = 0,
     checkpoints: int = 0,
     replace: bool = False,
-    on_step: OnStep | None = None,
+    on_step: "OnStep | None" = None,
 ) -> Warmup:
     """Fine-tune an LM on a random sample of a corpus and write it as an LM.
 
@@ -193,9 +194,12 @@ def warm_up(
         'warm'
     """
     path, chosen = real_path(out), FineTuneSettings.given(fine_tune, "fine_tune")
+    need("airrep.warm_up", "lm", *LM)
+    from airrep.lm.model import load_lm
+
     corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm).before()
     rows = _sample(corpus, count, seed)
-    marks = _marks(count_steps(len(rows), chosen), checkpoints)
+    marks = _marks(chosen.steps(len(rows)), checkpoints)
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
     stage = Stage(path, WARM_UP, "a warm-up made", request, replace)
     if stage.finished() is None:
@@ -257,7 +261,11 @@ def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
     """
     conversations = (example for example in corpus if holds_turns(example.prompt))
     first = next(conversations, None)
-    return {} if first is None else load_chat(lm).rendering(chain([first], conversations))
+    if first is None:
+        return {}
+    from airrep.lm.model import load_chat
+
+    return load_chat(lm).rendering(chain([first], conversations))
 
 
 @contextmanager
@@ -273,7 +281,7 @@ def _writing_weights(path: Path) -> Iterator[None]:
 class _CheckpointWriter:
     """Writes checkpoints and adapters while a fine-tune runs."""
 
-    def __init__(self, lm: TargetLM, folder: Path, marks: Sequence[int], on_step: OnStep | None) -> None:
+    def __init__(self, lm: "TargetLM", folder: Path, marks: Sequence[int], on_step: "OnStep | None") -> None:
         self.lm = lm
         self._folder = folder
         self._marks = marks
@@ -281,17 +289,23 @@ class _CheckpointWriter:
         self._rates: list[float] = []
         self.checkpoints: list[dict[str, Any]] = []
 
-    def __call__(self, done: StepDone) -> None:
+    def __call__(self, done: "StepDone") -> None:
         self._rates.append(done.rate)
         if done.step in self._marks:
             self._write(done.step)
         # Adam's moments end with the fine-tune, so adapters are saved in its last step.
         if done.step == done.steps and hasattr(self.lm.model, "peft_config"):
+            from airrep.lm.lora import save_adapters
+
             save_adapters(self.lm.model, done.optimizer, self._folder / _ADAPTER, self.lm.name)
         if self._on_step is not None:
             self._on_step(done)
 
     def _write(self, step: int) -> None:
+        from safetensors.torch import save_file
+
+        from airrep.lm.lora import whole_weights
+
         file = f"{_CHECKPOINTS}/step-{step:06}.safetensors"
         (self._folder / _CHECKPOINTS).mkdir(exist_ok=True)
         weights = {name: weight.cpu().contiguous() for name, weight in whole_weights(self.lm.model).items()}
@@ -301,8 +315,8 @@ class _CheckpointWriter:
 
 
 def _train(
-    lm: TargetLM, examples: Corpus, fine_tune: FineTuneSettings, seed: int, writer: _CheckpointWriter
-) -> FineTuneReport:
+    lm: "TargetLM", examples: Corpus, fine_tune: FineTuneSettings, seed: int, writer: _CheckpointWriter
+) -> "FineTuneReport":
     try:
         documents = lm.tokenise(examples)
     except DataError as error:  # which names the first; people want to know how many
@@ -314,7 +328,7 @@ def _train(
     return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), writer)
 
 
-def _description(writer: _CheckpointWriter, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
+def _description(writer: _CheckpointWriter, report: "FineTuneReport", request: Mapping[str, Any]) -> dict[str, Any]:
     lm, losses = writer.lm, report.loss_per_step
     base = {"name": lm.name, "fingerprint": lm.fingerprint, "files": request["lm"]}
     base |= lm.settings.model_dump(include={"merged"})

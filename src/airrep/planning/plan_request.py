@@ -9,9 +9,9 @@ from airrep.attributors.methods import method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError, near
+from airrep.extras import LM, need
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
-from airrep.planning.trial_learning import TrainTask, TuneTask, try_labels, try_training
 from airrep.planning.trial_method import MethodTask, try_method
 from airrep.planning.trials import LabelTrial, MethodTrial, TrainingTrial, distinct_rows
 from airrep.runtime.engine import Engine, R, T
@@ -183,6 +183,7 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         TrainingError: a benchmark failed.
     """
     if request.lm is not None:
+        need("airrep plan --lm", "lm", *LM)
         request = replace(request, lm=request.lm.before())
     rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
     texts = request.texts.take(rows)
@@ -200,6 +201,8 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
     }
     if request.lm is None:
         return Measures(methods)
+    from airrep.planning.trial_learning import TrainTask, TuneTask, try_labels, try_training
+
     labels = TuneTask(request.lm, request.tuning, request.size, texts, share)
     training = TrainTask(request.encoder, request.train_layers, texts, share, request.seed)
     return Measures(methods, measure("labels", try_labels, labels), measure("training", try_training, training))

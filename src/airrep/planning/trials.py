@@ -1,5 +1,6 @@
 """Slices, repeats and results of a plan's micro-benchmarks."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -167,9 +168,8 @@ class Pace:
 
 def memory_now() -> float:
     """Most bytes held so far: by this process, and on its GPU where it used one."""
-    import torch
-
-    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0
+    torch = sys.modules.get("torch")
+    on_gpu = 0 if torch is None or not torch.cuda.is_initialized() else torch.cuda.max_memory_allocated()
     return float((peak_memory() or 0) + on_gpu)
 
 

@@ -5,11 +5,10 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-from airrep.errors import MissingExtraError
+from airrep.extras import need
 from airrep.reports.page import short, visible
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def draw_figure(build: Callable[[], "Figure"], name: str, title: str, descriptio
 
 def require_matplotlib() -> None:
     """Refuse to draw figures where matplotlib is not installed (:class:`MissingExtraError`)."""
-    try:
-        import_module("matplotlib")
-    except ImportError as error:
-        raise MissingExtraError("figures (pass --no-figures for a page of tables alone)", "figures") from error
+    need("figures (pass --no-figures for a page of tables alone)", "figures", "matplotlib")
 
 
 def new_figure(height: float) -> "Figure":

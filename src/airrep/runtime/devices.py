@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, TypeAlias, TypeVar
-
-import torch
-from torch import Tensor, distributed
-from torch.nn import functional
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from airrep.errors import ConfigError
+from airrep.extras import has, need
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 """Precision that may be asked for."""
@@ -23,7 +23,12 @@ LEAST_COLUMNS = 8
 
 
 def resolve_device(device: str) -> str:
-    """Return the device to use; ``"auto"`` is the first CUDA device, or the CPU where there is none."""
+    """Return the device to use; ``"auto"`` is the first CUDA device, or the CPU where there is none, or no torch."""
+    if device == "cpu" or (device == "auto" and not has("torch")):
+        return "cpu"
+    need(f"device {device}", "lm", "torch")
+    import torch
+
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -56,12 +61,18 @@ def resolve_precision(precision: str, device: str) -> ResolvedPrecision:
         return "bfloat16"
     if precision != "auto":
         raise ConfigError(f"precision {precision}: is not known; expected auto, float32 or bfloat16.")
+    if device == "cpu":
+        return "float32"
+    import torch
+
     on_card = torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if on_card else "float32"
 
 
 def autocast(precision: str, device: str) -> AbstractContextManager[object]:
     """Run matrix products in a resolved precision; weights stay as they are."""
+    import torch
+
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
@@ -71,6 +82,8 @@ def without_cudnn() -> Iterator[None]:
 
     It makes a plan for each new shape, some 45 ms of the processor each way, and batches of texts hardly repeat one.
     """
+    import torch
+
     asked = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
@@ -79,25 +92,31 @@ def without_cudnn() -> Iterator[None]:
         torch.backends.cuda.enable_cudnn_sdp(asked)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(x: "Tensor", weight: "Tensor", bias: "Tensor") -> "Tensor":
     """x Wᵀ + b: ``(t, i)`` by ``(o, i)`` and ``(o,)`` to ``(t, o)``; quick where t is a multiple of ROW_STEP."""
     if len(x) % ROW_STEP == 0 and takes_onednn(x, weight):
         return _onednn(x, weight, bias)
+    from torch.nn import functional
+
     return functional.linear(x, weight).add_(bias)  # a product that starts from the bias is slower
 
 
-def multiply(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+def multiply(x: "Tensor", weight: "Tensor", out: "Tensor") -> "Tensor":
     """Write x Wᵀ, ``(t, i)`` by ``(o, i)``, into *out* ``(t, o)``, and return that."""
     whole = len(x) // ROW_STEP * ROW_STEP if takes_onednn(x, weight) else 0
     if whole:
         out[:whole] = _onednn(x[:whole], weight, None)
     if whole < len(x):
+        import torch
+
         torch.mm(x[whole:], weight.t(), out=out[whole:])
     return out
 
 
-def takes_onednn(x: Tensor, weight: Tensor) -> bool:
+def takes_onednn(x: "Tensor", weight: "Tensor") -> bool:
     """Whether oneDNN multiplies these: float32 on an x86 CPU, no gradient wanted, and enough columns."""
+    import torch
+
     plain = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
     wanted = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     large = len(weight) >= LEAST_COLUMNS and x.shape[1] > 0
@@ -110,10 +129,14 @@ def has_onednn() -> bool:
     MKL leaves AVX-512 unused on processors that are not Intel's. There oneDNN takes half the time, and the same where
     both run AVX2 or both AVX-512. torch's operator for it is not public, and has no gradient.
     """
+    import torch
+
     return torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _onednn(x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
+    import torch
+
     made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return made
 
@@ -148,14 +171,18 @@ class Team:
         """This process's neighbours among *count* items."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def sum_(self, *tensors: Tensor) -> None:
+    def sum_(self, *tensors: "Tensor") -> None:
         """Put the sum over all processes into each tensor, in every process: the true sum, no mean."""
         if self.size > 1:
+            from torch import distributed
+
             for tensor in tensors:
                 distributed.all_reduce(tensor)
 
     def any(self, flag: bool) -> bool:
         """Whether it is so in some process; the same answer in all."""
+        import torch
+
         total = torch.tensor(float(flag), device=self.device)
         self.sum_(total)
         return bool(total > 0)
@@ -163,6 +190,8 @@ class Team:
     def wait(self) -> None:
         """Wait until all processes have come here."""
         if self.size > 1:
+            from torch import distributed
+
             distributed.barrier()
 
 
@@ -178,6 +207,10 @@ def team_of(device: str = "auto") -> Iterator[Team]:
     if size == 1 or "RANK" not in os.environ:
         yield Team(device=chosen)
         return
+    need("torchrun", "lm", "torch")
+    import torch
+    from torch import distributed
+
     if chosen == "cuda":
         chosen = _own_device()
     elif chosen.startswith("cuda"):
@@ -197,6 +230,8 @@ def team_of(device: str = "auto") -> Iterator[Team]:
 
 
 def _own_device() -> str:
+    import torch
+
     number = int(os.environ.get("LOCAL_RANK", "0"))
     if number >= torch.cuda.device_count():
         raise ConfigError(

@@ -8,6 +8,7 @@ worker.
 import errno
 import logging
 import socket
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -117,6 +118,7 @@ class InProcess(Engine):
             return
         with one_thread():
             work = setup()
+        with one_thread():  # anew, as the setup may have loaded torch
             while (number := backlog.take()) is not None:
                 outcome = backlog.settle(number, answer(work, tasks[number]))
                 if outcome is not None:
@@ -125,15 +127,20 @@ class InProcess(Engine):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread inside."""
-    import torch  # more threads add in another order, so they round otherwise
+    """Limit what numpy multiplies by, and torch where it is loaded, to one thread inside."""
+    from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+    with threadpool_limits(1):  # more threads add in another order, so they round otherwise
+        if torch is None:
+            yield
+            return
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

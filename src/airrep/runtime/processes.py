@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from airrep.errors import ConfigError, TrainingError
+from airrep.extras import has, need
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 
 ONE_THREAD = {
@@ -62,6 +63,9 @@ class LocalProcesses(Engine):
 
 def visible_gpus() -> tuple[str, ...]:
     """Names of the GPUs that this process may use."""
+    if not has("torch"):
+        return ()
+    need("GPUs", "lm", "torch")
     import torch
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from airrep.errors import ConfigError, MissingExtraError, TrainingError
+from airrep.errors import ConfigError, TrainingError
+from airrep.extras import need
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 from airrep.runtime.metering import cores
 from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
@@ -122,10 +123,9 @@ def load_ray(*, own: bool = True) -> ModuleType:
             os.environ.setdefault(name, value)
         if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not _has_token():
             os.environ[AUTH_TOKEN] = secrets.token_hex(32)
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError("engine ray", "ray") from error
+    need("engine ray", "ray", "ray")
+    import ray
+
     return ray
 
 

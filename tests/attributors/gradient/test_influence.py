@@ -21,7 +21,8 @@ from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import token_losses
 from airrep.runtime.packing import pack

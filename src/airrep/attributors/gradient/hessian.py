@@ -19,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack

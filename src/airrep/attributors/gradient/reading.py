@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError
-from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack

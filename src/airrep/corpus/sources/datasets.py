@@ -10,7 +10,8 @@ from typing import Any
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.tables import BATCH_ROWS, Batch, pieces, rows_of, table_rows
 from airrep.corpus.sources.textformats import Numbered
-from airrep.errors import ConfigError, DataError, MissingExtraError
+from airrep.errors import ConfigError, DataError
+from airrep.extras import need
 
 SAVED = ("dataset_dict.json", "dataset_info.json")
 """Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""
@@ -54,10 +55,8 @@ def object_rows(data: Any) -> Iterable[Any]:
 
 def _lance_batches(folder: Path) -> Iterator[Batch]:
     """Yield the rows of a dataset of Lance in parts."""
-    try:
-        lance: Any = importlib.import_module("lance")
-    except ImportError:
-        raise MissingExtraError(f"{folder}: reading a Lance dataset", "lance") from None
+    need(f"{folder}: reading a Lance dataset", "lance", "lance")
+    lance: Any = importlib.import_module("lance")
     try:
         for batch in lance.dataset(str(folder)).to_batches(batch_size=BATCH_ROWS):
             yield from pieces(batch)
@@ -70,10 +69,8 @@ def _lance_batches(folder: Path) -> Iterator[Batch]:
 
 def _datasets() -> Any:
     """Import the package ``datasets``."""
-    try:
-        return importlib.import_module("datasets")
-    except ImportError:
-        raise MissingExtraError("reading a Hugging Face dataset", "datasets") from None
+    need("reading a Hugging Face dataset", "datasets", "datasets")
+    return importlib.import_module("datasets")
 
 
 def _saved_dataset(folder: Path, split: str | None) -> Numbered:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from airrep.corpus.schemas.values import plain
 from airrep.corpus.sources.textformats import Numbered, json_value
-from airrep.errors import DataError, MissingExtraError
+from airrep.errors import DataError
+from airrep.extras import need
 
 BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""
@@ -172,8 +173,7 @@ def _of_class(names: list[str]) -> _Decode:
 
 def _of_period(freq: str) -> _Decode:
     """Makes texts of periods of pandas, which Arrow holds as numbers since 1970."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise MissingExtraError("reading periods of pandas", "pandas") from None
+    need("reading periods of pandas", "pandas", "pandas")
+    import pandas as pd
+
     return lambda number: str(pd.Period(ordinal=number, freq=freq))

@@ -18,6 +18,7 @@ from airrep.evaluation.proof.matching import Matching
 from airrep.evaluation.proof.named import named_rows
 from airrep.evaluation.proof.trial import WHOLE, Trial
 from airrep.evaluation.statistics.moved import Moved
+from airrep.extras import LM, need
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.rows import RowsLike
@@ -105,6 +106,8 @@ def prove(
         >>> found.repeats, len(found.rows)
         (2, 2)
     """
+    if not callable(lm):
+        need("airrep.prove", "lm", *LM)
     index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
     named = named_rows(index, rows)
     question = Question.of(answers, better, index.asking, "answers")

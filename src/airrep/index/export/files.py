@@ -3,7 +3,6 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +11,8 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from airrep.errors import ArtifactError, MissingExtraError
+from airrep.errors import ArtifactError
+from airrep.extras import need
 from airrep.runtime.remote.outputs import is_taken
 from airrep.runtime.remote.places import url_of
 
@@ -105,8 +105,7 @@ class LanceWriter(Writer):
     folder = True
 
     def __init__(self) -> None:
-        if find_spec("lance") is None:
-            raise MissingExtraError("airrep export --to lance", "lance")
+        need("airrep export --to lance", "lance", "lance")
 
     def write(self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         import lance

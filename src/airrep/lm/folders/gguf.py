@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from airrep.errors import ConfigError
+from airrep.extras import LM, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing.folders import new_place
@@ -49,6 +50,7 @@ def converted(name: str, file: Path) -> Path:
     Raises:
         ConfigError: a package is missing, transformers cannot read it, or weights are missing.
     """
+    need(f"lm {name}", "lm", *LM)
     import transformers
 
     state = file.stat()

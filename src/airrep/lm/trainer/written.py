@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airrep.errors import ConfigError
+from airrep.extras import need
 from airrep.lm.folders.checkpoints import STATE, checkpoints_in, last_checkpoint
 from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.runtime.settings import read_yaml
@@ -124,6 +125,7 @@ def _unpickled(file: Path) -> Mapping[str, Any]:
     torch's reader of weights calls what it is allowed to alone, and each class that the pickle names, whatever it is,
     is a stand-in here. So no code of the file, or that it names, runs.
     """
+    need(str(file), "lm", "torch")
     import torch
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 

@@ -13,13 +13,13 @@ from airrep.encoder.folders import DEFAULT
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.lds import Contender, LdsStudy, RowFinder
 from airrep.evaluation.statistics.moved import REMEDY, moved
+from airrep.extras import LM, need
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
-from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.adapt import measure_machine
 from airrep.planning.budget import MOST_WEIGHING_QUERIES, parse_duration
@@ -88,6 +88,7 @@ def judge(
         >>> found.path.name, found.evaluation.measure
         ('evaluation', 'lds')
     """
+    need("airrep.judge", "lm", *LM)
     index = as_index(index)
     seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
     if not 0 < seconds < float("inf"):
@@ -206,6 +207,8 @@ class _Judging:
 
     def run(self, seconds: float) -> Judgement:
         """Draw, fine-tune, compare."""
+        from airrep.lm.model import load_lm
+
         begun = time.monotonic()
         lm = load_lm(self.lm)
         asked = self._asked(lm.unusable(self.question.all))

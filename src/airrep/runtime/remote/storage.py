@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
+from airrep.extras import need
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"
@@ -27,14 +28,15 @@ class Storage:
         """
         self.url = url
         scheme = url.partition(":")[0]
-        try:
-            from fsspec.core import url_to_fs  # here, since most users name no URL
+        need(url, "remote", "fsspec.core")
+        from fsspec.core import url_to_fs  # here, since most users name no URL
 
+        try:
             # What others write must be seen.
             self.files, self.path = url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
-            if scheme in ("s3", "s3a") or "fsspec" in str(error.name):
-                raise MissingExtraError(url, "remote") from error
+            if scheme in ("s3", "s3a"):
+                need(url, "remote", "s3fs")
             raise ConfigError(f"{url}: {_line(error)}. Install that package beside airrep.") from error
         except ValueError as error:
             raise ConfigError(

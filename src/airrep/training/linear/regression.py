@@ -11,13 +11,12 @@ from typing import Protocol
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import lasso_path
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
+from airrep.extras import need
 from airrep.runtime.seeding import stream
 
 RIDGE = np.logspace(-3, 4, 15)
@@ -88,6 +87,7 @@ class LassoPath:
 
     def __init__(self, design: sparse.csr_array, targets: np.ndarray) -> None:
         """Derive the penalties to try from the targets."""
+        need("penalty=lasso", "datamodels", "sklearn")
         self._design = design.toarray().astype(np.float64)
         centred = self._design - self._design.mean(axis=0)
         most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)
@@ -110,6 +110,9 @@ class LassoPath:
 
     def _paths(self, rows: np.ndarray, targets: np.ndarray, gap: float) -> Iterator[np.ndarray]:
         """Weights ``(n, penalties)``, one target after another."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import lasso_path
+
         rows = np.asfortranarray(rows)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
