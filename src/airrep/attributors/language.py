@@ -2,21 +2,24 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
-import torch
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import RdsSettings, ReadoutSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.lm.model import TargetLM, shared_lm
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import Pool
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from airrep.lm.model import TargetLM
 
 _WINDOW = 1024
 """Examples that are sorted by length together; bounds the memory beside the result."""
@@ -35,8 +38,10 @@ class LanguageAttributor(MethodAttributor[S]):
         super().__init__(settings)
 
     @cached_property
-    def lm(self) -> TargetLM:
+    def lm(self) -> "TargetLM":
         """The language model, loaded when it is first needed."""
+        from airrep.lm.model import shared_lm
+
         return shared_lm(self._settings)
 
     @property
@@ -102,8 +107,10 @@ class ReadoutAttributor(LanguageAttributor[ReadoutSettings]):
         return json_digest({"method": self.name, "lm": self.lm.fingerprint, **own})
 
     @cached_property
-    def _matrices(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _matrices(self) -> "tuple[Tensor, Tensor]":
         """Gaussian P and Q with variance 1/rank, so that inner products are kept in expectation."""
+        import torch
+
         layer = self.lm.model.get_output_embeddings()
         if layer is None:
             raise ConfigError(f"lm {self.lm.name}: has no output layer. Use another method.")

@@ -26,6 +26,7 @@ from airrep.cli.running import run_commands
 from airrep.cli.running.once import OnceCommand
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
+from airrep.extras import LM, need
 from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130
@@ -259,6 +260,7 @@ def demo_command(
 ) -> None:
     """Try airrep on real data that comes with it: no network, under two minutes."""
     if learn:
+        need("airrep demo --learn", "lm", *LM)
         from airrep.cli.learning_demo import run_learning_demo
 
         run_learning_demo(here_only(out, "the demo is made") / "learning")

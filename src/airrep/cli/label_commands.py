@@ -11,6 +11,7 @@ from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError
+from airrep.extras import LM, need
 
 if TYPE_CHECKING:
     from airrep.labels.plan import SubsetPlan
@@ -121,6 +122,8 @@ def label_command(
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
 
+    if imported is None and command is None:
+        need("airrep label", "lm", *LM)
     values = configuring.values(computing, merged=merged or None)
     training = {} if configuring.training is None else {"training": configuring.training}
     _check_elsewhere(lm, imported, command, part, values | training)
@@ -206,6 +209,7 @@ def warmup_command(
     learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank
     adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
     """
+    need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
     from airrep.runtime.artifacts.targets import is_free, real_path

@@ -11,6 +11,7 @@ from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, open_moved_index, shared_options, show
 from airrep.errors import ConfigError
+from airrep.extras import LM, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
@@ -135,6 +136,7 @@ def train_command(
     together. With --teacher and --held-out, LABELS may be left out. Under `torchrun` the work of
     each step is shared by its processes.
     """
+    need("airrep train", "lm", "torch")
     from airrep.cli.show.learning import StepMeter
     from airrep.labels.gather import label_lineage
     from airrep.labels.teacher import TeacherSettings, split_teacher_settings
@@ -212,6 +214,7 @@ def adapt_command(
     a verdict holds for the training that it was measured on; --config and --set hold them too, and those of how the LM
     reads and computes. Run it again to go on.
     """
+    need("airrep adapt", "lm", *LM)
     from airrep.cli.show.evaluations import next_of_stack, print_stack
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation

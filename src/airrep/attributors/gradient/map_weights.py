@@ -6,17 +6,19 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
 from airrep.arrays import DenseFeatures, Features
 from airrep.attributors.base import MethodAttributor, OnRows
-from airrep.attributors.gradient.reading import Site, listed
 from airrep.attributors.settings import Grouping, MapWeightSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.attributors.gradient.reading import Site
 
 S = TypeVar("S", bound=MapWeightSettings)
 HELD_SCORES = 2**27
@@ -37,7 +39,7 @@ class WeighsMaps(MethodAttributor[S]):
 
     @property
     @abstractmethod
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> "tuple[Site, ...]":
         """The linear maps whose gradients are taken."""
 
     @abstractmethod
@@ -146,7 +148,7 @@ def parts_of(queries: int, scores: int, most: int | None = None) -> Iterator[sli
     return (slice(first, min(first + size, queries)) for first in range(0, queries, size))
 
 
-def _groups(sites: Sequence[Site], patterns: Sequence[str], where: str) -> dict[str, list[int]]:
+def _groups(sites: "Sequence[Site]", patterns: Sequence[str], where: str) -> dict[str, list[int]]:
     """Places of linear maps by the pattern that fits their names; ``*`` has those that no other fits.
 
     Raises:
@@ -164,6 +166,8 @@ def _groups(sites: Sequence[Site], patterns: Sequence[str], where: str) -> dict[
             found[fitting[0] if fitting else REST].append(place)
     empty = next((pattern for pattern, places in found.items() if not places), None)
     if empty is not None:
+        from airrep.attributors.gradient.reading import listed  # torch, which sums without gradients do not need
+
         maps = "other linear map" if empty == REST else "linear map"
         raise ConfigError(
             f"{where}: map_weights: '{empty}' fits no {maps} whose gradients are taken; they are {listed(sites)}. "
@@ -172,7 +176,7 @@ def _groups(sites: Sequence[Site], patterns: Sequence[str], where: str) -> dict[
     return found
 
 
-def _patterns(sites: Sequence[Site], grouping: Grouping) -> tuple[str, ...]:
+def _patterns(sites: "Sequence[Site]", grouping: Grouping) -> tuple[str, ...]:
     """The patterns of a grouping. A layer is named by the first number in a name; a kind leaves numbers open."""
     names = [site.name for site in sites]
     if grouping == "maps":

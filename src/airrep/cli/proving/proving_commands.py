@@ -11,6 +11,7 @@ from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError
+from airrep.extras import LM, need
 
 if TYPE_CHECKING:
     from airrep.index.index import Index
@@ -90,6 +91,7 @@ def prove_command(
     --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4: train as your model was
     trained. Run it again to go on after an interruption, or with more --seeds.
     """
+    need("airrep prove", "lm", *LM)
     from airrep.cli.proving.show_proofs import print_proof
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.proof.prove import prove
@@ -142,6 +144,7 @@ def judge_command(
     Fine-tunes the LM on random subsets of the index's examples, as many as fit; compares the index with counting,
     TF-IDF, gradients and random scores by how well they predict the losses. Run it again to go on.
     """
+    need("airrep judge", "lm", *LM)
     from airrep.cli.proving.show_proofs import print_judgement
     from airrep.cli.show.learning import TaskMeter
     from airrep.index.index import Index
