@@ -81,20 +81,18 @@ docs: $(VENV)/docs  ## the commands' own help, maps of rooms, and the site with 
 clean:
 	rm -rf $(VENV) airrep-demo dist
 
-# PyTorch first and by itself: its CPU build is named in constraints.txt, and all else then finds it installed.
-$(VENV)/torch: constraints.txt
+# The base alone: what reads text, without torch.
+$(VENV)/airrep: constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "airrep needs Python 3.11 or newer; this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade "pip>=25.1"
-	$(PIP) torch
-	touch $@
-
-$(VENV)/airrep: $(VENV)/torch pyproject.toml
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/dev: $(VENV)/airrep pyproject.toml
-	$(PIP) --group dev
+# PyTorch first and by itself: its CPU build is named in constraints.txt, and all else then finds it installed.
+$(VENV)/dev: $(VENV)/airrep
+	$(PIP) torch
+	$(PIP) --editable ".[all]" --group dev
 	touch $@
 
 $(VENV)/docs: $(VENV)/dev
@@ -110,7 +108,7 @@ $(VENV)/oracles/ready: constraints.txt pyproject.toml oracles/requirements.txt o
 	$(PYTHON) -m venv $(VENV)/oracles
 	$(ORACLES) $(INSTALL) --upgrade "pip>=25.1"
 	$(ORACLES) $(INSTALL) torch
-	$(ORACLES) $(INSTALL) --editable .
+	$(ORACLES) $(INSTALL) --editable ".[encoders]"
 	$(ORACLES) $(INSTALL) --requirement oracles/requirements.txt
 	$(ORACLES) $(INSTALL) --no-deps --requirement oracles/no-deps.txt
 	touch $@
@@ -120,7 +118,7 @@ $(VENV)/other-trainers/ready: constraints.txt pyproject.toml oracles/other_train
 	$(PYTHON) -m venv $(VENV)/other-trainers
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[encoders]"
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --requirement oracles/other_trainers.txt
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --no-deps --requirement oracles/trainers_alone.txt
 	touch $@
@@ -129,6 +127,6 @@ $(VENV)/trainers/ready: constraints.txt pyproject.toml oracles/trainers.txt
 	$(PYTHON) -m venv $(VENV)/trainers
 	$(VENV)/trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[encoders]"
 	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt --requirement oracles/trainers.txt
 	touch $@

@@ -49,7 +49,7 @@ def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]
         known = settings.model_fields[name]
         kind, shown = get_args(option.annotation)
         assert option.name == flags.prefix + name
-        words = " ".join(str(known.description).split()).partition(". ")[0].removesuffix(".")
+        words = " ".join(settings.meanings()[name].split()).partition(". ")[0].removesuffix(".")
         assert shown.help.startswith(words), name
         if flags.mode == "own":
             assert option.default == known.default, name

@@ -94,12 +94,12 @@ class Method:
     @property
     def options(self) -> tuple[tuple[str, Any, str], ...]:
         """Name, default and meaning of each setting; the default is None where it must be given."""
-        fields = self.settings.model_fields.items()
+        fields, meanings = self.settings.model_fields.items(), self.settings.meanings()
         usual = {**self.defaults, **self.new}
         if issubclass(self.settings, PresetSettings):
             usual |= self.settings.measured
         return tuple(
-            (name, usual.get(name, None if known.is_required() else known.default), known.description or "")
+            (name, usual.get(name, None if known.is_required() else known.default), meanings.get(name, ""))
             for name, known in fields
         )
 

@@ -5,24 +5,14 @@ import gc
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from airrep._version import __version__
-from airrep.cli import (
-    evaluate_commands,
-    index_commands,
-    label_commands,
-    plan_commands,
-    query_commands,
-    train_commands,
-)
-from airrep.cli.answers import question_commands
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
-from airrep.cli.proving import proving_commands
-from airrep.cli.running import run_commands
 from airrep.cli.running.once import OnceCommand
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
@@ -32,12 +22,6 @@ from airrep.runtime.remote.places import here_only
 INTERRUPTED = 130
 """Exit status of a command that the user broke off with Ctrl-C, as the shell has it."""
 
-app = typer.Typer(
-    name="airrep",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 own = typer.Typer()  # added like the others, so that help lists all commands in the order of a user's work
 
 
@@ -47,7 +31,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -270,35 +253,56 @@ def demo_command(
     run_demo(here_only(out, "the demo is made"), replace=replace)
 
 
-for commands in (index_commands.app, query_commands.app, question_commands.app, own, run_commands.app):
-    app.add_typer(commands)
-for commands in (
-    proving_commands.app,
-    label_commands.app,
-    train_commands.app,
-    evaluate_commands.app,
-    plan_commands.app,
-):
-    app.add_typer(commands)
-_makers = (
-    index_commands,
-    query_commands,
-    question_commands,
-    proving_commands,
-    label_commands,
-    train_commands,
-    evaluate_commands,
-)
-for commands in (
-    *(module.app for module in _makers),
-    plan_commands.app,
-    evaluate_commands.evaluate,
-    evaluate_commands.diagnosis,
-):
-    for command in commands.registered_commands:
-        command.cls = RecordedCommand  # what a command makes records the command
-for command in (*own.registered_commands, *run_commands.app.registered_commands):
-    command.cls = OnceCommand
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "index_commands": ("index", "join", "append", "delete", "compact", "export"),
+    "query_commands": ("top", "group", "what-if", "select", "take", "serve"),
+    "answers.question_commands": ("explain", "clean", "audit", "mix"),
+    "app": ("report", "show", "methods", "demo"),
+    "running.run_commands": ("run",),
+    "proving.proving_commands": ("prove", "judge"),
+    "label_commands": ("sample", "label", "warmup"),
+    "train_commands": ("train", "adapt"),
+    "evaluate_commands": ("evaluate", "diagnose", "compare", "datamodels", "stack"),
+    "plan_commands": ("plan",),
+}
+"""The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
+as all of them together take longer than most answers."""
+_WHOLE = ("run", "show")
+"""Commands that read the options of others."""
+_NOT_RECORDED = ("app", "running.run_commands", "plan_commands")
+
+
+def make_app(word: str | None = None) -> typer.Typer:
+    """The program with the commands of the module that has one of this name; with all, where none has."""
+    app = typer.Typer(
+        name="airrep",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    alone = () if word in _WHOLE else tuple(name for name, commands in MODULES.items() if word in commands)
+    for name in alone or MODULES:
+        found = own if name == "app" else import_module(f"airrep.cli.{name}").app
+        _settle(found, OnceCommand if name in _NOT_RECORDED else RecordedCommand)
+        app.add_typer(found)
+    return app
+
+
+def _settle(group: typer.Typer, kind: type[OnceCommand]) -> None:
+    """Let all commands of a group record themselves in what they make, or refuse what is given twice alone."""
+    for command in group.registered_commands:
+        command.cls = kind
+    for below in group.registered_groups:
+        if below.typer_instance is not None:
+            _settle(below.typer_instance, kind)
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    globals()[name] = made = make_app()
+    return made
 
 
 def main() -> None:
@@ -311,7 +315,7 @@ def main() -> None:
     # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
     atexit.register(gc.freeze)
     try:
-        app(prog_name="airrep")
+        make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))(prog_name="airrep")
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             note("airrep: interrupted; run the same command again: it goes on where it kept something, or begins anew")

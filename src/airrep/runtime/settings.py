@@ -1,13 +1,16 @@
 """Frozen settings, checked and read from YAML."""
 
+import ast
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import cleandoc, getsource
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from textwrap import dedent
+from typing import Any, ClassVar, Self, cast
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,7 +29,7 @@ LONGEST_SHOWN = 200
 class Settings(BaseModel):
     """Base class of all settings: frozen, and without unknown names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     added: ClassVar[tuple[str, ...]] = ()
     """Fields that came later. They are not written where they have their defaults, so that requests and fingerprints of
@@ -49,6 +52,13 @@ class Settings(BaseModel):
             for name, value in values.items()
             if name not in self.added or getattr(self, name) != known[name].default
         }
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """What each field means: the text below it. It is read when it is asked for, as most commands show none."""
+        told = {name: field.description for name, field in cls.model_fields.items() if field.description}
+        kinds = [kind for kind in reversed(cls.__mro__) if issubclass(kind, Settings)]
+        return {name: text for kind in kinds for name, text in _texts_below(kind)} | told
 
     @classmethod
     def given(cls, settings: Self | Mapping[str, Any] | None, where: str = "settings") -> Self:
@@ -75,6 +85,18 @@ class Settings(BaseModel):
             raise ConfigError(
                 f"{where}: '{str(error.filename)[:LONGEST_SHOWN]}…': is too long for a path. Correct the value."
             ) from error
+
+
+def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class, with the texts that stand below them in its source."""
+    try:
+        body = cast(ast.ClassDef, ast.parse(dedent(getsource(kind))).body[0]).body
+    except OSError:  # of a class that was typed
+        return
+    for node, after in pairwise(body):
+        named = isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            yield ast.unparse(cast(ast.AnnAssign, node).target), cleandoc(str(after.value.value))
 
 
 def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
@@ -140,6 +162,8 @@ def _read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _parse_yaml(text: str, where: str) -> Any:
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:

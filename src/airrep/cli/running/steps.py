@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import typer
-import yaml
 from typer.core import TyperCommand, TyperGroup
 
 from airrep.errors import ConfigError, near
@@ -196,6 +195,8 @@ def _value_text(name: str, value: object) -> str:
 
 
 def _from_yaml(text: str) -> Any:
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):

@@ -8,7 +8,6 @@ from pathlib import Path, PurePath
 from typing import IO, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airrep.corpus.encodings import conversion, wide_encoding
 from airrep.corpus.sources.source import RecordSource, check_columns
@@ -134,6 +133,8 @@ def _opened_table(path: Place, kind: str) -> Iterator[Any]:
 
 
 def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
+    import pyarrow.parquet as pq
+
     with _opened_table(path, "Parquet") as stream, pq.ParquetFile(stream, pre_buffer=False) as file:
         check_columns(file.schema_arrow.names, str(path))
         yield from rows_of(file.iter_batches(BATCH_ROWS))

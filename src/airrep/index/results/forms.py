@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
@@ -122,12 +123,17 @@ class WhatIfForm(_Form):
 
 
 Form: TypeAlias = TopForm | GroupForm | WhatIfForm
-_FORMS: TypeAdapter[Form] = TypeAdapter(Annotated[Form, Field(discriminator="kind")])
+
+
+@cache
+def _forms() -> TypeAdapter[Form]:
+    """Checks and writes forms; made when it is first needed, as it takes longer than many answers."""
+    return TypeAdapter(Annotated[Form, Field(discriminator="kind")])
 
 
 def json_of(form: Form) -> dict[str, Any]:
     """The JSON values of a form."""
-    values: dict[str, Any] = _FORMS.dump_python(form, mode="json")
+    values: dict[str, Any] = _forms().dump_python(form, mode="json")
     return values
 
 
@@ -145,7 +151,7 @@ def read_form(value: Mapping[str, Any], name: str) -> Form:
         DataError: something is missing, not finite, or of another type.
     """
     try:
-        form = _FORMS.validate_python(value)
+        form = _forms().validate_python(value)
     except ValidationError as error:
         raise DataError(
             f"{name} is not the JSON form of a run of top, group or what-if: {first_problem(error)}. "

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.names import LOCK
 from airrep.runtime.publishing.files import writing
@@ -29,6 +27,8 @@ def locked(
     Raises:
         ArtifactError: another process holds it, or nothing may be written there.
     """
+    from filelock import FileLock, Timeout  # here: it loads asyncio, and most commands lock nothing
+
     lock = FileLock(folder / name, timeout=patience)
     with writing(folder):
         refuse_link(folder / name)

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import sync, write_file, write_output, writing
 from airrep.runtime.publishing.folders import new_place
@@ -99,6 +97,8 @@ def _cached(url: str, digest: str) -> Iterator[tuple[Path, bool]]:
     with writing(folder):
         unfinished.mkdir(parents=True, exist_ok=True)
         stand_for(unfinished, url)
+        from filelock import FileLock
+
         with FileLock(place / ".lock"):  # of several processes one fetches, and the others wait
             if folder.is_dir():
                 yield folder, True
