@@ -126,7 +126,7 @@ def seal_index(
         "fields": sorted(fields),
         "shards": [{**entry, "start": start} for entry, start in zip(entries, starts[:-1], strict=True)],
         "deleted": deleted,
-        "packages": versions("torch", "numpy", "scikit-learn"),
+        "packages": versions("torch", "numpy"),
         "files": _files(folder, shards, records, deleted, before["files"] if before else None),
     }
     write_manifest(folder, KIND, content)

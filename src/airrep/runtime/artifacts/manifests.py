@@ -8,7 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,12 @@ _UNKNOWN = "checksum of the other lines"
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of airrep and of the packages that an artifact's content depends on, for its manifest."""
-    return {"airrep": __version__, **{name: version(name) for name in packages}}
+    """Versions of airrep and of installed packages that an artifact's content depends on, for its manifest."""
+    found = {"airrep": __version__}
+    for name in packages:
+        with suppress(PackageNotFoundError):  # of an extra, without which it was made
+            found[name] = version(name)
+    return found
 
 
 def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
