@@ -20,7 +20,8 @@ from cpu import bfloat16_verdict, interleave, verdict
 import airrep
 from airrep.corpus.corpus import Example
 from airrep.encoder.base import Encoder
-from airrep.encoder.load import PackedEncoder, load_encoder
+from airrep.encoder.load import load_encoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.runtime.devices import ResolvedPrecision
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import MODELS
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.devices import Team
 from airrep.scoring.groups import Groups

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
-from airrep.encoder.exports import new_folder
 from airrep.encoder.folders import CARD, INDEX, WEIGHTS, read_card, read_json
 from airrep.encoder.load import load_encoder
+from airrep.encoder.networks.exports import new_folder
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.training.result import render_card
 

@@ -12,11 +12,11 @@ import torch
 from worlds.tiny_bert import TEXTS, tiny_folder, tiny_model
 
 from airrep.corpus.corpus import Example
-from airrep.encoder import bert
 from airrep.encoder.base import Encoder
-from airrep.encoder.bert import PackedTokens
 from airrep.encoder.folders import MODELS, read_card
 from airrep.encoder.load import load_encoder
+from airrep.encoder.networks import bert
+from airrep.encoder.networks.bert import PackedTokens
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.devices import ROW_STEP, linear
 from airrep.runtime.packing import pack

@@ -12,7 +12,7 @@ from worlds.tiny_bert import tiny_checkpoint
 from worlds.training_world import planted
 
 from airrep.attributors.methods import make_attributor
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import (
     compact_subsets,

@@ -10,8 +10,8 @@ from worlds.small_world import tree
 from worlds.tiny_bert import TEXTS, tiny_checkpoint
 
 import airrep.training.trunk as activations
-from airrep.encoder.bert import PackedTokens
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.bert import PackedTokens
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.errors import TrainingError
 from airrep.runtime.devices import Team

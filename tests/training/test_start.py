@@ -8,7 +8,7 @@ import torch
 from worlds.tiny_bert import tiny_checkpoint, tiny_model
 from worlds.training_world import planted, tiny_settings
 
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.metrics import lds
 from airrep.runtime.devices import Team

@@ -11,8 +11,8 @@ from torch import Tensor
 from worlds.tiny_bert import tiny_checkpoint
 from worlds.training_world import planted, tiny_settings
 
-from airrep.encoder.bert import PackedTokens, SentenceBert
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.bert import PackedTokens, SentenceBert
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.runtime.devices import Team
 from airrep.runtime.packing import pack
 from airrep.training.examples import Batches, Collector, StepDraw, TaughtInstance, Texts

@@ -1,15 +1,15 @@
-"""The sentence encoder: load it, run it packed, save it.
+"""The sentence encoder: load it, run it, save it.
 
-adapters     Run a model folder with the adapter that lies in it.
-base         Base class of encoders: render, encode in windows, save.
-bert         A BERT sentence encoder over packed tokens, without padding.
-checkpoints  Read a packed encoder from the folder of a model.
-exports      Write encoders as model folders, in either of two formats.
-folders      Find a model folder, read its card, recognise its format.
-kinds        Refuse by name models that make something else than one vector of a text.
-load         Sentence encoders: load one by name, run it packed.
-probe        Ask transformers whether a packed encoder reads texts as it does.
-prompts      Texts that an encoder wants before queries and training examples.
-tokens       Turn texts into token ids, without padding.
-unpacked     Encoders that sentence_transformers itself runs.
+base          Base class of encoders: render, encode in windows, save.
+folders       Find a model folder, read its card, recognise its format.
+kinds         Refuse by name models that make something else than one vector of a text.
+load          Sentence encoders: load one by name; without torch where it needs none.
+modules       What every model folder holds: its list of modules, settings and card.
+networks/     Encoders that torch runs: BERT packed, others by sentence_transformers.
+pieces        Turn texts into word pieces, each different word once.
+prompts       Texts that an encoder wants before queries and training examples.
+static        Encoders of one vector a word piece and no layers, run by NumPy alone.
+static_files  Read and write the folder of a static encoder.
+tensors       Tensors of safetensors files as arrays, without torch.
+tokens        Turn texts into token ids, without padding.
 """

@@ -13,6 +13,7 @@ from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
 from airrep.encoder.folders import Card
 from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
+from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.devices import ResolvedPrecision
@@ -26,9 +27,6 @@ Progress: TypeAlias = Callable[[int], None]
 
 Format: TypeAlias = Literal["sentence-transformers", "airrep"]
 """A format that encoders are saved in."""
-
-Storage: TypeAlias = Literal["float32", "float16", "bfloat16"]
-"""A type that weights are stored in; they are loaded as float32 whatever it is."""
 
 _WINDOW = 4096
 """Texts that are sorted by length together; bounds the memory that a call needs beside its result."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,8 +11,8 @@ from airrep.errors import ConfigError, DataError, near, near_path
 from airrep.runtime.hub import download, model_folder
 from airrep.scoring.pooling import TrainedPool
 
-DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
-"""Encoders that come along: one trained for attribution, and the one that it was trained from."""
+DEFAULT, UNTRAINED, STATIC = BUNDLED = ("default", "untrained", "static")
+"""Encoders that come along: one trained for attribution, the one that it was trained from, and one without layers."""
 MODELS = Path(__file__).parents[1] / "models"
 CARD = "airrep.json"
 WEIGHTS = "model.safetensors"
@@ -32,6 +32,11 @@ _PICKLES = ("*.pt", "*.pth", "*.ckpt", "*.pkl")
 _EXPORTS = ("*.onnx", "openvino*.xml")
 """Names of weights that were exported for ONNX Runtime or OpenVINO."""
 _SAFE = (".safetensors", ".safetensors.index.json")
+_FIRST = {
+    "static": (re.compile("StaticEmbedding( Normalize)?( Dense)?"), 1),
+    "packed": (re.compile("Transformer Pooling( Dense| Normalize)*"), 2),
+}
+"""Modules that airrep itself runs, and how many of them make the vectors that the heads are given."""
 _BERT_ONLY = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
@@ -77,10 +82,10 @@ class Layout:
     """Places of the parts of a model, and the code that can run it."""
 
     folder: Path
-    format: Literal["sentence-transformers", "airrep", "library"]
-    """The first two run packed; ``"library"`` means: by sentence_transformers itself."""
+    format: Literal["sentence-transformers", "airrep", "static", "library"]
+    """The first two run packed, the third without torch; ``"library"`` means: by sentence_transformers itself."""
     transformer: Path
-    """Folder of the configuration, the weights and the tokenizer."""
+    """Folder of the configuration, the weights and the tokenizer; of a static encoder, of the last two."""
     heads: tuple[Path | None, ...] = ()
     """Heads behind the mean, first to last: folders of dense modules; None is scaling to unit length."""
     modules: tuple[Path, ...] = ()
@@ -93,7 +98,8 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     """Return the folder of a model.
 
     Args:
-        name: ``"default"`` or ``"untrained"`` (bundled), a folder, or ``owner/name`` on the Hugging Face Hub.
+        name: a bundled one (``"default"``, ``"untrained"``, ``"static"``), a folder, or ``owner/name`` on the Hugging
+            Face Hub.
         extra: more files to fetch from the Hub: the programs of a model that is trusted.
 
     Raises:
@@ -137,7 +143,8 @@ def read_layout(folder: Path) -> Layout:
 
 
 def _library_layout(folder: Path, modules: Path) -> Layout:
-    """Layout of a sentence-transformers folder: packed if BERT, mean, and linear or unit-length heads."""
+    """Layout of a sentence-transformers folder: packed if BERT, mean, and linear or unit-length heads; static
+    if a vector of each word piece, its mean, and at most one of each head."""
     entries = parse_json(modules)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(f"{modules}: is not a list of modules. Restore it or download the model again.")
@@ -148,14 +155,19 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
         raise DataError(f"{modules}: names a module outside its folder ({outside}); expected one inside. Correct it.")
     weighted = kinds[:1] != ["BoW"]
     by_library = Layout(folder, "library", paths[0] if paths else folder, modules=tuple(paths), weighted=weighted)
-    if re.fullmatch(r"Transformer Pooling( Dense| Normalize)*", " ".join(kinds)) is None:
+    names = " ".join(kinds)
+    found = next(((kind, first) for kind, (form, first) in _FIRST.items() if form.fullmatch(names)), None)
+    if found is None:
         return by_library
-    dense = [path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense"]
-    heads = [path if path in dense else None for path in paths[2:]]
-    plain = all(map(_is_linear, dense)) and all(map(_reads_sentence, paths[2:]))
-    if not (plain and _is_packable(paths[0]) and _is_mean(paths[1])) or _has_own_ways(folder):
-        return by_library
-    return Layout(folder, "sentence-transformers", paths[0], tuple(heads), tuple(paths))
+    kind, first = found
+    dense = [path for name, path in zip(kinds, paths, strict=True) if name == "Dense"]
+    heads = tuple(path if path in dense else None for path in paths[first:])
+    plain = all(map(_is_linear, dense)) and all(map(_reads_sentence, paths[first:]))
+    if plain and kind == "static" and not _cuts_features(folder):
+        return Layout(folder, "static", paths[0], heads, tuple(paths))
+    if plain and kind == "packed" and _is_packable(paths[0]) and _is_mean(paths[1]) and not _has_own_ways(folder):
+        return Layout(folder, "sentence-transformers", paths[0], heads, tuple(paths))
+    return by_library
 
 
 def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
@@ -166,7 +178,8 @@ def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
 
 
 def _is_packable(transformer: Path) -> bool:
-    """Whether the transformer is a BERT as :mod:`airrep.encoder.bert` computes it, with a tokenizer it can read."""
+    """Whether the transformer is a BERT that airrep's own (``networks/bert.py``) computes, with a tokenizer that it
+    can read."""
     if (transformer / ADAPTER_CONFIG).exists():
         return False
     config = read_json(transformer / "config.json")
@@ -178,7 +191,7 @@ def _is_packable(transformer: Path) -> bool:
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Whether a configuration describes the BERT that :mod:`airrep.encoder.bert` computes, apart from its sizes."""
+    """Whether a configuration describes the BERT that ``networks/bert.py`` computes, apart from its sizes."""
     return all(config.get(key, value) == value for key, value in _BERT_ONLY.items())
 
 
@@ -208,8 +221,11 @@ def _reads_sentence(head: Path) -> bool:
 
 def _has_own_ways(folder: Path) -> bool:
     """Whether ``SentenceTransformer.encode`` puts a text before each text, or cuts features off, on its own."""
-    settings = read_optional(folder / SETTINGS)
-    return bool(settings.get("default_prompt_name")) or settings.get("truncate_dim") is not None
+    return bool(read_optional(folder / SETTINGS).get("default_prompt_name")) or _cuts_features(folder)
+
+
+def _cuts_features(folder: Path) -> bool:
+    return read_optional(folder / SETTINGS).get("truncate_dim") is not None
 
 
 def _check_weights(folder: Path, layout: Layout) -> None:
@@ -254,6 +270,14 @@ def read_card(folder: Path) -> Card:
     card = Card(**known)
     _check_card(path, card)
     return card
+
+
+def with_template(name: str, card: Card, template: str | None) -> Card:
+    """The card with another template, unless that is None; ConfigError if it has no field."""
+    chosen = card.template if template is None else template
+    if "{prompt}" not in chosen and "{response}" not in chosen:
+        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
+    return replace(card, template=chosen)
 
 
 def _check_card(path: Path, card: Card) -> None:

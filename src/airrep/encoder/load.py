@@ -1,97 +1,17 @@
-"""Sentence encoders: load one by name, run it packed."""
+"""Sentence encoders: load one by name; without torch where it needs none."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
-from airrep.arrays import DenseFeatures, Rows
-from airrep.encoder.base import Encoder, Format, Storage
-from airrep.encoder.bert import PackedTokens
-from airrep.encoder.checkpoints import StoredEncoder, read_checkpoint, weights_digest
-from airrep.encoder.exports import write_airrep, write_sentence_transformer
-from airrep.encoder.folders import Card, Layout, find_model, read_card, read_layout
+from airrep.encoder.base import Encoder
+from airrep.encoder.folders import Layout, find_model, read_layout, with_template
 from airrep.encoder.kinds import refuse_other_kinds
-from airrep.encoder.probe import reads_alike
-from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
-from airrep.encoder.tokens import TextTokenizer, check_max_tokens
-from airrep.encoder.unpacked import LibraryEncoder
-from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
+from airrep.encoder.prompts import choose_prompts
+from airrep.encoder.static import StaticEncoder
+from airrep.encoder.static_files import StoredStatic, cut_after, read_static
+from airrep.errors import ConfigError, MissingExtraError
+from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
-from airrep.runtime.packing import pack
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-
-class PackedEncoder(Encoder):
-    """A BERT-type encoder run by :mod:`airrep.encoder.bert`; its ``checkpoint`` is saved and fingerprinted."""
-
-    packed = True
-
-    def __init__(
-        self,
-        name: str,
-        checkpoint: StoredEncoder,
-        precision: ResolvedPrecision,
-        device: str,
-        batch_tokens: int,
-        prompts: Prompts = NO_PROMPTS,
-    ) -> None:
-        super().__init__(name, checkpoint.card, checkpoint.max_tokens, precision, device, prompts)
-        self.checkpoint = checkpoint
-        self._batch_tokens = batch_tokens
-        model = checkpoint.model
-        self._tokenize = TextTokenizer(checkpoint.tokenizer, self.max_tokens, model.shape.vocabulary, name)
-        self._network = (model.in_bfloat16() if precision == "bfloat16" else model).to(device)
-
-    @property
-    def dimension(self) -> int:
-        return self.checkpoint.model.dimension
-
-    @cached_property
-    def fingerprint(self) -> str:
-        checkpoint = self.checkpoint
-        parts = {
-            "kind": "bert, mean over tokens",
-            "heads": [type(head).__name__ for head in checkpoint.model.heads],
-            "weights": weights_digest(checkpoint.model),
-            "attention_heads": checkpoint.model.shape.heads,
-            "epsilon": checkpoint.model.shape.epsilon,
-            "tokenizer": checkpoint.tokenizer,
-        }
-        return json_digest(parts | self._decisive())
-
-    def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        prompt = self._prompt(queries)
-        sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
-        lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        for batch in pack(lengths, self._batch_tokens):
-            with torch.inference_mode():
-                tokens = PackedTokens.from_batch(batch, sequences, self.device)
-                features = self._network(tokens.filled() if self.device == "cpu" else tokens)
-            yield batch.rows, features[: len(batch.rows)].cpu().numpy()
-
-    def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
-        return self._tokenize.unknown_shares(texts)
-
-    def sentence_transformer(self) -> "SentenceTransformer":
-        from sentence_transformers import SentenceTransformer
-
-        with TemporaryDirectory() as folder:
-            self._write(Path(folder), "sentence-transformers", "float32")
-            return SentenceTransformer(folder, device=self.device, local_files_only=True)
-
-    def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
-        write = write_airrep if model_format == "airrep" else write_sentence_transformer
-        write(self.checkpoint, folder, getattr(torch, storage))
 
 
 def load_encoder(
@@ -140,44 +60,38 @@ def load_encoder(
         (2, 384)
     """
     name = str(name_or_path)
-    device = resolve_device(device)
+    if batch_tokens is not None and batch_tokens < 1:
+        raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; expected 1 or more. Change it.")
     folder = find_model(name, (CODE,) if trust_remote_code else ())
     refuse_other_kinds(folder)
     layout = read_layout(folder)
     code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
     prompts = choose_prompts(folder, name, query_prompt, train_prompt)
-    # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
-    by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(folder))
-    checkpoint = None if by_library else read_checkpoint(layout)
-    if checkpoint is None or not _reads_alike(name, layout, checkpoint):
-        card = _with_template(name, read_card(folder), template)
-        chosen = resolve_precision("float32" if precision == "auto" else precision, device)
-        return LibraryEncoder(name, layout, card, max_tokens, chosen, device, prompts, code)
-    limit = checkpoint.max_tokens if max_tokens is None else max_tokens
-    checkpoint = replace(
-        checkpoint,
-        card=_with_template(name, checkpoint.card, template),
-        max_tokens=check_max_tokens(limit, checkpoint.model.shape.positions, f"encoder {name}"),
+    if layout.format == "static":
+        return StaticEncoder(name, _read_static(name, layout, template, max_tokens), prompts)
+    try:  # here, since it takes long to load, and others run without
+        from airrep.encoder.networks.loading import load_network
+    except (ImportError, OSError) as error:
+        raise MissingExtraError(f"encoder {name}", "encoders") from error
+    return load_network(
+        name,
+        layout,
+        prompts,
+        code,
+        precision=precision,
+        device=device,
+        template=template,
+        max_tokens=max_tokens,
+        batch_tokens=batch_tokens,
     )
-    tokens = (2048 if device == "cpu" else 32768) if batch_tokens is None else batch_tokens
-    if tokens < 1:
-        raise ConfigError(f"encoder {name}: batch_tokens is {tokens}; expected 1 or more. Change it.")
-    return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
 
 
-def _reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
-    """Whether a packed encoder reads as transformers does; the published format has no other way to be run."""
-    alike = reads_alike(layout, checkpoint)
-    if layout.format == "airrep" and not alike:
-        raise DataError(
-            f"encoder {name}: transformers reads texts otherwise than its tokenizer.json says; expected the same "
-            "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-        )
-    return alike
-
-
-def _with_template(name: str, card: Card, template: str | None) -> Card:
-    chosen = card.template if template is None else template
-    if "{prompt}" not in chosen and "{response}" not in chosen:
-        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
-    return replace(card, template=chosen)
+def _read_static(name: str, layout: Layout, template: str | None, max_tokens: int | None) -> StoredStatic:
+    """A static encoder with the settings that are asked for; precision and device mean nothing to it."""
+    stored = read_static(layout)
+    tokenizer = stored.tokenizer
+    if max_tokens is not None:
+        if max_tokens < 1:
+            raise ConfigError(f"encoder {name}: max_tokens is {max_tokens}; expected 1 or more. Change it.")
+        tokenizer = cut_after(tokenizer, max_tokens)
+    return replace(stored, card=with_template(name, stored.card, template), tokenizer=tokenizer)

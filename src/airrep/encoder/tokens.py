@@ -29,10 +29,10 @@ class TextTokenizer:
     """
 
     def __init__(self, content: dict[str, Any], max_tokens: int, vocabulary: int, where: str) -> None:
-        self._tokenizer = _parse(content, where)
+        self._tokenizer = parse_tokenizer(content, where)
         self._tokenizer.enable_truncation(max_tokens)
         self._max_tokens = max_tokens
-        self._unknown = _unknown_of(content, self._tokenizer)
+        self._unknown = unknown_of(content, self._tokenizer)
         pre_tokenizer = content.get("pre_tokenizer")
         splits_at_spaces = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "BertPreTokenizer"
         self._enough = _CHARACTERS_A_TOKEN * max_tokens if splits_at_spaces else None
@@ -51,7 +51,7 @@ class TextTokenizer:
     def __call__(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
         """Token ids of each text, special tokens included."""
         sequences: list[Int64[np.ndarray, " length"]] = []
-        for chunk in _chunks(texts):
+        for chunk in chunks(texts):
             clipped = [self._clip(text) for text in chunk]
             encoded = [np.array(one.ids, np.int64) for one in self._tokenizer.encode_batch_fast(clipped)]
             sequences += map(self._complete, chunk, clipped, encoded)
@@ -83,7 +83,7 @@ def unknown_shares(tokenizer: Tokenizer, unknown: int | None, texts: Sequence[st
     """
     if unknown is None:
         return np.zeros(len(texts))
-    encoded = (one for chunk in _chunks(texts) for one in tokenizer.encode_batch(chunk))
+    encoded = (one for chunk in chunks(texts) for one in tokenizer.encode_batch(chunk))
     return np.array([_unknown_share(one, unknown) if unknown in one.ids else 0.0 for one in encoded], np.float64)
 
 
@@ -96,7 +96,7 @@ def _unknown_share(encoded: Encoding, unknown: int) -> float:
     return float(max(is_unknown.sum() / max(own.sum(), 1), of_characters))
 
 
-def _unknown_of(content: dict[str, Any], tokenizer: Tokenizer) -> int | None:
+def unknown_of(content: dict[str, Any], tokenizer: Tokenizer) -> int | None:
     """The number of the token that stands for what the vocabulary lacks; None without one."""
     model = content.get("model") or {}
     number, token = model.get("unk_id"), model.get("unk_token")
@@ -124,7 +124,7 @@ def check_texts(texts: Sequence[object], first: int = 0) -> None:
             ) from error
 
 
-def _parse(content: dict[str, Any], where: str) -> Tokenizer:
+def parse_tokenizer(content: dict[str, Any], where: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises nothing more precise
@@ -133,7 +133,7 @@ def _parse(content: dict[str, Any], where: str) -> Tokenizer:
         ) from error
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+def chunks(texts: Sequence[str]) -> Iterator[list[str]]:
     """Cut texts into pieces small enough that what the tokenizer keeps beside the ids stays small."""
     chunk: list[str] = []
     characters = 0

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.labels.instance import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings

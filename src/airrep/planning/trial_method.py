@@ -15,7 +15,7 @@ from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.methods import attributor_of_new_index
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.index.shards import write_shard
 from airrep.planning.trials import FIRST, MethodTrial, Pace, Repeats, Slices, memory_now, own_seconds, repeat

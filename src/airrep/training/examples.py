@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer, check_texts
 from airrep.errors import DataError, TrainingError
 from airrep.labels.instance import LabelledInstance

@@ -14,9 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airrep._version import __version__
 from airrep.attributors.recipes import RECIPE
 from airrep.encoder.base import Encoder
-from airrep.encoder.checkpoints import StoredEncoder
-from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
+from airrep.encoder.networks.checkpoints import StoredEncoder
+from airrep.encoder.networks.exports import write_sentence_transformer
 from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.frames import Shown

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from airrep.arrays import GroupScores
 from airrep.attributors.recipes import Channel
-from airrep.encoder.checkpoints import StoredEncoder
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.checkpoints import StoredEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from airrep.arrays import DenseFeatures, GroupScores
-from airrep.encoder.bert import SentenceBert, UnitLength
-from airrep.encoder.load import PackedEncoder, load_encoder
+from airrep.encoder.load import load_encoder
+from airrep.encoder.networks.bert import SentenceBert, UnitLength
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream

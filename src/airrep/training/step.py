@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import GroupScores, Rows
-from airrep.encoder.bert import Drop
+from airrep.encoder.networks.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
 from airrep.training.beside.given import GivenScores

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from airrep.attributors.recipes import Channel
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.teacher import Teaching, check_teaching

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
-from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
+from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts.digests import json_digest

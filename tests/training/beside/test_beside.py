@@ -21,7 +21,7 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import View, seen
-from airrep.encoder.load import PackedEncoder
+from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import HeldOutLds, held_out_lds, score_instance
 from airrep.index.building import build_index

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from airrep.encoder.bert import BertShape, HeadShape, SentenceBert
 from airrep.encoder.folders import INDEX, WEIGHTS, Card, Layout, is_plain_bert, read_card, read_json, read_optional
+from airrep.encoder.networks.bert import BertShape, HeadShape, SentenceBert
 from airrep.errors import ConfigError, DataError
 
 _SIZES = {

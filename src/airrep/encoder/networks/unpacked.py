@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.encoder.adapters import base_files, base_of, first_line, merged, without_adapter
-from airrep.encoder.base import Encoder, Format, Storage
-from airrep.encoder.checkpoints import is_finite
-from airrep.encoder.exports import write_card
+from airrep.encoder.base import Encoder, Format
 from airrep.encoder.folders import DOWNLOADED, Card, Layout
+from airrep.encoder.modules import write_card
+from airrep.encoder.networks.adapters import base_files, base_of, first_line, merged, without_adapter
+from airrep.encoder.networks.checkpoints import is_finite
 from airrep.encoder.prompts import Prompts
+from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import file_digest, json_digest

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.folders import DEFAULT, MODELS, Layout, read_json, read_optional
+from airrep.encoder.networks.checkpoints import StoredEncoder
 from airrep.encoder.tokens import TextTokenizer
 
 if TYPE_CHECKING:

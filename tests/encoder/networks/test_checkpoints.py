@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from worlds.tiny_bert import SHAPE, TEXTS, tiny_checkpoint, tiny_folder, tiny_tokenizer
 
 from airrep.encoder.base import Encoder
-from airrep.encoder.exports import write_airrep
 from airrep.encoder.load import load_encoder
+from airrep.encoder.networks.exports import write_airrep
 from airrep.errors import ArtifactError, ConfigError, DataError
 
 
@@ -331,7 +331,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object, **settings: object) -> None:
         pytest.fail("a library was given the folder")
 
-    monkeypatch.setattr("airrep.encoder.unpacked._load_library", never)
+    monkeypatch.setattr("airrep.encoder.networks.unpacked._load_library", never)
 
 
 @pytest.mark.parametrize("part", [".", "2_Dense", "1_Pooling", "2_Dense/inner"])

@@ -1,4 +1,4 @@
-"""Write encoders as model folders, in either of two formats."""
+"""Write packed encoders as model folders, in either of two formats."""
 
 import json
 from collections.abc import Mapping
@@ -9,17 +9,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from airrep.encoder.bert import SentenceBert
-from airrep.encoder.checkpoints import StoredEncoder
-from airrep.encoder.folders import CARD, SETTINGS, WEIGHTS, Card, write_json
+from airrep.encoder.folders import WEIGHTS, write_json
+from airrep.encoder.modules import write_card, write_head_config, write_modules, write_settings
+from airrep.encoder.networks.bert import SentenceBert
+from airrep.encoder.networks.checkpoints import StoredEncoder
 from airrep.errors import ConfigError
 
-_MODULES = {
-    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
-    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-    "Dense": "sentence_transformers.base.modules.dense.Dense",
-    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
-}
 _TOKENIZER = {  # for a model without tokenizer_config.json: the names that every BERT has
     "tokenizer_class": "PreTrainedTokenizerFast",
     "cls_token": "[CLS]",
@@ -39,25 +34,13 @@ def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: t
     write_json(folder / "config.json", _bert_config(model) | config)
     _write_tokenizer(checkpoint, folder)
     heads = ["Dense" if isinstance(head, nn.Linear) else "Normalize" for head in model.heads]
-    modules = _write_modules(folder, ["Transformer", "Pooling", *heads])
+    modules = write_modules(folder, ["Transformer", "Pooling", *heads])
     pooling = {"embedding_dimension": width, "pooling_mode": "mean", "include_prompt": True}
     write_json(modules[1] / "config.json", pooling)
     for path, head in zip(modules[2:], model.heads, strict=True):
         _write_head(path, head, dtype)
-    _write_library_settings(folder)
-
-
-def _write_modules(folder: Path, kinds: list[str]) -> list[Path]:
-    """Write ``modules.json`` and make the folder of each module; the first one's is the model's."""
-    names = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
-    entries = [
-        {"idx": number, "name": str(number), "path": name, "type": _MODULES[kind]}
-        for number, (kind, name) in enumerate(zip(kinds, names, strict=True))
-    ]
-    write_json(folder / "modules.json", entries)
-    for name in names[1:]:
-        (folder / name).mkdir()
-    return [folder / name for name in names]
+    _write_transformer_settings(folder)
+    write_settings(folder)
 
 
 def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
@@ -111,37 +94,21 @@ def _pooler(width: int) -> dict[str, Tensor]:
 
 def _write_head(folder: Path, head: nn.Module, dtype: torch.dtype) -> None:
     """Write a dense module, or one that scales to unit length."""
-    config: dict[str, Any] = {
-        "module_input_name": "sentence_embedding",
-        "module_output_name": "sentence_embedding",
-    }
-    if isinstance(head, nn.Linear):
-        tensors = {f"linear.{name}": tensor for name, tensor in head.state_dict().items()}
-        _write_weights(folder / WEIGHTS, tensors, dtype)
-        config |= {
-            "in_features": head.in_features,
-            "out_features": head.out_features,
-            "bias": head.bias is not None,
-            "activation_function": "torch.nn.modules.linear.Identity",
-        }
-    write_json(folder / "config.json", config)
+    if not isinstance(head, nn.Linear):
+        write_head_config(folder)
+        return
+    _write_weights(folder / WEIGHTS, {f"linear.{name}": tensor for name, tensor in head.state_dict().items()}, dtype)
+    write_head_config(folder, (head.out_features, head.in_features), bias=head.bias is not None)
 
 
-def _write_library_settings(folder: Path) -> None:
-    """Write the files that sentence_transformers alone reads."""
+def _write_transformer_settings(folder: Path) -> None:
+    """Write the file in which sentence_transformers finds what a transformer is given, and gives."""
     transformer = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         "module_output_name": "token_embeddings",
     }
     write_json(folder / "sentence_bert_config.json", transformer)
-    settings: dict[str, Any] = {
-        "model_type": "SentenceTransformer",
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "dot",
-    }
-    write_json(folder / SETTINGS, settings)
 
 
 def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:
@@ -151,11 +118,6 @@ def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:
     settings = _TOKENIZER | checkpoint.tokenizer_settings | {"model_max_length": checkpoint.max_tokens}
     write_json(folder / "tokenizer_config.json", settings)
     write_card(checkpoint.card, folder)
-
-
-def write_card(card: Card, folder: Path) -> None:
-    """Write ``airrep.json``."""
-    write_json(folder / CARD, card.to_dict())
 
 
 def _write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
