@@ -9,7 +9,8 @@ from airrep.encoder.kinds import refuse_other_kinds
 from airrep.encoder.prompts import choose_prompts
 from airrep.encoder.static import StaticEncoder
 from airrep.encoder.static_files import StoredStatic, cut_after, read_static
-from airrep.errors import ConfigError, MissingExtraError
+from airrep.errors import ConfigError
+from airrep.extras import need
 from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
 
@@ -69,10 +70,9 @@ def load_encoder(
     prompts = choose_prompts(folder, name, query_prompt, train_prompt)
     if layout.format == "static":
         return StaticEncoder(name, _read_static(name, layout, template, max_tokens), prompts)
-    try:  # here, since it takes long to load, and others run without
-        from airrep.encoder.networks.loading import load_network
-    except (ImportError, OSError) as error:
-        raise MissingExtraError(f"encoder {name}", "encoders") from error
+    need(f"encoder {name}", "encoders", "torch")
+    from airrep.encoder.networks.loading import load_network  # here, since it takes long to load
+
     return load_network(
         name,
         layout,

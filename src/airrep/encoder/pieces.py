@@ -96,7 +96,7 @@ class PieceTokenizer:
         return known
 
     def _pieces_of(self, words: Sequence[str]) -> Iterator[list[int]]:
-        """Pieces of each word, by the place where each piece begins in one text of them all: quicker than one by one."""
+        """Pieces of each word, by where each piece begins in one text of all words: quicker than one by one."""
         encoded = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
         ids, starts = encoded.ids, np.array([start for start, _ in encoded.offsets], np.int64)
         ends = np.cumsum([len(word) + 1 for word in words])

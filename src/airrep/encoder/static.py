@@ -21,7 +21,8 @@ from airrep.encoder.pieces import Pieces, PieceTokenizer
 from airrep.encoder.prompts import NO_PROMPTS, Prompts
 from airrep.encoder.static_files import LinearHead, StoredStatic, write_static
 from airrep.encoder.tensors import Storage
-from airrep.errors import ConfigError, DataError, MissingExtraError, caution
+from airrep.errors import ConfigError, DataError, caution
+from airrep.extras import need
 from airrep.runtime.artifacts.digests import json_digest
 
 if TYPE_CHECKING:
@@ -136,10 +137,9 @@ class StaticEncoder(Encoder):
         return self._tokenize.unknown_shares(texts)
 
     def sentence_transformer(self) -> "SentenceTransformer":
-        try:
-            from sentence_transformers import SentenceTransformer
-        except (ImportError, OSError) as error:
-            raise MissingExtraError(f"encoder {self.name} as a SentenceTransformer", "encoders") from error
+        need(f"encoder {self.name} as a SentenceTransformer", "encoders", "torch", "sentence_transformers")
+        from sentence_transformers import SentenceTransformer
+
         with TemporaryDirectory() as folder:
             self._write(Path(folder), "sentence-transformers", "float32")
             return SentenceTransformer(folder, device="cpu", local_files_only=True)

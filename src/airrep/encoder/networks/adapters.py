@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from airrep.encoder.folders import ADAPTER_CONFIG, WEIGHTS, find_model, read_json
-from airrep.errors import DataError, MissingExtraError
+from airrep.errors import DataError
+from airrep.extras import need
 
 _ADAPTER = "adapter_model.safetensors"
 _BASE = ("config.json", WEIGHTS, "model-*.safetensors", "model.safetensors.index.json")
@@ -59,10 +60,9 @@ def merged(model: Any, transformer: Path, where: str) -> Any:
         DataError: the adapter is damaged, belongs to another model or cannot be merged.
         MissingExtraError: the package peft is missing.
     """
-    try:
-        from peft import PeftModel, get_peft_model_state_dict
-    except ImportError as error:
-        raise MissingExtraError(f"{where}: the adapter beside its weights", "peft") from error
+    need(f"{where}: the adapter beside its weights", "peft", "peft")
+    from peft import PeftModel, get_peft_model_state_dict
+
     try:
         stored = load_file(transformer / _ADAPTER)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():

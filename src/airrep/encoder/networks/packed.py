@@ -17,6 +17,7 @@ from airrep.encoder.networks.exports import write_airrep, write_sentence_transfo
 from airrep.encoder.prompts import NO_PROMPTS, Prompts
 from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import TextTokenizer
+from airrep.extras import need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.packing import pack
@@ -77,6 +78,7 @@ class PackedEncoder(Encoder):
         return self._tokenize.unknown_shares(texts)
 
     def sentence_transformer(self) -> "SentenceTransformer":
+        need(f"encoder {self.name} as a SentenceTransformer", "encoders", "sentence_transformers")
         from sentence_transformers import SentenceTransformer
 
         with TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from airrep.encoder.prompts import Prompts
 from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError
+from airrep.extras import need
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.hub import without_bars
@@ -163,6 +164,7 @@ def _load_library(
 def _load_folder(
     name: str, folder: Path, precision: ResolvedPrecision, device: str, *, trusted: bool
 ) -> "SentenceTransformer":
+    need(f"encoder {name}", "encoders", "sentence_transformers")
     from sentence_transformers import SentenceTransformer
 
     settings = {"dtype": precision, "use_safetensors": True}
