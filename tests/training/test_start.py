@@ -19,7 +19,9 @@ from airrep.training.trunk import Trunk, score_prepared
 
 def test_an_encoder_that_does_not_run_packed_cannot_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.training.start.load_encoder", lambda *_, **__: object())
-    with pytest.raises(ConfigError, match="encoder other: is not a BERT-type encoder with mean pooling"):
+    with pytest.raises(
+        ConfigError, match="encoder other: is neither a BERT-type encoder with mean pooling nor a static"
+    ):
         load_trainable("other")
 
 

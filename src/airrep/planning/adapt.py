@@ -14,6 +14,7 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
+from airrep.encoder.networks.trainable import network_of
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
 from airrep.evaluation.statistics.moved import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
@@ -372,7 +373,7 @@ def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, st
         encoder.encode(list(examples)[:4])
         encode = _seconds(lambda: encoder.encode(list(examples)))
     one = [max(1e-6, seconds / len(examples)) for seconds in (tune, evaluate, encode)]
-    return Costs(fine_tune=one[0], evaluate=one[1], encode=one[2], layers=encoder.checkpoint.model.shape.layers)
+    return Costs(fine_tune=one[0], evaluate=one[1], encode=one[2], layers=max(1, len(network_of(encoder).layers)))
 
 
 def _seconds(work: Callable[[], object]) -> float:

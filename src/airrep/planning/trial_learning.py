@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.networks.packed import PackedEncoder
+from airrep.encoder.networks.trainable import Trainable, network_of
 from airrep.labels.instance import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -113,7 +113,7 @@ def try_training(task: TrainTask) -> TrainingTrial:
         TrainingRun(work, Material.of(work), Path(folder), Path(folder) / "activations").train()
     steps = [(end - begin, float(line["tokens"]), int(line["texts"])) for (begin, _), (end, line) in pairwise(ends)]
     lengths = tuple(encoder_lengths(encoder, task.examples).tolist())
-    return TrainingTrial(Repeats.of(steps), lengths, memory_now(), device, encoder.checkpoint.model.shape.layers)
+    return TrainingTrial(Repeats.of(steps), lengths, memory_now(), device, len(network_of(encoder).layers))
 
 
 def _settings(task: TrainTask) -> TrainingSettings:
@@ -130,15 +130,15 @@ def _settings(task: TrainTask) -> TrainingSettings:
     )
 
 
-def _texts_for(task: TrainTask, encoder: PackedEncoder, clock: int) -> int:
+def _texts_for(task: TrainTask, encoder: Trainable, clock: int) -> int:
     """So many texts in a step that all steps, and getting ready, fit the time; a step takes three forward passes."""
     probe = list(task.examples[:FIRST])
     encoder.encode(probe)
     begun = clocks()[clock]
     encoder.encode(probe)
     one = max((clocks()[clock] - begun) / len(probe), 1e-6)
-    layers = encoder.checkpoint.model.shape.layers
-    share = 1.0 if task.train_layers == "all" else min(1.0, int(task.train_layers) / layers)
+    layers = len(network_of(encoder).layers)
+    share = 1.0 if task.train_layers == "all" else min(1.0, int(task.train_layers) / max(1, layers))
     wanted = task.seconds / (one * (1 + 3 * STEPS * share))
     return int(min(len(task.examples), MOST_TEXTS, max(32, wanted)))
 

@@ -15,8 +15,6 @@ from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.methods import attributor_of_new_index
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.networks.packed import PackedEncoder
-from airrep.encoder.tokens import TextTokenizer
 from airrep.index.shards import write_shard
 from airrep.planning.trials import FIRST, MethodTrial, Pace, Repeats, Slices, memory_now, own_seconds, repeat
 from airrep.runtime.costs import encoding_cost, is_of_features
@@ -185,16 +183,16 @@ def lengths_of(method: Attributor, examples: Corpus) -> np.ndarray:
     if (reader := reader_of(method)) is not None:
         return reader.lm.tokenise(examples).lengths
     encoder = getattr(method, "encoder", None)
-    if isinstance(encoder, PackedEncoder):
+    if encoder is not None and hasattr(encoder, "token_ids"):
         return encoder_lengths(encoder, examples)
     return np.array([len(example.prompt) + len(example.response) for example in examples], np.int64)
 
 
-def encoder_lengths(encoder: PackedEncoder, examples: Corpus) -> np.ndarray:
-    """Tokens of each example, ``(n,)``."""
-    vocabulary = encoder.checkpoint.model.shape.vocabulary
-    tokenize = TextTokenizer(encoder.checkpoint.tokenizer, encoder.max_tokens, vocabulary, encoder.name)
-    return np.array([len(ids) for ids in tokenize([encoder.render(example) for example in examples])], np.int64)
+def encoder_lengths(encoder: Any, examples: Corpus) -> np.ndarray:
+    """Tokens of each example as an encoder reads them that airrep itself runs, ``(n,)``."""
+    return np.array(
+        [len(ids) for ids in encoder.token_ids([encoder.render(example) for example in examples])], np.int64
+    )
 
 
 def _stored(folder: Path, part: Corpus, made: _Made) -> float:

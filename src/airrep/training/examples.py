@@ -10,8 +10,8 @@ from jaxtyping import Int64
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
-from airrep.encoder.networks.packed import PackedEncoder
-from airrep.encoder.tokens import TextTokenizer, check_texts
+from airrep.encoder.networks.trainable import Trainable
+from airrep.encoder.tokens import check_texts
 from airrep.errors import DataError, TrainingError
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
@@ -113,7 +113,7 @@ def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
 class Collector:
     """Collects the texts of instances as the encoder renders what a view shows of them, each one once."""
 
-    def __init__(self, encoder: PackedEncoder, view: View = "whole") -> None:
+    def __init__(self, encoder: Trainable, view: View = "whole") -> None:
         self._encoder, self._view = encoder, view
         self._rows: dict[str, int] = {}
 
@@ -161,10 +161,7 @@ class Collector:
 
     def texts(self) -> Texts:
         """Token ids of all texts so far."""
-        encoder = self._encoder
-        shape = encoder.checkpoint.model.shape
-        tokenize = TextTokenizer(encoder.checkpoint.tokenizer, encoder.max_tokens, shape.vocabulary, encoder.name)
-        sequences = tokenize(list(self._rows))
+        sequences = self._encoder.token_ids(list(self._rows))
         offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
         ids = np.concatenate([np.empty(0, np.int64), *sequences]).astype(np.int32)
         return Texts(ids, offsets)

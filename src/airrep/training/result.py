@@ -15,8 +15,7 @@ from airrep._version import __version__
 from airrep.attributors.recipes import RECIPE
 from airrep.encoder.base import Encoder
 from airrep.encoder.folders import read_card
-from airrep.encoder.networks.checkpoints import StoredEncoder
-from airrep.encoder.networks.exports import write_sentence_transformer
+from airrep.encoder.networks.trainable import Stored, write_stored
 from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.frames import Shown
@@ -120,7 +119,7 @@ def is_sealed(stage: Stage) -> bool:
     return bool(sealed["request"] == json.loads(canonical_json(stage.request)))
 
 
-def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, prompts: Prompts, recipe: str | None = None) -> None:
+def finish(stage: Stage, partial: Path, checkpoint: Stored, prompts: Prompts, recipe: str | None = None) -> None:
     """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder.
 
     It keeps the *prompts* of its start, behind which it was trained.
@@ -136,12 +135,12 @@ def remove_work(partial: Path) -> None:
     shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: StoredEncoder, prompts: Prompts, recipe: str | None) -> list[str]:
+def _write_model(partial: Path, checkpoint: Stored, prompts: Prompts, recipe: str | None) -> list[str]:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    write_sentence_transformer(checkpoint, made)
+    write_stored(checkpoint, made)
     if prompts:
         write_prompts(made, prompts)
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
@@ -156,7 +155,7 @@ def _write_model(partial: Path, checkpoint: StoredEncoder, prompts: Prompts, rec
     return names
 
 
-def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any], written: Sequence[str]) -> None:
+def _seal(partial: Path, checkpoint: Stored, request: Mapping[str, Any], written: Sequence[str]) -> None:
     training = checkpoint.card.training or {}
     content = {
         "request": dict(request),

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from airrep.arrays import GroupScores
 from airrep.attributors.recipes import Channel
-from airrep.encoder.networks.checkpoints import StoredEncoder
-from airrep.encoder.networks.packed import PackedEncoder
+from airrep.encoder.networks.trainable import Stored, Trainable, network_of, stored_with
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
@@ -53,7 +52,7 @@ OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
 class Task:
     """Start, data and settings of a training run."""
 
-    start: PackedEncoder
+    start: Trainable
     instances: Sequence[LabelledInstance]
     held_out: Sequence[LabelledInstance]
     test: Sequence[LabelledInstance]
@@ -120,7 +119,7 @@ class TrainingRun:
 
     def __init__(self, task: Task, material: Material, folder: Path, activations: Path) -> None:
         self._task, self._material, self._work = task, material, folder / WORK
-        model = with_trainable_head(task.start.checkpoint.model, task.settings).to(task.team.device)
+        model = with_trainable_head(network_of(task.start), task.settings).to(task.team.device)
         self._trunk = make_trunk(model, self._material.texts, task.settings, task.team, activations)
         stored = load_state(self._work)
         self._checkpoint = self._begin() if stored is None else stored[0]
@@ -259,7 +258,7 @@ class TrainingRun:
         """Group scores of each instance with the weights as they are."""
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
-    def finished(self, extra: Mapping[str, Any]) -> tuple[StoredEncoder, str | None]:
+    def finished(self, extra: Mapping[str, Any]) -> tuple[Stored, str | None]:
         """The encoder at its best step, with its card; and the recipe of the sum that it was trained in, if any."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
@@ -293,7 +292,7 @@ class TrainingRun:
             )
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
-        return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card), recipe
+        return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card), recipe
 
     def _settled(self, best: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Weights with the share of the encoder that held-out labels ask for, where there are some beside channels."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from airrep.arrays import DenseFeatures, GroupScores
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks.bert import SentenceBert, UnitLength
-from airrep.encoder.networks.packed import PackedEncoder
+from airrep.encoder.networks.bert import UnitLength
+from airrep.encoder.networks.trainable import Network, Trainable, network_of
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
@@ -32,27 +32,43 @@ _LEAST_OF_ENCODER = 0.25
 """Least weight of the start, where scores have deviation 1: at 0 it could not begin to learn."""
 
 
-def load_start(settings: TrainingSettings) -> PackedEncoder:
-    """Load the encoder that training starts from, on the CPU; errors as of :func:`load_trainable`."""
-    return load_trainable(settings.start, device="cpu", max_tokens=settings.max_tokens)
+def load_start(settings: TrainingSettings) -> Trainable:
+    """Load the encoder that training starts from, on the CPU; errors as of :func:`load_trainable`.
+
+    Raises:
+        ConfigError: settings of layers that it lacks.
+    """
+    start = load_trainable(settings.start, device="cpu", max_tokens=settings.max_tokens)
+    layers = len(network_of(start).layers)
+    if settings.train_layers != "all" and settings.train_layers > layers:
+        raise ConfigError(
+            f"train_layers={settings.train_layers}: the start has {layers} layers; expected 0 to {layers}, or all. "
+            "Correct the value."
+        )
+    if settings.dropout and not layers:
+        raise ConfigError(
+            f"dropout={settings.dropout:g}: the start '{settings.start}' has no layers whose values could be set to 0; "
+            "expected 0. Leave it out; head_dropout is that of the head."
+        )
+    return start
 
 
-def load_trainable(name: str, **settings: Any) -> PackedEncoder:
+def load_trainable(name: str, **settings: Any) -> Trainable:
     """Load an encoder that airrep can train, in float32; *settings* as for :func:`airrep.encoder.load.load_encoder`.
 
     Raises:
-        ConfigError: it does not run packed, or cannot be found.
+        ConfigError: it neither runs packed nor is static, or cannot be found.
     """
     encoder = load_encoder(name, precision="float32", **settings)
-    if not isinstance(encoder, PackedEncoder):
+    if not isinstance(encoder, Trainable):
         raise ConfigError(
-            f"encoder {name}: is not a BERT-type encoder with mean pooling, so airrep cannot train it; expected one "
-            "that `airrep` runs packed. Use 'default', or another model."
+            f"encoder {name}: is neither a BERT-type encoder with mean pooling nor a static one, so airrep cannot "
+            "train it; expected one that `airrep` itself runs. Use 'default', 'static', or another model."
         )
     return encoder
 
 
-def with_trainable_head(start: SentenceBert, settings: TrainingSettings) -> SentenceBert:
+def with_trainable_head(start: Network, settings: TrainingSettings) -> Network:
     """A copy of an encoder whose last head is linear, scaled to unit length or not, as the settings ask."""
     heads: list[nn.Module] = [copy.deepcopy(head) for head in start.heads]
     if not heads or not isinstance(heads[-1], nn.Linear):
@@ -88,7 +104,7 @@ def _projected(head: nn.Linear, dimension: int, seed: int) -> nn.Linear:
         return _linear(projection @ head.weight, bias)
 
 
-def scale_scores(model: SentenceBert, factor: float) -> None:
+def scale_scores(model: Network, factor: float) -> None:
     """Multiply all influence scores by a factor, in the last head."""
     last = model.heads[-1]
     with torch.no_grad():

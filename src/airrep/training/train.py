@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from airrep.attributors.recipes import Channel
-from airrep.encoder.networks.packed import PackedEncoder
+from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.teacher import Teaching, check_teaching
@@ -150,7 +150,7 @@ def _check_judge(instance: LabelledInstance) -> None:
 
 
 def _request(
-    start: PackedEncoder,
+    start: Trainable,
     instances: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
     test: Sequence[LabelledInstance],

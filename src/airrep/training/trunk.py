@@ -13,8 +13,10 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
+from airrep.encoder.networks.bag import SentenceBag
 from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
-from airrep.errors import ConfigError, TrainingError
+from airrep.encoder.networks.trainable import Network
+from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Team, autocast
@@ -31,6 +33,8 @@ BLOCK = 1024
 """Texts in one file, which an interruption can lose."""
 _CHECKSUM = hashlib.sha256().digest_size
 """Bytes behind the array of such a file."""
+BAG_TOKENS = 2**20
+"""Word pieces of a static encoder that are computed together: each such batch has a gradient as large as its matrix."""
 BYTES_A_TOKEN = 80
 """float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""
 
@@ -190,10 +194,11 @@ def _is_whole(path: Path) -> bool:
 class Trunk:
     """The layers that learn and, below them, stored activations: from rows of texts to means.
 
-    A chunk is a batch of texts that is computed together; its rows are places in the list that it was cut from.
+    Of a static encoder, which has no layers, the vectors of word pieces learn, or the head alone. A chunk is a batch of
+    texts that is computed together; its rows are places in the list that it was cut from.
     """
 
-    model: SentenceBert
+    model: Network
     texts: Texts
     team: Team
     precision: str
@@ -220,22 +225,25 @@ class Trunk:
         tokens = int(self.texts.lengths[rows].sum()) / self.team.size
         # Not half: layer norms and the residual stream stay float32.
         share = 0.6 if self.precision == "bfloat16" else 1.0
-        return tokens * layers * self.model.shape.width * BYTES_A_TOKEN * share
+        return tokens * layers * self.model.width * BYTES_A_TOKEN * share
 
     def means(self, rows: Rows, chunk: Batch, drop: Drop | None = None) -> Float[Tensor, "s h"]:
         """Means of the texts of one chunk of *rows*, with a graph where one is being recorded."""
+        if isinstance(self.model, SentenceBag):
+            ids = np.concatenate([np.empty(0, np.int64), *(self.texts[row] for row in rows[chunk.rows].tolist())])
+            placed = (torch.from_numpy(part).to(self.team.device) for part in (ids, chunk.lengths))
+            return self.model.means(*placed)
         with autocast(self.precision, self.team.device):
             if self.stored is not None:
                 hidden = self.stored.hidden(rows[chunk.rows]).to(self.team.device)
                 return self.model.means(hidden, chunk.runs, self.depth or 0, drop)
-            placed = Batch(rows[chunk.rows], chunk.lengths)
-            hidden = self.model.hidden(PackedTokens.from_batch(placed, self.texts, self.team.device), 0)
+            batch = Batch(rows[chunk.rows], chunk.lengths)
+            hidden = self.model.hidden(PackedTokens.from_batch(batch, self.texts, self.team.device), 0)
             return self.model.means(hidden, chunk.runs, 0, drop)
 
     def no_means(self, count: int) -> Float[Tensor, "n h"]:
         """Zeros for so many means."""
-        weight: Tensor = self.model.embeddings.words.weight
-        return weight.new_zeros(count, self.model.shape.width)
+        return next(self.model.embeddings.parameters()).new_zeros(count, self.model.width)
 
     def all_means(self, rows: Rows) -> Float[Tensor, "n h"]:
         """Means of texts without a graph, in every process of the team."""
@@ -259,11 +267,12 @@ class Trunk:
             yield LOG_WEIGHTS, self.beside.log_weights
 
 
-def make_trunk(model: SentenceBert, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
+def make_trunk(model: Network, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
     """The layers that learn as the settings ask; activations of the others are computed if they are not there yet."""
-    tokens = settings.chunk_tokens or (2048 if team.device == "cpu" else 32768)
+    usual = 2048 if team.device == "cpu" else 32768
+    tokens = settings.chunk_tokens or (BAG_TOKENS if isinstance(model, SentenceBag) else usual)
     trunk = Trunk(model, texts, team, settings.precision, tokens, _depth(model, settings))
-    if trunk.depth is not None:
+    if trunk.depth is not None and isinstance(model, SentenceBert):
         frozen = Frozen(model, texts, trunk.depth, settings.activations, settings.precision, tokens, team)
         trunk = replace(trunk, stored=Activations(folder, frozen))
     learning = {id(parameter) for _, parameter in trunk.learning()}
@@ -272,16 +281,11 @@ def make_trunk(model: SentenceBert, texts: Texts, settings: TrainingSettings, te
     return trunk
 
 
-def _depth(model: SentenceBert, settings: TrainingSettings) -> int | None:
+def _depth(model: Network, settings: TrainingSettings) -> int | None:
+    """Number of layers that stay as they are; None if the embeddings learn too."""
     if settings.train_layers == "all":
         return None
-    layers = len(model.layers)
-    if not 0 <= settings.train_layers <= layers:
-        raise ConfigError(
-            f"train_layers={settings.train_layers}: the start has {layers} layers; expected 0 to {layers}, or all. "
-            "Correct the value."
-        )
-    return layers - settings.train_layers
+    return len(model.layers) - settings.train_layers
 
 
 @torch.no_grad()

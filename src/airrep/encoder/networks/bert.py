@@ -180,7 +180,38 @@ class UnitLength(nn.Module):
         return functional.normalize(features, dim=-1)
 
 
-class SentenceBert(nn.Module):
+def heads_of(shapes: Sequence[HeadShape]) -> nn.ModuleList:
+    """Heads whose weights are undefined until they are loaded."""
+    return nn.ModuleList(UnitLength() if head is None else _Linear(head[0], head[1], bias=head[2]) for head in shapes)
+
+
+class Headed(nn.Module):
+    """A network that makes a mean of each text, layers or none before it, and heads behind it, first to last."""
+
+    embeddings: nn.Module
+    layers: nn.ModuleList
+    heads: nn.ModuleList
+
+    @property
+    def width(self) -> int:
+        """Numbers of a mean, ``h``."""
+        raise NotImplementedError
+
+    @property
+    def dimension(self) -> int:
+        """Number of features, ``d``."""
+        linear = [head.out_features for head in self.heads if isinstance(head, nn.Linear)]
+        return linear[-1] if linear else self.width
+
+    def project(self, means: Float32[Tensor, "s h"], drop: Drop | None = None) -> Float32[Tensor, "s d"]:
+        """Features from means, by the heads; *drop* is dropout on what the last of them is given."""
+        features = means
+        for number, head in enumerate(self.heads, 1):
+            features = head(drop(features) if drop is not None and number == len(self.heads) else features)
+        return features
+
+
+class SentenceBert(Headed):
     """BERT, mean pooling and heads, first to last: features of packed texts. :meth:`load_bert` fills in the weights."""
 
     def __init__(self, shape: BertShape, heads: Sequence[HeadShape] = ()) -> None:
@@ -188,15 +219,11 @@ class SentenceBert(nn.Module):
         self.shape = shape
         self.embeddings = _Embeddings(shape)
         self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
-        self.heads = nn.ModuleList(
-            UnitLength() if head is None else _Linear(head[0], head[1], bias=head[2]) for head in heads
-        )
+        self.heads = heads_of(heads)
 
     @property
-    def dimension(self) -> int:
-        """Number of features, ``d``."""
-        linear = [head.out_features for head in self.heads if isinstance(head, nn.Linear)]
-        return linear[-1] if linear else self.shape.width
+    def width(self) -> int:
+        return self.shape.width
 
     def forward(self, tokens: PackedTokens) -> Float32[Tensor, "s d"]:
         """Features of the sequences of a batch, in its order."""
@@ -220,13 +247,6 @@ class SentenceBert(nn.Module):
         for layer in self.layers[depth:]:
             x = layer(x, runs, drop)
         return _means(x, runs)
-
-    def project(self, means: Float32[Tensor, "s h"], drop: Drop | None = None) -> Float32[Tensor, "s d"]:
-        """Features from means, by the heads; *drop* is dropout on what the last of them is given."""
-        features = means
-        for number, head in enumerate(self.heads, 1):
-            features = head(drop(features) if drop is not None and number == len(self.heads) else features)
-        return features
 
     def in_bfloat16(self) -> "SentenceBert":
         """Return a copy for inference whose large matrix products run in bfloat16; embeddings are shared."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
@@ -73,6 +74,10 @@ class PackedEncoder(Encoder):
                 tokens = PackedTokens.from_batch(batch, sequences, self.device)
                 features = self._network(tokens.filled() if self.device == "cpu" else tokens)
             yield batch.rows, features[: len(batch.rows)].cpu().numpy()
+
+    def token_ids(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
+        """Tokens of each text, special ones included, without any prompt."""
+        return self._tokenize(texts)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         return self._tokenize.unknown_shares(texts)
