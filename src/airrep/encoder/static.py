@@ -110,9 +110,8 @@ class StaticEncoder(Encoder):
     def _features(self, pieces: Pieces) -> DenseFeatures:
         stored, lengths = self.checkpoint, np.diff(pieces.offsets)
         # Sparse products add row by row, so that a row does not depend on those beside it; BLAS does not.
-        counts = sparse.csr_array(
-            (np.ones(len(pieces.ids), np.float32), pieces.ids, pieces.offsets), (len(lengths), len(stored.matrix))
-        )
+        ones = np.ones(len(pieces.ids), np.float32)
+        counts = sparse.csr_array((ones, pieces.ids, pieces.offsets), (len(lengths), len(stored.matrix)), copy=True)
         counts.sum_duplicates()  # and in the order of pieces, so that texts of the same ones tie
         means: DenseFeatures = counts @ stored.matrix
         means /= np.maximum(lengths, 1)[:, None].astype(np.float32)
