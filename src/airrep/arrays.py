@@ -1,7 +1,7 @@
 """Array types named by what their axes count.
 
 ``q`` queries, ``n`` training examples (rows), ``m`` groups or subsets, ``d`` features, ``b`` rows of a block.
-Arrays are float32 NumPy in the public API, torch in motion; an index keeps float16 and int8 of them.
+Arrays are float32 NumPy; an index keeps float16 and int8 of them.
 """
 
 import math
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
@@ -192,10 +193,9 @@ def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | Spars
 
 
 def map_array(path: Path, behind: int = 0) -> np.ndarray:
-    """An array of a ``.npy`` file, read from the disk where it is touched; what is written to it stays in memory.
+    """An array of a ``.npy`` file, to be read, from the disk where it is touched; *behind* bytes at its end are none.
 
-    Python's own maps keep a descriptor each, of which a process has a thousand, so torch maps the file; *behind* bytes
-    at its end belong to none.
+    Python's own maps keep a descriptor each, of which a process has a thousand, so Arrow maps the file.
 
     Raises:
         OSError: it cannot be opened.
@@ -211,14 +211,7 @@ def map_array(path: Path, behind: int = 0) -> np.ndarray:
         raise ValueError("other bytes than its header says")
     if stop == begin:
         return np.empty(shape, dtype)
-    return _map(path, size)[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _map(path: Path, size: int) -> np.ndarray:
-    import torch  # here, since it takes long to load: rows are read without
-
-    try:
-        mapped: np.ndarray = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).numpy()
-    except RuntimeError as error:
-        raise OSError(None, str(error).partition("\n")[0]) from error
-    return mapped
+    with pa.memory_map(str(path)) as mapped:  # closed at once: what was read keeps the map, and no descriptor
+        content = np.frombuffer(memoryview(mapped.read_buffer()), np.uint8)
+    found: np.ndarray = content[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")
+    return found

@@ -98,8 +98,8 @@ def test_a_mapped_array_is_the_one_that_was_saved(tmp_path: Path, shape: tuple[i
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
     if array.size:
-        found[...] = 0  # in memory alone
-        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)
+        with pytest.raises(ValueError, match="read-only"):
+            found[...] = 0
 
 
 def test_an_array_file_of_another_length_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import pooling
 from scipy import sparse
+from worlds.pretend_card import pretended_card
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import group_scores as groupscores
@@ -109,9 +110,9 @@ def test_each_example_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[int] = []
     load = groupscores.load
 
-    def counting(piece: Piece, room: object) -> object:
+    def counting(piece: Piece, room: object, device: object) -> object:
         seen.extend(piece.rows.tolist())
-        return load(piece, room)
+        return load(piece, room, device)
 
     monkeypatch.setattr(groupscores, "load", counting)
     queries, train = world(4, 20, 50, 4)
@@ -168,12 +169,14 @@ def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("size", [1.0, 50.0])
-def test_bfloat16_only_where_scores_are_small(size: float) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_bfloat16_only_on_a_card_where_scores_are_small(size: float, device: str) -> None:
     queries, train = world(5, 6, 200, 16, size)
     groups = random_groups(6, 8, 200)
-    exact = group_scores(queries, cut(train, ()), groups, "attention")
-    rounded = group_scores(queries, cut(train, ()), groups, "attention", precision="bfloat16")
-    if size > 8:
+    with pretended_card():
+        exact = group_scores(queries, cut(train, ()), groups, "attention", device=device)
+        rounded = group_scores(queries, cut(train, ()), groups, "attention", precision="bfloat16", device=device)
+    if size > 8 or device == "cpu":
         np.testing.assert_array_equal(rounded, exact)
     else:
         assert 0 < np.abs(rounded - exact).max() < 0.02

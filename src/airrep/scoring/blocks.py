@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
-import torch
 
 from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, select_columns
+from airrep.scoring.devices import CPU, Device
 
 PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
@@ -28,11 +28,7 @@ SparseSource: TypeAlias = SparseFeatures | Postings | ColumnRange | ScoreColumns
 
 
 class Block(NamedTuple):
-    """One immutable shard of an index, usually memory maps; higher inner products = more helpful.
-
-    Opened copy-on-write (``mmap_mode="c"``), features and codes are read in place; opened read-only, each
-    piece is copied first.
-    """
+    """One immutable shard of an index, usually memory maps, read in place; higher inner products = more helpful."""
 
     start: int
     """Row number of its first row."""
@@ -144,11 +140,10 @@ def _rows_of(dimension: int, most: int = PIECE_ROWS) -> int:
     return max(1, min(most, PIECE_NUMBERS // max(dimension, 1)))
 
 
-def room_for(blocks: Sequence[Block], size: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def room_for(blocks: Sequence[Block], size: int, dtype: type = np.float32) -> np.ndarray:
     """Memory for the dense features of a piece, ``(size, d)``; none for CSR features."""
     features = blocks[0].features
-    shape = (size, features.shape[1]) if isinstance(features, np.ndarray) else (0, 0)
-    return torch.empty(shape, dtype=dtype, device=device)
+    return np.empty((size, features.shape[1]) if isinstance(features, np.ndarray) else (0, 0), dtype)
 
 
 @dataclass(slots=True)
@@ -158,7 +153,7 @@ class Piece:
     block: Block
     rows: Rows
     """Their row numbers, ascending."""
-    _dense: torch.Tensor | None = None
+    _dense: Any = None
 
     def __str__(self) -> str:
         return f"rows {self.rows[0]} to {self.rows[-1]}"
@@ -171,10 +166,10 @@ class Piece:
             return array
         return array[first : last + 1] if together else array[self.rows - self.block.start]
 
-    def dense(self, room: torch.Tensor) -> torch.Tensor:
-        """Their features ``(b, d)``, read once, into the first rows of *room*: good until the next piece."""
+    def dense(self, room: np.ndarray, device: Device = CPU, coded: bool = False) -> Any:
+        """Their features, or codes, ``(b, d)`` in the type of *room*, good until the next piece; not to be changed."""
         if self._dense is None:  # every tile of queries asks for it
-            self._dense = room[: len(self.rows)].copy_(as_tensor(self.take(self.block.dense())))
+            self._dense = device.rows(self.take(self.block.codes if coded else self.block.dense()), room)
         return self._dense
 
     def csr(self) -> SparseFeatures:
@@ -182,11 +177,6 @@ class Piece:
         matrix = self.block.features if self.block.sparse is None else self.block.sparse
         part: SparseFeatures = self.take(matrix).astype(np.float64)
         return part
-
-
-def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor over the same memory, or over a copy where that is read-only."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def pieces(blocks: Sequence[Block], size: int, keep: Mask | None = None) -> Iterator[Piece]:

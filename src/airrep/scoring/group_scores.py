@@ -10,7 +10,6 @@ group's own scores, that one is worked out again in float64.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import torch
 
 from airrep.arrays import Features, GroupScores, MixedFeatures, multiply_rows
 from airrep.errors import ConfigError, DataError
@@ -77,8 +76,9 @@ def group_scores(
         pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
             ``"power-K"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
-        precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
-        device: device of the products; order-K always runs on the CPU.
+        precision: ``"bfloat16"`` multiplies in bfloat16 on a card, save where norms allow |s| / temperature above 8;
+            products on the CPU are float32 all the same.
+        device: device of the products; those of order-K, and of features that are added up first, are the CPU's.
         examples: training examples that order-K removes the group from; the rows of all blocks when None.
 
     Returns:
@@ -130,7 +130,7 @@ def _pooled(
     if pooling.kind == "diminishing":
         _check_dense(queries, pooling)
     if pooling.linear and isinstance(queries, np.ndarray):
-        return linear_scores(queries, blocks, groups, pooling, device).astype(np.float32)
+        return linear_scores(queries, blocks, groups, pooling).astype(np.float32)
     queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
     together = max(1, min(COLUMNS, SUMS // len(groups)))
@@ -206,7 +206,7 @@ def _exact_scores(queries: Features, blocks: Sequence[Block], groups: Groups, po
     if pooling.kind == "ngram-lm":
         return _finite(_gain_scores(queries, blocks, groups))
     if pooling.kind == "diminishing":
-        return _finite(linear_scores(_check_dense(queries, pooling), blocks, groups, pooling, "cpu"))
+        return _finite(linear_scores(_check_dense(queries, pooling), blocks, groups, pooling))
     queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
@@ -319,23 +319,22 @@ class _SumTile:
     def __init__(self, queries: ReadyQueries, groups: Groups, pooling: Pooling) -> None:
         self.queries, self.groups, self.pooling = queries, groups, pooling
         shape = (len(groups), queries.count)
-        self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
-        self.denominator = torch.zeros_like(self.numerator)
-        self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
-        self.center = torch.full((queries.count,), torch.inf, device=queries.device)
+        self.numerator, self.denominator = np.zeros(shape), np.zeros(shape)
+        self.maximum, self.raised = np.zeros(queries.count), False
+        self.center = np.full(queries.count, np.inf, np.float32)
         """Score of each query, ``(w,)``: distances from it are summed, so that equal scores stay as they are."""
         self.looks, self.centered, self.bound = LOOKS, False, 0.0
         self.begun = (
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
 
-    def see(self, chunk: MemberChunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
+    def see(self, chunk: MemberChunk, rows: LoadedRows, scratch: np.ndarray) -> None:
         """Take some rows into account."""
-        size = len(chunk.piece.rows) * self.numerator.shape[1]
-        scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
+        shape = len(chunk.piece.rows), self.queries.count
+        scores, weights = (part[: shape[0] * shape[1]].reshape(shape) for part in scratch)
         self.queries.multiply(rows, scores)
         if self.pooling.attends:
-            torch.abs(scores, out=weights)
+            np.abs(scores, out=weights)
             if self.looks:
                 self._find_center(scores, weights)
             self.bound = max(self.bound, rows.norm * self.queries.rounded_norm / self.pooling.temperature)
@@ -344,53 +343,55 @@ class _SumTile:
             if self.centered:
                 scores -= self.center
             scores *= weights
-        elif self.pooling.kind == "power":
-            torch.sign(scores, out=weights)
-            scores.abs_().pow_(self.pooling.k).mul_(weights)
+        elif self.pooling.kind == "power" and self.pooling.k is not None:
+            np.sign(scores, out=weights)
+            np.abs(scores, out=scores)
+            np.power(scores, self.pooling.k, out=scores)
+            scores *= weights
         chunk.add(self.numerator, scores)
 
-    def _find_center(self, scores: torch.Tensor, sizes: torch.Tensor) -> None:
+    def _find_center(self, scores: np.ndarray, sizes: np.ndarray) -> None:
         """Bring the center near the score of least size so far: what all scores have in common, or about 0."""
         self.looks -= 1
-        least = sizes.amin(dim=0)
-        nearer = least * 2 < self.center.abs()
+        least = sizes.min(axis=0)
+        nearer = least * 2 < np.abs(self.center)
         if nearer.any():
-            common = torch.where(least > sizes.amax(dim=0) * SPREAD, scores.gather(0, sizes.argmin(dim=0)[None])[0], 0)
-            new = torch.where(nearer, common, self.center)
+            nearest = np.take_along_axis(scores, sizes.argmin(axis=0)[None], axis=0)[0]
+            common = np.where(least > sizes.max(axis=0) * np.float32(SPREAD), nearest, np.float32(0))
+            new = np.where(nearer, common, self.center)
             if self.denominator.any():  # infinite at first
-                self.numerator += self.denominator * (self.center.double() - new.double())
+                self.numerator += self.denominator * (self.center.astype(np.float64) - new)
             self.center, self.centered = new, bool(new.any())
 
-    def _weigh(self, scores: torch.Tensor, weights: torch.Tensor, bound: float) -> None:
+    def _weigh(self, scores: np.ndarray, weights: np.ndarray, bound: float) -> None:
         """Write exp(|s| / T - maximum) over |s|, or exp(s / T - maximum), none of them far above 1."""
         if self.pooling.kind == "signed-attention":
-            weights.copy_(scores)
+            np.copyto(weights, scores)
         if self.pooling.temperature != 1:
-            weights /= self.pooling.temperature
+            weights /= np.float32(self.pooling.temperature)
         if bound > HEADROOM or self.raised:  # else no score of these rows can overflow, and none is looked at
-            self._raise(weights.amax(dim=0).double())
+            self._raise(weights.max(axis=0).astype(np.float64))
         self.begun = True
         if self.raised:
-            weights -= self.maximum.to(weights)
-        weights.exp_()
+            weights -= self.maximum.astype(np.float32)
+        np.exp(weights, out=weights)
 
-    def _raise(self, peaks: torch.Tensor) -> None:
+    def _raise(self, peaks: np.ndarray) -> None:
         """Raise the running maximum of the queries that these peaks are far above; the first signed ones set it."""
         new = peaks
         if self.begun:
-            new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
-            shrink = torch.exp(self.maximum - new)
+            new = np.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
+            shrink = np.exp(self.maximum - new)
             self.numerator *= shrink
             self.denominator *= shrink
         self.maximum, self.raised = new, True
 
     def attention(self, blocks: Sequence[Block], size: int) -> np.ndarray:
         """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
-        below, maximum = self.denominator.cpu().numpy(), self.maximum.cpu().numpy()
-        center = self.center.double().cpu().numpy()
+        below, center = self.denominator, self.center.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores: np.ndarray = self.numerator.cpu().numpy() / below + center
-        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
+            scores: np.ndarray = self.numerator / below + center
+        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(self.maximum) > TRUSTED)
         doubtful |= (np.abs(scores) * FAR < np.abs(center)) | (self.bound > ROUGH)
         for group in np.flatnonzero(doubtful.any(axis=1)):
             some = np.flatnonzero(doubtful[group])
@@ -414,14 +415,14 @@ def _streamed(queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: 
 
 def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
-    size, device = piece_rows(blocks, ROWS), tiles[0].queries.device
-    scratch = torch.empty(2, size * COLUMNS, device=device)
-    room = room_for(blocks, size, device)
-    for chunk in member_chunks(blocks, groups, size, device):
-        rows = load(chunk.piece, room)
+    size = piece_rows(blocks, ROWS)
+    scratch = np.empty((2, size * COLUMNS), np.float32)
+    room = room_for(blocks, size)
+    for chunk in member_chunks(blocks, groups, size):
+        rows = load(chunk.piece, room, tiles[0].queries.device)
         for tile in tiles:
             tile.see(chunk, rows, scratch)
     if pooling.attends:
         return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
-    sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
+    sums = np.concatenate([tile.numerator for tile in tiles], axis=1)
     return (sums / groups.sizes[:, None] if pooling.kind == "mean" else sums).T

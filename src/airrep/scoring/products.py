@@ -2,25 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
-import torch
 from scipy.sparse.linalg import norm as sparse_norm
 
 from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.devices import multiply
-from airrep.scoring.blocks import Block, Piece, as_tensor, quantise
+from airrep.scoring.blocks import Block, Piece
 from airrep.scoring.columns import SparseProducts
+from airrep.scoring.devices import Device, device_of
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
-"""Type that products are worked out in."""
+"""Type that products on a card are worked out in; the processor's are float32."""
 ROUNDING = 2.0**-21
-"""Covers the float32 roundings of a scaled int8 product, and of the final score."""
-INPUTS = 2.0**-8 + 2.0**-16
-"""Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
+"""Covers the float32 roundings of a scaled product, and of the final score."""
 PAIRS, NUMBERS = 2048, 2**21
 """Rows, and numbers of theirs in float64, that exact inner products are worked out of at a time."""
 TINY = 2.0**-120
@@ -39,18 +36,18 @@ class LoadedRows(NamedTuple):
     """Features of a piece, and their greatest norm: by Cauchy-Schwarz a bound on scores."""
 
     features: Any
-    """Dense ones as a tensor, or sparse ones."""
+    """Dense ones as their device holds them, or sparse ones."""
     norm: float
     sparse: SparseFeatures | None = None
     """Sparse ones beside dense ones."""
 
 
-def load(piece: Piece, room: torch.Tensor) -> LoadedRows:
+def load(piece: Piece, room: np.ndarray, device: Device) -> LoadedRows:
     """Read the features of a piece, dense ones into *room*; refuses norms that are not finite in float32."""
     features, more, norms = None, None, []
     if isinstance(piece.block.features, np.ndarray):
-        features = piece.dense(room)
-        norms.append(float(torch.linalg.vector_norm(features, dim=1).max()))
+        features = piece.dense(room, device)
+        norms.append(float(device.norms(features).max()))
     if features is None or piece.block.sparse is not None:
         more = piece.csr()
         norms.append(float(sparse_norm(more, axis=1).max()))
@@ -69,38 +66,37 @@ class DenseQueries:
     ``norm`` is the greatest of their norms, ``rounded_norm`` that of the part whose products are rounded to float32.
     """
 
-    def __init__(self, queries: np.ndarray, precision: Precision, most: float, device: str) -> None:
-        self.count, self.device, self.most = len(queries), device, most
-        self.queries = torch.from_numpy(queries).to(device)
+    def __init__(self, queries: np.ndarray, precision: Precision, most: float, device: Device) -> None:
+        self.count, self.device, self.most, self.queries = len(queries), device, most, queries
         self.norm = self.rounded_norm = float(np.linalg.norm(queries.astype(np.float64), axis=1).max())
-        self.rounded = self.queries.bfloat16() if precision == "bfloat16" else None
+        self._asked = device.queries(queries)
+        self._rounded = device.queries(queries, rounded=True) if precision == "bfloat16" else self._asked
 
-    def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
+    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
         """Write scores ``(b, w)``."""
-        if self.rounded is not None and rows.norm * self.norm <= self.most:
-            out.copy_(torch.mm(rows.features.bfloat16(), self.rounded.t()))
-        else:
-            multiply(rows.features, self.queries, out)
+        asked = self._rounded if rows.norm * self.norm <= self.most else self._asked
+        self.device.multiply(rows.features, asked, out)
 
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
-        room = torch.empty(len(piece.rows), self.queries.shape[1], dtype=torch.float64)
-        return torch.mm(piece.dense(room), self.queries.cpu()[some].double().t()).numpy()
+        room = np.empty((len(piece.rows), self.queries.shape[1]))
+        scores: np.ndarray = piece.dense(room) @ self.queries[some].astype(np.float64).T
+        return scores
 
 
 class SparseQueries:
     """Some CSR queries, ready to be multiplied with rows."""
 
-    def __init__(self, queries: SparseFeatures, device: str, powers: Sequence[PowerColumns] = ()) -> None:
+    def __init__(self, queries: SparseFeatures, device: Device, powers: Sequence[PowerColumns] = ()) -> None:
         self.count, self.device, self.powers = queries.shape[0], device, powers
         self.queries, self.rounded_norm = queries, 0.0
         self.products = SparseProducts(queries, powers)
         # Powers are bounded by nothing known here, so that attention over them looks at each score.
         self.norm = float("inf") if len(powers) else float(sparse_norm(queries.astype(np.float64), axis=1).max())
 
-    def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
+    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
         """Write scores ``(b, w)``."""
-        out.copy_(torch.from_numpy(self.products.scores(rows.features)))
+        out[...] = self.products.scores(rows.features)
 
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
@@ -111,17 +107,17 @@ class SparseQueries:
 class MixedQueries:
     """Some queries of several channels, ready to be multiplied with rows; a score is the sum over both kinds."""
 
-    def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: str) -> None:
+    def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: Device) -> None:
         self.dense = DenseQueries(queries.dense, precision, most, device)
         self.sparse = SparseQueries(queries.sparse, device, queries.powers)
         self.count, self.device, self.rounded_norm = self.dense.count, device, self.dense.norm
         self.norm = float(np.hypot(self.dense.norm, self.sparse.norm))
 
-    def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
+    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
         """Write scores ``(b, w)``."""
         assert rows.sparse is not None
         self.dense.multiply(rows, out)
-        out += torch.from_numpy(self.sparse.products.scores(rows.sparse)).to(out)
+        out += self.sparse.products.scores(rows.sparse)
 
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
@@ -134,21 +130,20 @@ ReadyQueries: TypeAlias = DenseQueries | SparseQueries | MixedQueries
 
 def ready(queries: Features, precision: Precision, most: float, device: str) -> ReadyQueries:
     """Make queries ready for products; dense ones that may exceed *most* are never worked out in bfloat16."""
+    place = device_of(device)
     if isinstance(queries, MixedFeatures):
-        return MixedQueries(queries, precision, most, device)
+        return MixedQueries(queries, precision, most, place)
     if isinstance(queries, np.ndarray):
-        return DenseQueries(queries, precision, most, device)
-    return SparseQueries(queries, device)
+        return DenseQueries(queries, precision, most, place)
+    return SparseQueries(queries, place)
 
 
 @dataclass(frozen=True)
 class BoundedScores:
-    """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:2] + slack[2]`` of ``values * unit``."""
+    """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:2] + slack[2]`` of ``values``."""
 
     values: np.ndarray
-    """``(b, q)`` float32: rows first, as int8 products are half as fast the other way."""
-    unit: np.ndarray
-    """``(q,)`` float64."""
+    """``(b, q)`` float32."""
     slack: np.ndarray
     """``(3, q)`` float64."""
     bounds: np.ndarray
@@ -168,18 +163,18 @@ class BoundedScores:
         first = self.values[: max(WIDE, 32 * k)]
         place = len(first) - k
         kth: np.ndarray = np.partition(first, place, axis=0)[place]
-        known: np.ndarray = kth * self.unit - self.widest
+        known: np.ndarray = kth - self.widest
         return known
 
     def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
         """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
         with np.errstate(over="ignore"):
-            limit = np.nextafter(((floor - self.widest) / self.unit).astype(np.float32), np.float32(-np.inf))
+            limit = np.nextafter((floor - self.widest).astype(np.float32), np.float32(-np.inf))
         place = np.flatnonzero(_reached(self.values, limit))
         if not len(place):  # as mostly, once good rows were seen
             return None
         row, query = np.divmod(place, len(limit))
-        score = self.values[row, query] * self.unit[query]
+        score = self.values[row, query].astype(np.float64)
         norm, off = self.bounds[0, row], self.bounds[1, row]
         error = norm * self.slack[0, query] + off * self.slack[1, query] + self.slack[2, query]
         chosen = score + error > floor[query]
@@ -210,50 +205,29 @@ class Scan(Protocol):
 
 
 class DenseScan:
-    """Dense features: int8 products where there are codes and the processor is fast at them, or float32."""
+    """Dense features, by their codes where there are some: a quarter of the bytes, and quickly widened."""
 
-    def __init__(self, queries: np.ndarray, room: torch.Tensor) -> None:
-        d = queries.shape[1]
-        self.room, self.plain = room, torch.from_numpy(queries).to(room.device)
-        self.wide, self.tiny = queries.astype(np.float64), np.full(len(queries), d * TINY)
-        self.int8 = takes_codes(d, room.device.type)
-        if self.int8:
-            codes, scales = quantise(queries)
-            self.codes, self.unit = torch.from_numpy(np.ascontiguousarray(codes.T)), scales.astype(np.float64)
-            rounded = codes * self.unit[:, None]
-            off, size = np.linalg.norm(self.wide - rounded, axis=1), np.linalg.norm(rounded, axis=1)
-            self.slack = np.stack([off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), self.tiny])
-
-    @cached_property
-    def norm(self) -> np.ndarray:
-        """Norm of each query, ``(q,)`` float64."""
-        norm: np.ndarray = np.linalg.norm(self.wide, axis=1)
-        return norm
-
-    @cached_property
-    def plain_slack(self) -> np.ndarray:
-        """Slack of float32 products, ``(3, q)``."""
-        return np.stack([self.norm * (1.01 * self.wide.shape[1] * 2.0**-24 + INPUTS), 0 * self.norm, self.tiny])
+    def __init__(self, queries: np.ndarray, room: np.ndarray, device: Device) -> None:
+        d, wide = queries.shape[1], queries.astype(np.float64)
+        self.room, self.device, self.asked = room, device, device.queries(queries)
+        self.norm = np.linalg.norm(wide, axis=1)
+        rounding = 1.01 * d * 2.0**-24 + ROUNDING + device.slack
+        self.slack = np.stack([self.norm * rounding, self.norm * (1 + rounding), np.full(len(queries), d * TINY)])
 
     def look(self, piece: Piece) -> BoundedScores:
-        if self.int8 and piece.block.codes is not None and piece.block.scales is not None:
-            return self._int8(piece, piece.block.codes, piece.block.scales)
-        return self._float32(piece)
-
-    def _int8(self, piece: Piece, codes: np.ndarray, scales: np.ndarray) -> BoundedScores:
-        rows, steps = as_tensor(piece.take(codes)), piece.take(scales)
-        bounds = piece.block.bounds
-        bounds = _wide_bounds(rows, steps) if bounds is None else piece.take(bounds)
-        values = torch._int_mm(rows, self.codes).float().mul_(as_tensor(steps)[:, None])
-        return BoundedScores(values.numpy(), self.unit, self.slack, bounds.T)
-
-    def _float32(self, piece: Piece) -> BoundedScores:
-        rows = piece.dense(self.room)
-        norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
-        _check_size(norms.max() * self.norm.max(), piece)
-        values = multiply(rows, self.plain, rows.new_empty(len(rows), len(self.plain)))
-        one = np.ones(len(self.tiny))
-        return BoundedScores(values.cpu().numpy(), one, self.plain_slack, np.stack([norms, 0 * norms]))
+        steps, coded = piece.block.scales, piece.block.codes is not None
+        rows = piece.dense(self.room, self.device, coded)
+        bounds = piece.block.bounds if coded else None
+        if bounds is None:
+            bounds = _bounds(self.device.norms(rows), None if steps is None else piece.take(steps), self.room.shape[1])
+        else:
+            bounds = piece.take(bounds)
+        _check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
+        values = np.empty((len(piece.rows), len(self.norm)), np.float32)
+        self.device.multiply(rows, self.asked, values)
+        if coded and steps is not None:
+            values *= piece.take(steps)[:, None]
+        return BoundedScores(values, self.slack, bounds.T)
 
 
 class SparseScan:
@@ -261,70 +235,54 @@ class SparseScan:
 
     def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
         self.products = SparseProducts(queries, powers)
-        self.unit, self.slack = np.ones(queries.shape[0]), np.zeros((3, queries.shape[0]))
+        self.slack = np.zeros((3, queries.shape[0]))
 
     def look(self, piece: Piece) -> BoundedScores:
         wide = self.products.scores(piece.csr())
         _check_size(np.abs(wide).max(), piece)
         scores = wide.astype(np.float32, order="C")
-        return BoundedScores(scores, self.unit, self.slack, np.zeros((2, len(scores)), np.float32))
+        return BoundedScores(scores, self.slack, np.zeros((2, len(scores)), np.float32))
 
 
 class MixedScan:
     """Features of several channels: sparse parts exactly, dense ones with a bound."""
 
-    def __init__(self, queries: MixedFeatures, room: torch.Tensor) -> None:
-        self.dense, self.products = DenseScan(queries.dense, room), SparseProducts(queries.sparse, queries.powers)
+    def __init__(self, queries: MixedFeatures, room: np.ndarray, device: Device) -> None:
+        self.dense = DenseScan(queries.dense, room, device)
+        self.products = SparseProducts(queries.sparse, queries.powers)
 
     def look(self, piece: Piece) -> BoundedScores:
         bounded, known = self.dense.look(piece), self.products.scores(piece.csr())
-        wide = bounded.values * bounded.unit + known
+        wide = bounded.values + known
         greatest = np.abs(wide).max(axis=0)
         _check_size(greatest.max(), piece)
         slack = bounded.slack.copy()
         slack[2] += greatest * ROUNDING  # of the sum, which is kept in float32
-        return BoundedScores(wide.astype(np.float32, order="C"), np.ones(wide.shape[1]), slack, bounded.bounds, known)
+        return BoundedScores(wide.astype(np.float32, order="C"), slack, bounded.bounds, known)
 
 
-def scan_of(queries: Features, room: torch.Tensor) -> Scan:
+def scan_of(queries: Features, room: np.ndarray, device: Device) -> Scan:
     """The scan that suits the features."""
     if isinstance(queries, MixedFeatures):
         sparse_alone = queries.dense.shape[1] == 0
-        return SparseScan(queries.sparse, queries.powers) if sparse_alone else MixedScan(queries, room)
-    return DenseScan(queries, room) if isinstance(queries, np.ndarray) else SparseScan(queries)
+        return SparseScan(queries.sparse, queries.powers) if sparse_alone else MixedScan(queries, room, device)
+    return DenseScan(queries, room, device) if isinstance(queries, np.ndarray) else SparseScan(queries)
 
 
 def _check_size(greatest: float, piece: Piece) -> None:
-    if not greatest <= np.finfo(np.float32).max:
+    if not greatest <= float(np.finfo(np.float32).max):
         raise DataError(
             f"{piece}: a feature is not finite, or too large for scores in float32; expected ordinary numbers. "
             "Check the model that made them."
         )
 
 
-def _wide_bounds(codes: torch.Tensor, scales: np.ndarray) -> np.ndarray:
-    """Norms from the codes alone: a feature is at most half a step off its code."""
-    residual = scales * (0.5001 * codes.shape[1] ** 0.5)
-    return np.stack([torch.linalg.vector_norm(codes.float(), dim=1).numpy() * scales * 1.0001 + residual, residual], 1)
-
-
-def takes_codes(d: int, device: str) -> bool:
-    """Whether rows of so many features are scanned by their int8 codes, where they have some."""
-    return device == "cpu" and 16 <= d < 2**17 and fast_int8()
-
-
-@cache
-def fast_int8() -> bool:
-    """Whether this processor multiplies int8 in hardware, and torch exactly.
-
-    Sums of torch's product saturate without VNNI, also where the processor has it and ``ONEDNN_MAX_CPU_ISA`` holds it
-    back; a product of greatest numbers tells.
-    """
-    supported = getattr(torch.cpu, "_is_vnni_supported", None)  # not public: without it, products are float32
-    if not hasattr(torch, "_int_mm") or supported is None or not supported():
-        return False
-    greatest = torch.full((32, 32), 127, dtype=torch.int8)
-    return bool((torch._int_mm(greatest, greatest) == 32 * 127**2).all())
+def _bounds(norms: np.ndarray, steps: np.ndarray | None, d: int) -> np.ndarray:
+    """Bounds as a block has them from norms of its features, or of its codes: a feature is half a step off at most."""
+    if steps is None:
+        return np.stack([norms * np.float32(1 + 1e-4), np.zeros_like(norms)], axis=1)
+    off = steps * np.float32(0.5001 * d**0.5)
+    return np.stack([norms * steps * np.float32(1 + 1e-4) + off, off], axis=1)
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:

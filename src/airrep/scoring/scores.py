@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 
 from airrep.arrays import Features, Mask, MixedFeatures, Rows, Scores, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     PIECE_ROWS,
     Block,
-    Piece,
     block_of,
     check_blocks,
     check_queries,
@@ -20,6 +18,7 @@ from airrep.scoring.blocks import (
     room_for,
 )
 from airrep.scoring.columns import SparseProducts
+from airrep.scoring.devices import device_of
 from airrep.scoring.products import ready
 
 CELLS = 2**22
@@ -76,9 +75,9 @@ def stream_scores(
 
 
 def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) -> Iterator[tuple[int, np.ndarray]]:
-    # Not by `products.ready`: it multiplies rows by queries, in oneDNN where that is quick, whose last bits are others.
-    room = room_for(blocks, size, device)
+    place, room = device_of(device), room_for(blocks, size)
     dense = queries.dense if isinstance(queries, MixedFeatures) else queries
+    asked = place.queries(dense) if isinstance(dense, np.ndarray) else None
     products = None
     if isinstance(queries, MixedFeatures):
         products = SparseProducts(queries.sparse, queries.powers)
@@ -86,14 +85,10 @@ def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) 
         products = SparseProducts(queries)
     for piece in pieces(blocks, size):
         scores = np.zeros((queries.shape[0], len(piece.rows)), np.float32)
-        if isinstance(dense, np.ndarray):
-            scores += _dense(dense, piece, room)
+        if asked is not None:
+            place.multiply(piece.dense(room, place), asked, scores.T)
         if products is not None:
             scores += products.scores(piece.csr()).T.astype(np.float32)
         if not np.isfinite(scores).all():
             raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
         yield int(piece.rows[0]), scores
-
-
-def _dense(queries: np.ndarray, piece: Piece, room: torch.Tensor) -> np.ndarray:
-    return torch.mm(torch.from_numpy(queries).to(room.device), piece.dense(room).t()).cpu().numpy()

@@ -1,6 +1,6 @@
 """Exact top-k by a bounded scan and re-ranking.
 
-Every row is first scored approximately, by int8 or float32 products, with a guaranteed bound on the error.
+Every row is first scored approximately, by float32 products, with a guaranteed bound on the error.
 Rows that may still be among the k are kept, and scored again in one fixed way: products and sums in float64
 in a fixed order, rounded to float32. So neither blocks, batches of queries, codes nor the device change a
 score or a rank.
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from airrep.arrays import Features, Mask, MixedFeatures
 from airrep.errors import DataError
@@ -26,12 +25,11 @@ from airrep.scoring.blocks import (
     pieces,
     room_for,
 )
-from airrep.scoring.products import PAIRS, ROUNDING, TINY, Scan, inner_products, rough_products, scan_of, takes_codes
+from airrep.scoring.devices import Device, device_of
+from airrep.scoring.products import PAIRS, ROUNDING, TINY, Scan, inner_products, rough_products, scan_of
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
-SCORES, CODES = 2**19, 2**26
-"""At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
 
 
 class TopK(NamedTuple):
@@ -74,23 +72,13 @@ def top_k(
     check_count("top_k: k", k, check_keep(keep, rows))
     queries, narrowed = narrow(queries, blocks)
     signed = -queries if least else queries
-    size = _piece_rows(queries, blocks, device)
-    room = room_for(blocks, size, device)
-    tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
+    size, place = piece_rows(blocks), device_of(device)
+    room = room_for(blocks, size)
+    tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room, place) for i in range(0, queries.shape[0], TILE)]
     for piece in pieces(narrowed, size, keep):
         for tile in tiles:
             tile.see(piece)
     return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
-
-
-def _piece_rows(queries: Features, blocks: Sequence[Block], device: str) -> int:
-    """Rows of a piece: more of them for few queries, where each piece's own cost shows."""
-    rows = piece_rows(blocks)
-    if not isinstance(queries, np.ndarray) or blocks[0].codes is None:
-        return rows
-    count, d = queries.shape
-    few = min(SCORES // max(1, min(count, TILE)), CODES // max(1, d))
-    return max(rows, few) if takes_codes(d, torch.device(device).type) else rows
 
 
 def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
@@ -121,9 +109,9 @@ class _CandidateTile:
     be among the k first: at best it ties, and ties go by row.
     """
 
-    def __init__(self, queries: Features, blocks: Sequence[Block], k: int, room: torch.Tensor) -> None:
+    def __init__(self, queries: Features, blocks: Sequence[Block], k: int, room: np.ndarray, device: Device) -> None:
         self.k, self.count = k, queries.shape[0]
-        self.scan: Scan = scan_of(queries, room)
+        self.scan: Scan = scan_of(queries, room, device)
         self.queries, self.blocks = queries, blocks
         dense = queries.dense if isinstance(queries, MixedFeatures) else queries
         self.dense = dense.astype(np.float64) if isinstance(dense, np.ndarray) else None

@@ -48,9 +48,9 @@ def test_each_example_is_multiplied_once_for_some_queries(monkeypatch: pytest.Mo
     seen: list[int] = []
     load = tops.load
 
-    def counting(piece: Piece, room: object) -> object:
+    def counting(piece: Piece, room: object, device: object) -> object:
         seen.extend(piece.rows.tolist())
-        return load(piece, room)
+        return load(piece, room, device)
 
     monkeypatch.setattr(tops, "load", counting)
     queries, train, _ = world(4)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, SparseFeatures
@@ -62,7 +61,7 @@ class _GroupPart:
         self.blocks, self.groups, self.size, self.dimension = blocks, groups, size, dimension
         self.used, membership = groups.membership()
         self.membership = membership.astype(np.float64)
-        self.room = room_for(blocks, size, "cpu", torch.float64)
+        self.room = room_for(blocks, size, np.float64)
 
     def total(self) -> np.ndarray:
         """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
@@ -81,7 +80,7 @@ class _GroupPart:
             yield self.membership[:, place].tocsr(), self._features(piece)
 
     def _features(self, piece: Piece) -> Any:
-        return piece.dense(self.room).numpy() if isinstance(piece.block.features, np.ndarray) else piece.csr()
+        return piece.dense(self.room) if isinstance(piece.block.features, np.ndarray) else piece.csr()
 
     def _add(self, parts: Iterator[tuple[sparse.csr_array, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))

@@ -7,7 +7,6 @@ some queries at a time; when a span of rows is scored, its members' scores and t
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from scipy import sparse
 
 from airrep.arrays import Features
@@ -59,32 +58,32 @@ def top_means(
 
 def _means(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, k: int) -> np.ndarray:
     """Means for some queries, ``(m, w)``."""
-    held = torch.full((len(groups), queries.count, k), -torch.inf, device=queries.device)
+    held = np.full((len(groups), queries.count, k), -np.inf, np.float32)
     for scores, membership in _spans(queries, blocks, groups):
         _hold(held, scores, membership)
     counted = np.minimum(groups.sizes, k)[:, None]
-    empty = held.isneginf()
-    lost = empty.sum(dim=2).cpu().numpy() != k - counted  # a member's own score is -inf
-    summed = held.masked_fill_(empty, 0).sum(dim=2, dtype=torch.float64).cpu().numpy()
-    return np.where(lost, -np.inf, summed / counted)
+    empty = np.isneginf(held)
+    lost = empty.sum(axis=2) != k - counted  # a member's own score is -inf
+    held[empty] = 0
+    return np.where(lost, -np.inf, held.sum(axis=2, dtype=np.float64) / counted)
 
 
 def _spans(
     queries: ReadyQueries, blocks: Sequence[Block], groups: Groups
-) -> Iterator[tuple[torch.Tensor, sparse.csr_array]]:
+) -> Iterator[tuple[np.ndarray, sparse.csr_array]]:
     """Scores ``(b, w)`` of a span of rows that are in some group, and in which: ``(m, b)``."""
     used, membership = groups.membership()
     size = piece_rows(blocks, ROWS)
-    room = room_for(blocks, size, queries.device)
-    buffer = torch.empty(min(SPAN, len(used)), queries.count, device=queries.device)
+    room = room_for(blocks, size)
+    buffer = np.empty((min(SPAN, len(used)), queries.count), np.float32)
     for first in range(0, len(used), SPAN):
         rows = used[first : first + SPAN]
         for place, piece in pieces_of(blocks, size, rows):
-            queries.multiply(load(piece, room), buffer[place])
+            queries.multiply(load(piece, room, queries.device), buffer[place])
         yield buffer[: len(rows)], membership[:, first : first + SPAN].tocsr()
 
 
-def _hold(held: torch.Tensor, scores: torch.Tensor, membership: sparse.csr_array) -> None:
+def _hold(held: np.ndarray, scores: np.ndarray, membership: sparse.csr_array) -> None:
     """Bring the highest scores ``(m, w, k)`` up to date, some groups of like sizes at a time."""
     counts = np.diff(membership.indptr)
     order = np.argsort(-counts, kind="stable")  # groups of like sizes make tables with few empty places
@@ -95,10 +94,12 @@ def _hold(held: torch.Tensor, scores: torch.Tensor, membership: sparse.csr_array
         longest = int(counts[order[first]])
         some = order[first : first + max(1, GATHERED // (w * (longest + k)))]
         first += len(some)
-        table = torch.from_numpy(_table(membership, some, longest)).to(held.device)
-        members = scores[table.clamp(min=0)].masked_fill_((table < 0)[:, :, None], -torch.inf)
-        groups = torch.from_numpy(some).to(held.device)
-        held[groups] = torch.cat([held[groups], members.transpose(1, 2)], dim=2).topk(k, dim=2, sorted=False).values
+        table = _table(membership, some, longest)
+        members = scores[table]
+        members[table < 0] = -np.inf
+        together = np.concatenate([held[some], members.transpose(0, 2, 1)], axis=2)
+        together.partition(longest, axis=2)
+        held[some] = together[:, :, longest:]
 
 
 def _table(membership: sparse.csr_array, some: np.ndarray, longest: int) -> np.ndarray:
