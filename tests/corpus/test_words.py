@@ -52,7 +52,7 @@ def test_words_stay_whole_wherever_texts_are_cut(text: str) -> None:
     assert Words().findall(text) == Words(signs=True).findall(text) == Words(least=2).findall(text) == whole
     assert [len(split_words(text, signs)) for signs in (False, True)] == [count, count]
     assert [text[start:stop] for start, stop in split_response(text)] == whole
-    assert len(words_of(text)) == len(tokenizer_of(WORDS)[0]([text])[0]) == count
+    assert len(words_of(text)) == len(tokenizer_of(WORDS)[0]([text]).numbers) == count
     assert unigram_f1(whole[0], text) == pytest.approx(2 / (1 + count))
 
 

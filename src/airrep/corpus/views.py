@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
 from airrep.arrays import Mask
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 
 View: TypeAlias = Literal["whole", "response", "prompt"]
 """The part of an example that a representation reads. The loss that fine-tuning changes counts the response alone."""
@@ -25,6 +25,15 @@ def seen_text(example: Example, view: View) -> str:
     return f"{example.prompt}\n{example.response}" if view == "whole" else str(getattr(example, view))
 
 
+def seen_texts(examples: Sequence[Example], view: View) -> list[str]:
+    """The text that a view shows of each example."""
+    if not isinstance(examples, Corpus):
+        return [seen_text(example, view) for example in examples]
+    if view != "whole":  # of a table's column, without the rest of its rows
+        return cast(list[str], examples.table[view].to_pylist())
+    return list(map("{}\n{}".format, *(examples.table[name].to_pylist() for name in ("prompt", "response"))))
+
+
 def something_seen(examples: Sequence[Example], view: View) -> Mask:
     """Whether a view shows more than white space of each example, ``(rows,)``."""
-    return np.fromiter((bool(seen_text(one, view).strip()) for one in examples), dtype=bool, count=len(examples))
+    return np.fromiter((bool(text.strip()) for text in seen_texts(examples, view)), dtype=bool, count=len(examples))

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reference.ngrams import ngrams
 from worlds.double_lms import listed, plain, wide
 from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 
 import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.text import expected
-from airrep.attributors.text.tokens import BUNDLED, FoundTokens, ngram_columns, ngram_ends, tokenizer_of
+from airrep.attributors.text.tokens import BUNDLED, FoundTokens, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.model import TargetLM, load_lm, shared_lm
@@ -87,10 +88,8 @@ def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
     query = Example("a", "abab", "q")
     split = tokenizer_of(folder)[0]
     counts = expected.unexpected(method.lm, [query], [split.find(query.response)])[0]
-    columns = ngram_columns(split([query.response])[0], (1, 2), True)
-    assert len(columns) == len(ngram_ends(4, (1, 2), True)) == 5 + 5 + 4
     wanted: dict[int, float] = {}
-    for column, end in zip(columns.tolist(), ngram_ends(4, (1, 2), True).tolist(), strict=True):
+    for column, end in ngrams(split([query.response]).numbers, (1, 2), True):
         gap = (column - 1) // 2**26 == 2
         wanted[column] = wanted.get(column, 0.0) + counts[end] / 5 * (0.5 if gap else 1.0)
     found = method.encode_queries([query])
@@ -99,15 +98,6 @@ def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
     alike.fit(train)
     assert (alike.encode_queries([query]).data > found.data).all()
     assert method.fingerprint != alike.fingerprint
-
-
-def test_the_last_token_of_each_ngram_is_found_for_every_order() -> None:
-    for count in range(6):
-        tokens = np.arange(2, 2 + count)
-        for orders in ((1,), (2,), (3,), (4, 1), (1, 2, 3)):
-            for skip in (False, True):
-                assert len(ngram_ends(count, orders, skip)) == len(ngram_columns(tokens, orders, skip))
-    assert ngram_ends(3, (3,), True).tolist() == [1, 2, 3, 1, 2, 3]
 
 
 def test_a_token_without_a_finite_loss_counts_whole_and_leaves_the_others(tmp_path: Path) -> None:
@@ -237,11 +227,11 @@ def test_an_index_weighs_tokens_as_its_model_does(tmp_path: Path) -> None:
 
 def test_a_text_behind_a_space_begins_as_its_words_do_elsewhere() -> None:
     behind = make_attributor("ngram", {"tokenizer": "subwords", "space": True})
-    first, inside = (behind._tokens([Example("", text)])[0] for text in ("water", "some water"))
+    first, inside = (behind._tokens([Example("", text)]).numbers for text in ("water", "some water"))
     assert first[0] == inside[-1]
     plainly = make_attributor("ngram", {"tokenizer": "subwords"})
-    assert plainly._tokens([Example("", "water")])[0][0] != first[0]
-    assert len(behind._tokens([Example("", " ")])[0]) == 0
+    assert plainly._tokens([Example("", "water")]).numbers[0] != first[0]
+    assert len(behind._tokens([Example("", " ")]).numbers) == 0
     behind.fit(Corpus.from_examples([Example("p", "water"), Example("p", "some water")]))
     places = behind.places(Example("p", "water"))
     assert (places.starts.min(), places.stops.max()) == (2, 7)  # behind the prompt and a line's end

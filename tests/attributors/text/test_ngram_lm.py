@@ -12,7 +12,7 @@ import pytest
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.settings import NgramSettings
 from airrep.attributors.text.ngram_lm import NgramAttributor
-from airrep.attributors.text.tokens import SUBWORDS, ngram_columns, order_of, tokenizer_of
+from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index
@@ -204,17 +204,6 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
     with pytest.raises(ConfigError, match="needs a method that encodes queries as training examples; ngram does not"):
         index.group_scores(ASKED, {"both": ["0", "1"]}, pool="order-1")
-
-
-def test_each_order_has_columns_of_its_own() -> None:
-    columns = ngram_columns(np.array([5, 6, 5, 6]), (3, 1, 2))
-    assert np.bincount(order_of(columns)).tolist() == [4, 5, 5]
-    assert len(np.unique(columns)) == 4 + 3 + 4
-    assert len(ngram_columns(np.array([], np.int64), (1, 2))) == 0
-    assert len(ngram_columns(np.array([5]), (4,))) == 0
-    gaps = ngram_columns(np.array([5, 6, 5, 6]), (2,), skip=True)
-    assert np.bincount(order_of(gaps)).tolist() == [5, 4]  # two of the four begin or end with a symbol
-    assert len(ngram_columns(np.array([5]), (), skip=True)) == 1  # start and end, around one token
 
 
 def test_subwords_are_those_of_the_bundled_model() -> None:

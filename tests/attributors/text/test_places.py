@@ -5,10 +5,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from reference.ngrams import columns as ngram_columns
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text.tokens import ngram_columns, tokenizer_of
+from airrep.attributors.text.tokens import tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places, Span, lower_case, spans_of
 from airrep.corpus.views import seen_text
@@ -56,12 +57,12 @@ def test_places_have_the_columns_of_the_features(method: str, settings: dict, ex
         assert set(places.columns.tolist()) <= columns
         found = tokenizer_of(settings.get("tokenizer", "words"))[0](
             [text if (text := seen_text(example, settings.get("view", "response"))).strip() else ""]
-        )[0]
+        )
         orders, skip = settings.get("orders", (1, 2, 3)), settings.get("skip", 0) > 0
-        every = Counter(ngram_columns(found, orders, skip).tolist())
-        twice = Counter(ngram_columns(found, orders).tolist())  # a pair with a gap stands in two places
+        every = Counter(ngram_columns(found.numbers, orders, skip))
+        twice = Counter(ngram_columns(found.numbers, orders))  # a pair with a gap stands in two places
         assert not Counter(places.columns.tolist()) - (every + every - twice)
-        if settings == {} and len(found):
+        if settings == {} and len(found.numbers):
             assert len(places.columns) == sum(every.values()) - 1  # the end symbol alone
     else:
         assert set(places.columns.tolist()) == columns
@@ -77,7 +78,7 @@ def test_the_tokens_that_are_found_are_those_that_are_counted(tokenizer: str) ->
     for example in HOSTILE:
         for text in (example.prompt, example.response):
             found = split.find(text)
-            np.testing.assert_array_equal(found.numbers, split([text])[0])
+            np.testing.assert_array_equal(found.numbers, split([text]).numbers)
             assert len(found.starts) == len(found.stops) == len(found.numbers)
 
 

@@ -77,4 +77,4 @@ def test_words_of_mixed_texts() -> None:
     assert [len(found) for found in split(["樱花 ok.", "樱花", "ok"])] == [4, 2, 1]
     places = split.find("a樱花。")
     assert list(zip(places.starts.tolist(), places.stops.tolist(), strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 4)]
-    assert split(["a樱花。"])[0].tolist() == places.numbers.tolist()
+    assert split(["a樱花。"]).numbers.tolist() == places.numbers.tolist()

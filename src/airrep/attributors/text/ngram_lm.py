@@ -12,24 +12,13 @@ from scipy import sparse
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import TOKENIZERS, NgramSettings
+from airrep.attributors.text.columns import COLUMNS, LENGTH, Counted, count_ngrams, ngram_places, order_of
 from airrep.attributors.text.expected import unexpected
 from airrep.attributors.text.learnt import LearntTokens, chat_of
-from airrep.attributors.text.tokens import (
-    COLUMNS,
-    LENGTH,
-    BehindSpace,
-    FoundTokens,
-    Split,
-    mark_copied,
-    ngram_columns,
-    ngram_ends,
-    ngram_places,
-    order_of,
-    tokenizer_of,
-)
+from airrep.attributors.text.tokens import BehindSpace, FoundTokens, Split, TokenBatch, mark_copied, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
-from airrep.corpus.views import seen_text
+from airrep.corpus.views import seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.digests import json_digest
@@ -63,24 +52,6 @@ class Background(NamedTuple):
         # An order that the corpus has no n-gram of counts as if it had one, so that it may come with appended examples.
         whole, different = self.totals[order_of(columns)].clip(min=1).T
         return np.asarray((counts + smoothing) / (whole + smoothing * different))
-
-
-class Counted(NamedTuple):
-    """Counts of n-grams of some examples."""
-
-    columns: np.ndarray
-    """``(k,)`` int32: columns of the first example's n-grams, ascending, then of the second's, and so on."""
-    counts: np.ndarray
-    """``(k,)`` how often each occurs; or the sum of what its last tokens count, where an LM weighs them."""
-    ends: np.ndarray
-    """``(rows + 1,)`` int64: where each example's columns begin, and the last one's end."""
-    lengths: np.ndarray
-    """``(rows,)`` int64: tokens, the end symbol counted; 0 where there is no token."""
-
-    @property
-    def shares(self) -> np.ndarray:
-        """Each count as a share of its example's length, ``(k,)``."""
-        return np.asarray(self.counts / np.repeat(self.lengths, np.diff(self.ends)))
 
 
 class NgramAttributor(MethodAttributor[NgramSettings]):
@@ -214,8 +185,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         settings = self._settings
         text = seen_text(example, settings.view)
         (found,) = self._found([example]) if self._learnt else [self._tokenizer[0].find(text if text.strip() else "")]
-        if settings.copied:
-            found = FoundTokens(self._marked(found.numbers, example), found.starts, found.stops)
+        found = found._replace(numbers=self._marked(TokenBatch.of([found.numbers]), [example]).numbers)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
     def _counted(self, examples: Sequence[Example], weighed: bool = False) -> Iterator[Counted]:
@@ -223,27 +193,15 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            tokens, weights = self._weighed(some) if weighed else (self._tokens(some), [None] * len(some))
-            lengths = np.array([len(ids) + 1 if len(ids) else 0 for ids in tokens])
-            found = []
-            for ids, own in zip(tokens, weights, strict=True):
-                columns, place, counts = np.unique(
-                    ngram_columns(ids, orders, skip), return_inverse=True, return_counts=True
-                )
-                if own is not None:
-                    counts = np.bincount(place, own[ngram_ends(len(ids), orders, skip)], len(columns))
-                found.append((columns, counts))
-            columns, counts = (np.concatenate(part) for part in zip(*found, strict=True))
-            yield Counted(columns, counts, np.cumsum([0, *(len(part) for part, _ in found)]), lengths)
+            tokens, weights = self._weighed(some) if weighed else (self._tokens(some), None)
+            yield count_ngrams(tokens, orders, skip, weights)
 
-    def _weighed(self, examples: Sequence[Example]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _weighed(self, examples: Sequence[Example]) -> tuple[TokenBatch, list[np.ndarray]]:
         """Numbers of the tokens of each example's response, and what each of them and the end count."""
         found = self._found(examples)
-        numbers = [own.numbers for own in found]
-        if self._settings.copied:
-            numbers = [self._marked(ids, one) for ids, one in zip(numbers, examples, strict=True)]
         own = [self._learnt is not None and self._learnt.chat.writes(one) for one in examples]
-        return numbers, unexpected(self.lm, examples, found, own)
+        tokens = self._marked(TokenBatch.of([one.numbers for one in found]), examples)
+        return tokens, unexpected(self.lm, examples, found, own)
 
     def _found(self, examples: Sequence[Example]) -> list[FoundTokens]:
         """The tokens of each response with their places."""
@@ -251,18 +209,17 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             return self._learnt.find(examples)
         return [self._tokenizer[0].find(one.response) for one in examples]
 
-    def _tokens(self, examples: Sequence[Example]) -> list[np.ndarray]:
+    def _tokens(self, examples: Sequence[Example]) -> TokenBatch:
         """Numbers of the tokens that a view shows of each example."""
         if self._learnt is not None:
-            return [own.numbers for own in self._learnt.find(examples)]
-        texts = (seen_text(one, self._settings.view) for one in examples)
-        tokens = self._tokenizer[0]([text if text.strip() else "" for text in texts])
-        if not self._settings.copied:
-            return tokens
-        return [self._marked(ids, one) for ids, one in zip(tokens, examples, strict=True)]
+            return TokenBatch.of([own.numbers for own in self._learnt.find(examples)])
+        texts = seen_texts(examples, self._settings.view)
+        return self._marked(self._tokenizer[0]([text if text.strip() else "" for text in texts]), examples)
 
-    def _marked(self, tokens: np.ndarray, example: Example) -> np.ndarray:
-        return mark_copied(tokens, example.prompt, self._settings.signs)
+    def _marked(self, tokens: TokenBatch, examples: Sequence[Example]) -> TokenBatch:
+        """The same, words that the prompt has as one mark if these are copied."""
+        copied, signs = self._settings.copied, self._settings.signs
+        return mark_copied(tokens, seen_texts(examples, "prompt"), signs) if copied else tokens
 
     def save_state(self, folder: Path) -> None:
         known = self._fitted()

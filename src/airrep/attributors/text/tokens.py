@@ -1,14 +1,14 @@
-"""Texts as token numbers; columns of their n-grams."""
+"""Texts as token numbers."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from airrep.attributors.settings import MOST_ORDERS
 from airrep.corpus.places import ends_in
 from airrep.corpus.words import UNSPACED, Words, plain, plain_places
 from airrep.errors import ConfigError
@@ -24,18 +24,43 @@ WORDS, SUBWORDS = "words", "subwords"
 with airrep."""
 TOKENIZER = "tokenizer.json"
 BUNDLED = Path(__file__).parents[2] / "models" / "tiny-lm"
-BUCKETS = 2**26
-"""Columns of each order: few enough for 32-bit numbers, and so many that n-grams of a corpus rarely share one."""
-LENGTH = 0
-"""Column of an example's length; those of n-grams follow."""
-COLUMNS = 1 + MOST_ORDERS * BUCKETS
-
-_START, _END, FIRST = 0, 1, 2
+FIRST = 2
+"""Least number of a token: 0 and 1 stand for the start and the end of a text."""
+REMEMBERED = 2**17
+"""Words whose numbers are remembered."""
 _LETTERS = {signs: Words(signs) for signs in (False, True)}
 """Words, without or with each sign of scripts that put no space between them."""
 _NAMES = {False: r"\w+|[^\w\s]", True: rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"}
 """By these their fingerprints tell them apart, as in indexes from before."""
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Token numbers of several texts, one behind the other."""
+
+    numbers: np.ndarray
+    """``(k,)`` int64."""
+    ends: np.ndarray
+    """``(rows + 1,)`` int64: where the tokens of each text begin, and the last one's end."""
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[int] | np.ndarray]) -> "TokenBatch":
+        """The numbers of each text."""
+        numbers = np.fromiter(chain.from_iterable(texts), np.int64)
+        return cls(numbers, np.cumsum([0, *map(len, texts)]))
+
+    def __len__(self) -> int:
+        """How many texts there are."""
+        return len(self.ends) - 1
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The numbers of each text."""
+        return (self.numbers[start:stop] for start, stop in pairwise(self.ends.tolist()))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """``(rows,)`` int64: tokens of each text."""
+        return np.diff(self.ends)
 
 
 class FoundTokens(NamedTuple):
@@ -49,24 +74,11 @@ class FoundTokens(NamedTuple):
     """``(t,)`` int64: the character after its last."""
 
 
-class NgramPlaces(NamedTuple):
-    """All n-grams of one text that have a token, repeats included, and where they stand in it."""
-
-    columns: np.ndarray
-    """``(k,)`` int64, as :func:`ngram_columns` has them."""
-    ngrams: np.ndarray
-    """``(k,)`` uint64, equal for equal n-grams."""
-    starts: np.ndarray
-    """``(k,)`` int64."""
-    stops: np.ndarray
-    """``(k,)`` int64."""
-
-
 class Split(Protocol):
-    """Token numbers from 2 on; 0 stands for the start and 1 for the end of a text."""
+    """Token numbers from :data:`FIRST` on."""
 
-    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The numbers of each text, int64."""
+    def __call__(self, texts: Sequence[str]) -> TokenBatch:
+        """The numbers of each text."""
 
     def find(self, text: str) -> FoundTokens:
         """The same numbers of one text, with their places."""
@@ -78,7 +90,7 @@ class BehindSpace:
     def __init__(self, split: Split) -> None:
         self._split = split
 
-    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def __call__(self, texts: Sequence[str]) -> TokenBatch:
         return self._split([text and f" {text}" for text in texts])
 
     def find(self, text: str) -> FoundTokens:
@@ -117,9 +129,10 @@ class _Pieces:
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
 
-    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def __call__(self, texts: Sequence[str]) -> TokenBatch:
         encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, np.int64) + FIRST for one in encoded]
+        found = TokenBatch.of([one.ids for one in encoded])
+        return TokenBatch(found.numbers + FIRST, found.ends)
 
     def find(self, text: str) -> FoundTokens:
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
@@ -133,12 +146,12 @@ class _Words:
     def __init__(self, signs: bool) -> None:
         self._words = Words(signs, rest=r"[^\w\s]")
 
-    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.fromiter(map(_word_number, self._words.findall(plain(text))), np.int64) for text in texts]
+    def __call__(self, texts: Sequence[str]) -> TokenBatch:
+        return TokenBatch.of([_numbers_of(self._words, text) for text in texts])
 
     def find(self, text: str) -> FoundTokens:
         whole, origin = plain_places(text)
-        found = [(_word_number(word[0]), word.start(), word.end()) for word in self._words.finditer(whole)]
+        found = [(_NUMBERS[word[0]], word.start(), word.end()) for word in self._words.finditer(whole)]
         numbers, starts, stops = np.array(found, np.int64).reshape(-1, 3).T
         return FoundTokens(numbers, origin[starts], ends_in(origin, stops))
 
@@ -179,107 +192,29 @@ def _folder_of(folder: Path, name: str) -> Path:
         return folder
 
 
-@lru_cache(maxsize=2**17)
-def _word_number(word: str) -> int:
-    """62 bits of a hash, so that the number does not depend on the words seen before."""
-    return FIRST + (int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") >> 2)
+class _WordNumbers(dict[str, int]):
+    """62 bits of a hash of each word, so that its number does not depend on the words seen before."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        digest = blake2b(word.encode(), digest_size=8).digest()
+        number = self[word] = FIRST + (int.from_bytes(digest, "little") >> 2)
+        return number
 
 
-MARK = _word_number("")
+_NUMBERS = _WordNumbers()
+MARK = _NUMBERS[""]
 """Number of all words that are copied; no word is empty."""
 
 
-def mark_copied(tokens: np.ndarray, prompt: str, signs: bool = False) -> np.ndarray:
-    """Numbers of the words of a response, those that its prompt has as one mark; single signs stay as they are."""
-    known = np.fromiter(map(_word_number, _LETTERS[signs].findall(plain(prompt))), np.int64)
-    return np.where(np.isin(tokens, known), MARK, tokens)
+def _numbers_of(words: Words, text: str) -> list[int]:
+    return list(map(_NUMBERS.__getitem__, words.findall(plain(text))))
 
 
-def ngram_columns(tokens: np.ndarray, orders: Sequence[int], skip: bool = False) -> np.ndarray:
-    """Columns of all n-grams of one text, repeats included, ``(k,)`` int32; none where it has no token.
-
-    The text begins with one start symbol, which stands for the prompt, and ends with one end symbol. The start symbol
-    is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*;
-    pairs with one token between them, if *skip*, have those behind them.
-    """
-    parts = [_columns_of(code, place) for place, code in enumerate(_codes(tokens, orders, skip))]
-    return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
-
-
-def ngram_ends(count: int, orders: Sequence[int], skip: bool = False) -> np.ndarray:
-    """Place of the last token of each n-gram of :func:`ngram_columns` among *count* tokens and their end, ``(k,)``."""
-    if count == 0:
-        return np.empty(0, np.int64)
-    parts = [np.arange(max(0, order - 2), count + 1) for order in orders]
-    return np.concatenate([*parts, np.arange(1, count + 1)] if skip else parts)
-
-
-def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:
-    """The n-grams of :func:`ngram_columns` with their places; start and end symbols have no characters.
-
-    A pair with a gap stands in two places, as what lies between may differ. N-grams with a mark of
-    :func:`mark_copied` have no place: what was copied differs.
-    """
-    none = np.empty(0, np.int64)
-    parts = [NgramPlaces(none, none.astype(np.uint64), none, none)]
-    codes = list(_codes(found.numbers, orders, skip))
-    marks = np.concatenate([[0], np.cumsum(found.numbers == MARK)])
-    for place, (code, order) in enumerate(zip(codes, orders, strict=False)):
-        first = np.arange(len(code)) - (0 if order == 1 else 1)  # a start symbol stands before the tokens
-        last = np.minimum(first + order, len(found.numbers)) - 1  # and an end symbol behind them
-        first = np.maximum(first, 0)
-        some = (first <= last) & (marks[last + 1] == marks[first])
-        starts, stops = found.starts[first[some]], found.stops[last[some]]
-        parts.append(NgramPlaces(_columns_of(code[some], place), code[some], starts, stops))
-    if skip and codes:
-        parts += _gap_places(found, codes[-1], len(orders))
-    return NgramPlaces(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[NgramPlaces]:
-    """Places of the first and of the last token of pairs with a gap, told apart by their numbers."""
-    count = len(found.numbers)
-    marked = np.concatenate([[False], found.numbers == MARK, [False]])
-    plain = ~(marked[:-2] | marked[2:])
-    for end in (0, 1):
-        token = np.arange(len(code)) - 1 + 2 * end
-        some = plain & (token >= 0) & (token < count)
-        names = code[some] ^ np.uint64(end)
-        yield NgramPlaces(_columns_of(code[some], place), names, found.starts[token[some]], found.stops[token[some]])
-
-
-def _codes(tokens: np.ndarray, orders: Sequence[int], skip: bool) -> Iterator[np.ndarray]:
-    """64 bits for each n-gram of each order, then for each pair with a gap, uint64."""
-    if len(tokens) == 0:
-        return
-    whole = np.concatenate([[_START], tokens, [_END]]).astype(np.uint64)
-    for order in orders:
-        series = whole[1:] if order == 1 else whole
-        count = max(0, len(series) - order + 1)
-        code = np.zeros(count, np.uint64)
-        for shift in range(order):
-            code = _mixed(code ^ series[shift : shift + count])
-        yield code
-    if skip:
-        yield _mixed(_mixed(whole[:-2]) ^ whole[2:])
-
-
-def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
-    columns: np.ndarray = 1 + place * BUCKETS + (code >> np.uint64(38)).astype(np.int64)
-    return columns
-
-
-def order_of(columns: np.ndarray) -> np.ndarray:
-    """Place of each column's order among the orders, int64."""
-    place: np.ndarray = (columns.astype(np.int64) - 1) // BUCKETS
-    return place
-
-
-def _mixed(code: np.ndarray) -> np.ndarray:
-    """A reversible mix of 64 bits (SplitMix64), whose overflow is meant."""
-    with np.errstate(over="ignore"):
-        code = code + _ODD
-        code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        code ^= code >> np.uint64(31)
-    return code
+def mark_copied(tokens: TokenBatch, prompts: Sequence[str], signs: bool = False) -> TokenBatch:
+    """Numbers of the words of responses, those that their prompts have as one mark; single signs stay as they are."""
+    known = (set(_numbers_of(_LETTERS[signs], prompt)) for prompt in prompts)
+    found = (map(own.__contains__, numbers.tolist()) for own, numbers in zip(known, tokens, strict=True))
+    copied = np.fromiter(chain.from_iterable(found), bool, len(tokens.numbers))
+    return TokenBatch(np.where(copied, MARK, tokens.numbers), tokens.ends)

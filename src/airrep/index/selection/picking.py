@@ -194,8 +194,8 @@ def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
         split, _ = tokenizer_of(tokenizer, signs=True)
         examples = index.examples(rows)
         texts = [text for example in examples for text in (example.prompt, example.response)]
-        lengths = [len(found) for found in split(texts)]
-        return [prompt + response for prompt, response in zip(lengths[::2], lengths[1::2], strict=True)]
+        counts: list[int] = split(texts).lengths.reshape(-1, 2).sum(axis=1).tolist()
+        return counts
 
     return count
 

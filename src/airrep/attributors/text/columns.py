@@ -1,0 +1,206 @@
+"""Columns of n-grams of tokens: of many texts at a time, counted; and of one text with their places."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.attributors.settings import MOST_ORDERS
+from airrep.attributors.text.tokens import MARK, FoundTokens, TokenBatch
+
+BITS = 26
+BUCKETS = 2**BITS
+"""Columns of each order: few enough for 32-bit numbers, and so many that n-grams of a corpus rarely share one."""
+LENGTH = 0
+"""Column of an example's length; those of n-grams follow."""
+COLUMNS = 1 + MOST_ORDERS * BUCKETS
+
+_START, _END = 0, 1
+_ROW = np.uint64(BITS + (MOST_ORDERS - 1).bit_length())
+"""Bits of a column less the first; the number of its text stands above them."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Counted(NamedTuple):
+    """Counts of n-grams of some examples."""
+
+    columns: np.ndarray
+    """``(k,)`` int32: columns of the first example's n-grams, ascending, then of the second's, and so on."""
+    counts: np.ndarray
+    """``(k,)`` how often each occurs; or the sum of what its last tokens count, where an LM weighs them."""
+    ends: np.ndarray
+    """``(rows + 1,)`` int64: where each example's columns begin, and the last one's end."""
+    lengths: np.ndarray
+    """``(rows,)`` int64: tokens, the end symbol counted; 0 where there is no token."""
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Each count as a share of its example's length, ``(k,)``."""
+        return np.asarray(self.counts / np.repeat(self.lengths, np.diff(self.ends)))
+
+
+class NgramPlaces(NamedTuple):
+    """All n-grams of one text that have a token, repeats included, and where they stand in it."""
+
+    columns: np.ndarray
+    """``(k,)`` int64, as :func:`count_ngrams` has them."""
+    ngrams: np.ndarray
+    """``(k,)`` uint64, equal for equal n-grams."""
+    starts: np.ndarray
+    """``(k,)`` int64."""
+    stops: np.ndarray
+    """``(k,)`` int64."""
+
+
+class _Series(NamedTuple):
+    """Texts that have a token, one behind the other, each between a start and an end symbol."""
+
+    symbols: np.ndarray
+    """``(k,)`` uint64."""
+    texts: np.ndarray
+    """``(k,)`` int64: the number of the text that a symbol belongs to, ascending."""
+
+    @classmethod
+    def of(cls, tokens: TokenBatch) -> "_Series":
+        lengths = tokens.lengths
+        filled = np.flatnonzero(lengths)
+        texts = np.repeat(filled, lengths[filled] + 2)
+        inner = np.ones(len(texts), bool)
+        last = np.cumsum(lengths[filled] + 2) - 1
+        symbols = np.full(len(texts), _START, np.uint64)
+        symbols[last] = _END
+        inner[last] = inner[last - lengths[filled] - 1] = False
+        symbols[inner] = tokens.numbers
+        return cls(symbols, texts)
+
+
+class _Ngrams(NamedTuple):
+    """The n-grams of one kind in a series, in their order."""
+
+    codes: np.ndarray
+    """``(k,)`` uint64: 64 bits of each."""
+    last: np.ndarray
+    """``(k,)`` int64: place of its last symbol in the series."""
+
+
+def count_ngrams(
+    tokens: TokenBatch, orders: Sequence[int], skip: bool = False, weights: Sequence[np.ndarray] | None = None
+) -> Counted:
+    """How often each n-gram occurs in each text, or the sum of what *weights* give its last tokens.
+
+    A text begins with one start symbol, which stands for the prompt, and ends with one end symbol. The start symbol
+    is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*;
+    pairs with one token between them, if *skip*, have those behind them. A text without a token has no n-gram.
+
+    *weights* are, for each text, one for each of its tokens and its end.
+    """
+    series = _Series.of(tokens)
+    keys, last = _keys(series, orders, skip)
+    if weights is None:
+        keys.sort()
+        first = _firsts(keys)
+        different, counts = keys[first], np.diff(first, append=len(keys))
+    else:
+        different, place = np.unique(keys, return_inverse=True)
+        counts = np.bincount(place, _of_symbols(series, weights)[last], len(different))
+    ends = np.searchsorted(different, np.arange(len(tokens) + 1, dtype=np.uint64) << _ROW)
+    columns = (different & ((np.uint64(1) << _ROW) - np.uint64(1))).astype(np.int32) + np.int32(1)
+    return Counted(columns, counts, ends, np.where(tokens.lengths > 0, tokens.lengths + 1, 0))
+
+
+def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:
+    """The n-grams of :func:`count_ngrams` with their places; start and end symbols have no characters.
+
+    A pair with a gap stands in two places, as what lies between may differ. N-grams with a mark of
+    :func:`airrep.attributors.text.tokens.mark_copied` have no place: what was copied differs.
+    """
+    none = np.empty(0, np.int64)
+    parts = [NgramPlaces(none, none.astype(np.uint64), none, none)]
+    codes = [one.codes for one in _kinds(_Series.of(TokenBatch.of([found.numbers])), orders, skip)]
+    marks = np.concatenate([[0], np.cumsum(found.numbers == MARK)])
+    for place, (code, order) in enumerate(zip(codes, orders, strict=False)):
+        first = np.arange(len(code)) - (0 if order == 1 else 1)  # a start symbol stands before the tokens
+        last = np.minimum(first + order, len(found.numbers)) - 1  # and an end symbol behind them
+        first = np.maximum(first, 0)
+        some = (first <= last) & (marks[last + 1] == marks[first])
+        starts, stops = found.starts[first[some]], found.stops[last[some]]
+        parts.append(NgramPlaces(_columns_of(code[some], place), code[some], starts, stops))
+    if skip:
+        parts += _gap_places(found, codes[-1], len(orders))
+    return NgramPlaces(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[NgramPlaces]:
+    """Places of the first and of the last token of pairs with a gap, told apart by their numbers."""
+    count = len(found.numbers)
+    marked = np.concatenate([[False], found.numbers == MARK, [False]])
+    plain = ~(marked[:-2] | marked[2:])
+    for end in (0, 1):
+        token = np.arange(len(code)) - 1 + 2 * end
+        some = plain & (token >= 0) & (token < count)
+        names = code[some] ^ np.uint64(end)
+        yield NgramPlaces(_columns_of(code[some], place), names, found.starts[token[some]], found.stops[token[some]])
+
+
+def order_of(columns: np.ndarray) -> np.ndarray:
+    """Place of each column's order among the orders, int64."""
+    place: np.ndarray = (columns.astype(np.int64) - 1) // BUCKETS
+    return place
+
+
+def _keys(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Text and column of each n-gram as one number, uint64, and the places of their last symbols."""
+    keys, last = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+    for place, found in enumerate(_kinds(series, orders, skip)):
+        texts = series.texts[found.last].astype(np.uint64) << _ROW
+        keys.append(texts | np.uint64(place << BITS) | (found.codes >> np.uint64(64 - BITS)))
+        last.append(found.last)
+    return np.concatenate(keys), np.concatenate(last)
+
+
+def _firsts(ordered: np.ndarray) -> np.ndarray:
+    """Places where ascending numbers are others than before, the first one's too."""
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
+
+
+def _of_symbols(series: _Series, weights: Sequence[np.ndarray]) -> np.ndarray:
+    """The weight of each symbol; nothing for those that begin a text."""
+    found = np.zeros(len(series.symbols))
+    some = np.unique(series.texts)
+    found[series.symbols != _START] = np.concatenate([np.empty(0), *(weights[text] for text in some.tolist())])
+    return found
+
+
+def _kinds(series: _Series, orders: Sequence[int], skip: bool) -> Iterator[_Ngrams]:
+    """The n-grams of each order, then the pairs with a gap."""
+    symbols, texts = series
+    codes = [_mixed(symbols)]
+    for order in range(2, max(orders, default=1) + 1):  # each from those that are shorter by one symbol
+        codes.append(_mixed(codes[-1][:-1] ^ symbols[order - 1 :]))
+    for order in orders:
+        whole = texts[order - 1 :] == texts[: max(0, len(texts) - order + 1)]
+        yield _some(codes[order - 1], whole & (symbols != _START) if order == 1 else whole, order - 1)
+    if skip:
+        yield _some(_mixed(codes[0][:-2] ^ symbols[2:]), texts[2:] == texts[:-2], 2)
+
+
+def _some(codes: np.ndarray, wanted: np.ndarray, behind: int) -> _Ngrams:
+    places = np.flatnonzero(wanted)
+    return _Ngrams(codes[places], places + behind)
+
+
+def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
+    columns: np.ndarray = 1 + place * BUCKETS + (code >> np.uint64(64 - BITS)).astype(np.int64)
+    return columns
+
+
+def _mixed(code: np.ndarray) -> np.ndarray:
+    """A reversible mix of 64 bits (SplitMix64), whose overflow is meant."""
+    with np.errstate(over="ignore"):
+        code = code + _ODD
+        code ^= code >> np.uint64(30)
+        code *= np.uint64(0xBF58476D1CE4E5B9)
+        code ^= code >> np.uint64(27)
+        code *= np.uint64(0x94D049BB133111EB)
+        code ^= code >> np.uint64(31)
+    return code

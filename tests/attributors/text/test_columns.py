@@ -1,0 +1,115 @@
+"""Columns of n-grams: counted for many texts at a time as one by one, in whatever batches they come."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from reference.ngrams import columns, ngrams
+
+from airrep.arrays import SparseFeatures
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.text.columns import Counted, count_ngrams, order_of
+from airrep.attributors.text.tokens import MARK, TokenBatch, mark_copied, tokenizer_of
+from airrep.corpus.corpus import Corpus, Example
+
+KINDS = [((1, 2, 3), True), ((1, 2, 3), False), ((3, 1), False), ((8,), True), ((2, 5, 1, 4), False), ((1,), False)]
+LENGTHS = [0, 1, 2, 0, 0, 3, 7, 1, 40, 8, 9, 0]
+
+
+def some_tokens(most: int) -> list[list[int]]:
+    """Texts of few different tokens, so that n-grams come again, and of any 62 bits."""
+    random = np.random.default_rng(most)
+    return [random.integers(2, most, length).tolist() for length in LENGTHS]
+
+
+def each(counted: Counted) -> list[dict[int, float]]:
+    """Count of each column, text by text; columns ascend."""
+    parts = list(pairwise(counted.ends.tolist()))
+    assert all((np.diff(counted.columns[a:b]) > 0).all() for a, b in parts)
+    return [dict(zip(counted.columns[a:b].tolist(), counted.counts[a:b].tolist(), strict=True)) for a, b in parts]
+
+
+@pytest.mark.parametrize(("orders", "skip"), KINDS)
+@pytest.mark.parametrize("most", [4, 2**62])
+def test_ngrams_are_counted_as_one_by_one(orders: tuple[int, ...], skip: bool, most: int) -> None:
+    texts = some_tokens(most)
+    counted = count_ngrams(TokenBatch.of(texts), orders, skip)
+    assert each(counted) == [dict(Counter(columns(text, orders, skip))) for text in texts]
+    assert counted.columns.dtype == np.int32
+    assert counted.lengths.tolist() == [len(text) + 1 if text else 0 for text in texts]
+
+
+@pytest.mark.parametrize(("orders", "skip"), KINDS)
+def test_weights_are_added_up_in_the_order_of_the_text(orders: tuple[int, ...], skip: bool) -> None:
+    texts, random = some_tokens(4), np.random.default_rng(0)
+    weights = [random.random(len(text) + 1) for text in texts]
+    wanted: list[dict[int, float]] = [{} for _ in texts]
+    for found, text, own in zip(wanted, texts, weights, strict=True):
+        for column, last in ngrams(text, orders, skip):
+            found[column] = found.get(column, 0.0) + float(own[last])
+    assert each(count_ngrams(TokenBatch.of(texts), orders, skip, weights)) == wanted  # to the last bit
+
+
+def test_no_text_and_no_token_have_no_ngram() -> None:
+    for texts in ([], [[]], [[], []]):
+        counted = count_ngrams(TokenBatch.of(texts), (1, 2), True)
+        assert (len(counted.columns), len(counted.counts)) == (0, 0)
+        assert counted.ends.tolist() == [0] * (len(texts) + 1)
+        assert counted.lengths.tolist() == [0] * len(texts)
+
+
+def test_each_order_has_columns_of_its_own() -> None:
+    found = count_ngrams(TokenBatch.of([[5, 6, 5, 6]]), (3, 1, 2))
+    assert np.bincount(order_of(found.columns), found.counts).tolist() == [4, 5, 5]
+    assert np.bincount(order_of(found.columns)).tolist() == [4, 3, 4]
+    gaps = count_ngrams(TokenBatch.of([[5, 6, 5, 6]]), (2,), skip=True)
+    assert np.bincount(order_of(gaps.columns), gaps.counts).tolist() == [5, 4]  # two begin or end with a symbol
+
+
+def test_words_of_a_prompt_are_marked_in_its_own_response_alone() -> None:
+    split, _ = tokenizer_of("words")
+    responses, prompts = ["a b, a", "a b", "", "b c", "b"], ["a, c", "c d", "a", "", "b"]
+    found = mark_copied(split(responses), prompts)
+    a, b, c, comma = split(["a b c ,"]).numbers.tolist()
+    assert [own.tolist() for own in found] == [[MARK, b, comma, MARK], [a, b], [], [b, c], [MARK]]
+
+
+SETTINGS = [
+    {"tokenizer": "subwords", "smoothing": 3, "skip": 0.5, "space": True},
+    {"tokenizer": "words", "smoothing": 3, "copied": True},
+    {"view": "whole", "orders": [2, 7]},
+]
+
+
+def assert_same_bits(found: SparseFeatures, wanted: SparseFeatures) -> None:
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_rows_have_the_same_bits_in_every_batch_and_order(settings: dict) -> None:
+    words = ["it", "is", "a", "cat", "dog", "é", "cafe\u0301", "3", "of", "猫", ".", "  "]
+    random = np.random.default_rng(1)
+    texts = [" ".join(random.choice(words, count)) for count in random.integers(0, 12, 9000)]
+    every = [Example(a, f"{b} x", str(n)) for n, (a, b) in enumerate(zip(texts[::2], texts[1::2], strict=True))]
+    method = make_attributor("ngram", settings)
+    method.fit(Corpus.from_examples(every))
+    whole = method.encode_train(every)
+    assert len(every) > 4096
+    queries = method.encode_queries(every[:200])
+    order = random.permutation(len(every))
+    back = np.argsort(order)
+    for read in (
+        method.encode_train([every[row] for row in order])[back],
+        method.encode_train(Corpus.from_examples(every)),
+    ):
+        assert_same_bits(read, whole)
+    for size in (1, 7):
+        for start in range(0, 200, size):
+            some = slice(start, min(start + size, 200))
+            assert_same_bits(method.encode_train(every[some]), whole[some])
+            assert_same_bits(method.encode_queries(every[some]), queries[some])
+    other = make_attributor("ngram", settings)
+    other.fit(Corpus.from_examples([every[row] for row in order]))
+    assert other.fingerprint == method.fingerprint
