@@ -1,7 +1,6 @@
 """Columns of n-grams: counted for many texts at a time as one by one, in whatever batches they come."""
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from reference.ngrams import columns, ngrams
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.methods import make_attributor
+from airrep.attributors.text import tally
 from airrep.attributors.text.columns import Counted, count_ngrams, order_of
 from airrep.attributors.text.tokens import MARK, TokenBatch, mark_copied, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
@@ -24,10 +24,13 @@ def some_tokens(most: int) -> list[list[int]]:
 
 
 def each(counted: Counted) -> list[dict[int, float]]:
-    """Count of each column, text by text; columns ascend."""
-    parts = list(pairwise(counted.ends.tolist()))
-    assert all((np.diff(counted.columns[a:b]) > 0).all() for a, b in parts)
-    return [dict(zip(counted.columns[a:b].tolist(), counted.counts[a:b].tolist(), strict=True)) for a, b in parts]
+    """Count of each column, text by text; columns ascend, and the texts of each."""
+    texts: list[dict[int, float]] = [{} for _ in counted.lengths]
+    entries = list(zip(counted.columns.tolist(), counted.rows.tolist(), strict=True))
+    assert entries == sorted(set(entries))
+    for (column, row), count in zip(entries, counted.counts.tolist(), strict=True):
+        texts[row][column] = count
+    return texts
 
 
 @pytest.mark.parametrize(("orders", "skip"), KINDS)
@@ -55,7 +58,7 @@ def test_no_text_and_no_token_have_no_ngram() -> None:
     for texts in ([], [[]], [[], []]):
         counted = count_ngrams(TokenBatch.of(texts), (1, 2), True)
         assert (len(counted.columns), len(counted.counts)) == (0, 0)
-        assert counted.ends.tolist() == [0] * (len(texts) + 1)
+        assert len(counted.rows) == 0
         assert counted.lengths.tolist() == [0] * len(texts)
 
 
@@ -65,6 +68,22 @@ def test_each_order_has_columns_of_its_own() -> None:
     assert np.bincount(order_of(found.columns)).tolist() == [4, 3, 4]
     gaps = count_ngrams(TokenBatch.of([[5, 6, 5, 6]]), (2,), skip=True)
     assert np.bincount(order_of(gaps.columns), gaps.counts).tolist() == [5, 4]  # two begin or end with a symbol
+
+
+@pytest.mark.parametrize("together", [1, 50, 2**23])
+def test_a_corpus_is_counted_alike_in_every_number_of_parts(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts beyond a byte and beyond two, those that end in a byte of 0, columns of the first and the last bucket."""
+    monkeypatch.setattr(tally, "TOGETHER", together)
+    random = np.random.default_rng(0)
+    often = {1: 256, 2: 255, 3: 1, 2**26: 70_000, 2**26 + 1: 512, 2**27: 257, 2**27 + 5: 2, 2**24: 1, 2**24 + 1: 300}
+    columns = random.permutation(np.repeat(np.array(list(often), np.int32), list(often.values())))
+    found = tally.tally(np.array_split(columns, 7), 3)
+    listed = {column: count for column, count in sorted(often.items()) if count > 1}
+    assert dict(zip(found.columns.tolist(), found.counts.tolist(), strict=True)) == listed
+    assert list(listed) == found.columns.tolist()
+    kinds = [[count for column, count in often.items() if (column - 1) // 2**26 == kind] for kind in range(3)]
+    assert found.totals.tolist() == [[sum(kind), len(kind)] for kind in kinds]
+    assert (found.columns.dtype, found.counts.dtype, found.totals.dtype) == (np.int32, np.int64, np.int64)
 
 
 def test_words_of_a_prompt_are_marked_in_its_own_response_alone() -> None:

@@ -413,7 +413,11 @@ def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
     width = sum(part.shape[1] for part in parts)
     if width >= 2**31:
         raise ConfigError(f"channels: have {width:,} sparse columns; expected fewer than 2^31. Take fewer channels.")
-    joined: SparseFeatures = sparse.hstack(parts, format="csr", dtype=np.float32)
+    row = np.concatenate([np.repeat(np.arange(rows, dtype=np.int32), np.diff(part.indptr)) for part in parts])
+    starts = np.cumsum([0, *(part.shape[1] for part in parts[:-1])]).astype(np.int32)
+    columns = np.concatenate([part.indices.astype(np.int32) + start for part, start in zip(parts, starts, strict=True)])
+    data = np.concatenate([part.data for part in parts], dtype=np.float32)
+    joined: SparseFeatures = sparse.coo_array((data, (row, columns)), (rows, width)).tocsr()  # keeps the order of parts
     joined.sort_indices()
     return joined
 

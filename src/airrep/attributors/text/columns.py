@@ -16,27 +16,25 @@ LENGTH = 0
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
 _START, _END = 0, 1
-_ROW = np.uint64(BITS + (MOST_ORDERS - 1).bit_length())
-"""Bits of a column less the first; the number of its text stands above them."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Counted(NamedTuple):
-    """Counts of n-grams of some examples."""
+    """Counts of n-grams of some examples, column by column."""
 
     columns: np.ndarray
-    """``(k,)`` int32: columns of the first example's n-grams, ascending, then of the second's, and so on."""
+    """``(k,)`` int32, ascending: the column of each n-gram of each example."""
+    rows: np.ndarray
+    """``(k,)`` int32, ascending within a column: the example."""
     counts: np.ndarray
-    """``(k,)`` how often each occurs; or the sum of what its last tokens count, where an LM weighs them."""
-    ends: np.ndarray
-    """``(rows + 1,)`` int64: where each example's columns begin, and the last one's end."""
+    """``(k,)`` how often it occurs; or the sum of what its last tokens count, where an LM weighs them."""
     lengths: np.ndarray
     """``(rows,)`` int64: tokens, the end symbol counted; 0 where there is no token."""
 
     @property
     def shares(self) -> np.ndarray:
         """Each count as a share of its example's length, ``(k,)``."""
-        return np.asarray(self.counts / np.repeat(self.lengths, np.diff(self.ends)))
+        return np.asarray(self.counts / self.lengths[self.rows])
 
 
 class NgramPlaces(NamedTuple):
@@ -95,17 +93,24 @@ def count_ngrams(
     *weights* are, for each text, one for each of its tokens and its end.
     """
     series = _Series.of(tokens)
-    keys, last = _keys(series, orders, skip)
+    columns, last = _columns(series, orders, skip)
+    text_bits = np.uint64(len(tokens).bit_length())
+    keys = columns.astype(np.uint64) << text_bits | series.texts[last].astype(np.uint64)
     if weights is None:
         keys.sort()
-        first = _firsts(keys)
+        first = firsts(keys)
         different, counts = keys[first], np.diff(first, append=len(keys))
     else:
         different, place = np.unique(keys, return_inverse=True)
         counts = np.bincount(place, _of_symbols(series, weights)[last], len(different))
-    ends = np.searchsorted(different, np.arange(len(tokens) + 1, dtype=np.uint64) << _ROW)
-    columns = (different & ((np.uint64(1) << _ROW) - np.uint64(1))).astype(np.int32) + np.int32(1)
-    return Counted(columns, counts, ends, np.where(tokens.lengths > 0, tokens.lengths + 1, 0))
+    columns = (different >> text_bits).astype(np.int32)
+    rows = (different - (columns.astype(np.uint64) << text_bits)).astype(np.int32)
+    return Counted(columns, rows, counts, np.where(tokens.lengths > 0, tokens.lengths + 1, 0))
+
+
+def ngram_columns(tokens: TokenBatch, orders: Sequence[int], skip: bool = False) -> np.ndarray:
+    """Columns of all n-grams of some texts, as :func:`count_ngrams` has them, repeats included, ``(k,)`` int32."""
+    return _columns(_Series.of(tokens), orders, skip)[0]
 
 
 def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:
@@ -148,19 +153,18 @@ def order_of(columns: np.ndarray) -> np.ndarray:
     return place
 
 
-def _keys(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Text and column of each n-gram as one number, uint64, and the places of their last symbols."""
-    keys, last = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for place, found in enumerate(_kinds(series, orders, skip)):
-        texts = series.texts[found.last].astype(np.uint64) << _ROW
-        keys.append(texts | np.uint64(place << BITS) | (found.codes >> np.uint64(64 - BITS)))
-        last.append(found.last)
-    return np.concatenate(keys), np.concatenate(last)
-
-
-def _firsts(ordered: np.ndarray) -> np.ndarray:
+def firsts(ordered: np.ndarray) -> np.ndarray:
     """Places where ascending numbers are others than before, the first one's too."""
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
+
+
+def _columns(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The column of each n-gram, int32, and the places of its last symbol."""
+    columns, last = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for place, found in enumerate(_kinds(series, orders, skip)):
+        columns.append(_columns_of(found.codes, place))
+        last.append(found.last)
+    return np.concatenate(columns, dtype=np.int32, casting="unsafe"), np.concatenate(last)
 
 
 def _of_symbols(series: _Series, weights: Sequence[np.ndarray]) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -12,9 +12,18 @@ from scipy import sparse
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import TOKENIZERS, NgramSettings
-from airrep.attributors.text.columns import COLUMNS, LENGTH, Counted, count_ngrams, ngram_places, order_of
+from airrep.attributors.text.columns import (
+    COLUMNS,
+    LENGTH,
+    Counted,
+    count_ngrams,
+    ngram_columns,
+    ngram_places,
+    order_of,
+)
 from airrep.attributors.text.expected import unexpected
 from airrep.attributors.text.learnt import LearntTokens, chat_of
+from airrep.attributors.text.tally import Background, HeldTokens, tally
 from airrep.attributors.text.tokens import BehindSpace, FoundTokens, Split, TokenBatch, mark_copied, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
@@ -31,27 +40,6 @@ LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
-
-
-class Background(NamedTuple):
-    """Counts of n-grams in the training corpus."""
-
-    columns: np.ndarray
-    """``(k,)`` int32, ascending: the columns of n-grams that occur twice or more."""
-    counts: np.ndarray
-    """``(k,)`` int64 of each."""
-    totals: np.ndarray
-    """``(orders, 2)`` int64: n-grams of each order in all, and how many different ones."""
-
-    def frequency(self, columns: np.ndarray, smoothing: float) -> np.ndarray:
-        """Relative frequencies, smoothed; an n-gram that is not listed counts as one that occurs once."""
-        counts = np.ones(len(columns))
-        if len(self.columns):
-            place = np.minimum(np.searchsorted(self.columns, columns), len(self.columns) - 1)
-            counts = np.where(self.columns[place] == columns, self.counts[place], 1)
-        # An order that the corpus has no n-gram of counts as if it had one, so that it may come with appended examples.
-        whole, different = self.totals[order_of(columns)].clip(min=1).T
-        return np.asarray((counts + smoothing) / (whole + smoothing * different))
 
 
 class NgramAttributor(MethodAttributor[NgramSettings]):
@@ -78,6 +66,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     def __init__(self, settings: NgramSettings | None = None) -> None:
         super().__init__(settings or NgramSettings())
         self._background: Background | None = None
+        self._held = HeldTokens()
 
     @cached_property
     def _tokenizer(self) -> tuple[Split, str]:
@@ -139,16 +128,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
-        columns, counts = _added_up((counted.columns, counted.counts) for counted in self._counted(train))
-        if len(columns) == 0:
+        found = tally(self._read(train), self._settings.kinds)
+        if not found.totals.any():
             raise ConfigError(
                 f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
                 "Take another view, or another method."
             )
-        order, kinds = order_of(columns), self._settings.kinds
-        totals = np.stack([np.bincount(order, counts, kinds), np.bincount(order, minlength=kinds)], axis=1)
-        often = counts > 1  # the others, which are most, need not be listed
-        self._background = Background(columns[often], counts[often], totals.astype(np.int64))
+        self._background = found
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         known, settings = self._fitted(), self._settings
@@ -158,13 +144,17 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             frequency = known.frequency(counted.columns, settings.smoothing)
             gains = np.log1p(share * counted.shares / frequency)
             weights = np.where(counted.lengths > 0, counted.lengths**settings.length, 0.0)
-            # The length comes before each row's n-grams, so that columns ascend.
-            data = np.insert(gains, counted.ends[:-1], weights)
-            columns = np.insert(counted.columns, counted.ends[:-1], LENGTH)
-            ends = counted.ends + np.arange(len(counted.ends))
-            parts.append(sparse.csr_array((data, columns, ends), shape=(len(ends) - 1, COLUMNS)))
+            rows = np.arange(len(weights), dtype=np.int32)
+            parts.append(
+                _rows_of(
+                    np.concatenate([weights, gains]),
+                    np.concatenate([rows, counted.rows]),
+                    np.concatenate([np.full(len(rows), LENGTH, np.int32), counted.columns]),
+                    len(rows),
+                )
+            )
             if on_rows is not None:
-                on_rows(len(ends) - 1)
+                on_rows(len(rows))
         return _stacked(parts)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
@@ -175,7 +165,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             rows = len(counted.lengths)
             gap = order_of(counted.columns) == len(self._settings.orders)
             weights = np.where(gap, self._settings.skip, 1.0) * counted.shares
-            parts.append(sparse.csr_array((weights, counted.columns, counted.ends), shape=(rows, COLUMNS)))
+            parts.append(_rows_of(weights, counted.rows, counted.columns, rows))
             if on_rows is not None:
                 on_rows(rows)
         return _stacked(parts)
@@ -193,8 +183,23 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            tokens, weights = self._weighed(some) if weighed else (self._tokens(some), None)
+            tokens, weights = self._weighed(some) if weighed else (self._known_tokens(some), None)
             yield count_ngrams(tokens, orders, skip, weights)
+
+    def _read(self, train: Corpus) -> Iterator[np.ndarray]:
+        """Columns of the n-grams of a corpus; its tokens are held for :meth:`encode_train` while there is room."""
+        orders, skip = self._settings.orders, self._settings.skip > 0
+        self._held = HeldTokens()
+        for start in range(0, len(train), TOGETHER):
+            some = train[start : start + TOGETHER]
+            tokens = self._tokens(some)
+            if self._settings.lm is None:  # which reads places of tokens as well
+                self._held.add(some, tokens)
+            yield ngram_columns(tokens, orders, skip)
+
+    def _known_tokens(self, examples: Sequence[Example]) -> TokenBatch:
+        held = self._held.taken(examples)
+        return self._tokens(examples) if held is None else held
 
     def _weighed(self, examples: Sequence[Example]) -> tuple[TokenBatch, list[np.ndarray]]:
         """Numbers of the tokens of each example's response, and what each of them and the end count."""
@@ -235,29 +240,15 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return self.check_fitted(self._background)
 
 
-def _added_up(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """N-grams, ascending, and how often they occur in all parts.
-
-    Parts are merged when they are of like size, so that none is sorted again for every few examples.
-    """
-    held: list[tuple[np.ndarray, np.ndarray]] = []
-    for part in parts:
-        held.append(_merged([part]))
-        while len(held) > 1 and 2 * len(held[-1][0]) > len(held[-2][0]):
-            held.append(_merged([held.pop(), held.pop()]))
-    return _merged(held)
-
-
-def _merged(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    found = np.concatenate([np.empty(0, np.int32), *(columns for columns, _ in parts)])
-    columns, place = np.unique(found, return_inverse=True)
-    counts = np.bincount(place, np.concatenate([np.empty(0), *(counts for _, counts in parts)]), len(columns))
-    return columns.astype(np.int32), counts.astype(np.int64)
+def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
+    """Features of so many rows, given column by column."""
+    found: SparseFeatures = sparse.coo_array((values.astype(np.float32), (rows, columns)), (count, COLUMNS)).tocsr()
+    return found
 
 
 def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
     """Features of several batches, float32 CSR."""
     if not parts:
         return sparse.csr_array(np.empty((0, COLUMNS), np.float32))
-    whole: SparseFeatures = sparse.vstack(parts, format="csr").astype(np.float32)
+    whole: SparseFeatures = parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
     return whole
