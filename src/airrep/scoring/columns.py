@@ -42,11 +42,14 @@ class Postings:
     @classmethod
     def of(cls, features: SparseFeatures) -> "Postings":
         """The postings of CSR features, values rounded to float16."""
-        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
-        order = np.argsort(features.indices, kind="stable")
-        rows = row[order].astype(np.uint16 if features.shape[0] <= 2**16 else np.int32)
-        columns, values = features.indices[order].astype(np.int32), features.data[order].astype(np.float16)
-        return cls(columns, rows, values, features.shape)
+        narrow = np.uint16 if features.shape[0] <= 2**16 else np.int32
+        row = np.repeat(np.arange(features.shape[0]).astype(narrow), np.diff(features.indptr))
+        # Column and place as one number are sorted several times faster than places by columns.
+        keys = features.indices.astype(np.uint64) << np.uint64(32) | np.arange(features.nnz, dtype=np.uint64)
+        keys.sort()
+        order = keys.astype(np.uint32)
+        columns, values = (keys >> np.uint64(32)).astype(np.int32), features.data.astype(np.float16)[order]
+        return cls(columns, row[order], values, features.shape)
 
     def csr(self) -> SparseFeatures:
         """All of them as a matrix, float32."""
