@@ -1,8 +1,8 @@
 """Views: what of an example a representation reads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from airrep.corpus.corpus import Corpus, Example
 
 View: TypeAlias = Literal["whole", "response", "prompt"]
 """The part of an example that a representation reads. The loss that fine-tuning changes counts the response alone."""
+
+
+_TOGETHER = 4096
+"""Rows whose texts are made at a time."""
 
 
 def seen(example: Example, view: View) -> Example:
@@ -25,13 +29,14 @@ def seen_text(example: Example, view: View) -> str:
     return f"{example.prompt}\n{example.response}" if view == "whole" else str(getattr(example, view))
 
 
-def seen_texts(examples: Sequence[Example], view: View) -> list[str]:
-    """The text that a view shows of each example."""
+def seen_texts(examples: Sequence[Example], view: View) -> Iterator[str]:
+    """The text that a view shows of each example; a corpus is read by the columns of its table, part by part."""
     if not isinstance(examples, Corpus):
-        return [seen_text(example, view) for example in examples]
-    if view != "whole":  # of a table's column, without the rest of its rows
-        return cast(list[str], examples.table[view].to_pylist())
-    return list(map("{}\n{}".format, *(examples.table[name].to_pylist() for name in ("prompt", "response"))))
+        return (seen_text(example, view) for example in examples)
+    names = ["prompt", "response"] if view == "whole" else [view]
+    batches = examples.table.select(names).to_batches(max_chunksize=_TOGETHER)
+    columns: Iterator[list[Any]] = ([column.to_pylist() for column in batch.columns] for batch in batches)
+    return (text for part in columns for text in (map("{}\n{}".format, *part) if view == "whole" else part[0]))
 
 
 def something_seen(examples: Sequence[Example], view: View) -> Mask:

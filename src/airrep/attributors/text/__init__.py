@@ -8,6 +8,6 @@ lexical   Attribution by words and hashed n-grams: TF-IDF and DSIR.
 ngram_lm  Attribution by a counting language model over the n-grams of responses.
 ngrams    Hashed counts of word n-grams, and their log ratios.
 tally     N-grams of a whole corpus, counted in bounded memory; its tokens, held while there is room.
-terms     scikit-learn's terms: what their words are, and their places in a text.
+terms     Terms: words of two letters or more and runs of such; numbered, counted, and their places in a text.
 tokens    Texts as token numbers.
 """

@@ -6,25 +6,21 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from sklearn.feature_extraction.text import CountVectorizer
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Bm25Settings
-from airrep.attributors.text.terms import term_places, term_settings
+from airrep.attributors.text.terms import Terms
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
-from airrep.corpus.views import seen_text
+from airrep.corpus.views import seen_texts
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 
 class _Learnt(NamedTuple):
-    vectorizer: CountVectorizer
-    terms: list[str]
-    """In the order of columns."""
+    terms: Terms
     weights: np.ndarray
     """``(d,)`` float64: the inverse document frequency of each term."""
     mean_length: float
@@ -35,8 +31,8 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     """BM25 of each training example for the words of the query.
 
     φ_train(z)_t = log(1 + (N − n_t + ½)/(n_t + ½)) · c_t/(c_t + k(1 − b + b|z|/mean)) for c_t occurrences of term t,
-    which n_t of N training examples have; φ_query(x)_t counts the term. scikit-learn finds the terms. Search libraries
-    score a corpus once and for all; here examples can be appended, by what :meth:`fit` saw of the first ones.
+    which n_t of N training examples have; φ_query(x)_t counts the term. Search libraries score a
+    corpus once and for all; here examples can be appended, by what :meth:`fit` saw of the first ones.
     """
 
     name = "bm25"
@@ -49,7 +45,7 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     @property
     def fingerprint(self) -> str:
         known = self.check_fitted(self._learnt)
-        learnt = [known.terms, known.weights.tolist(), known.mean_length]
+        learnt = [known.terms.names, known.weights.tolist(), known.mean_length]
         return json_digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
 
     def fit(self, train: Corpus) -> None:
@@ -58,18 +54,14 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         Raises:
             ConfigError: no example has a term.
         """
-        vectorizer = CountVectorizer(**term_settings(self._settings.signs), dtype=np.float32)
-        try:
-            counts = vectorizer.fit_transform(self._texts(train))
-        except ValueError as error:
+        terms, having, lengths = Terms([], self._settings.signs).learnt(seen_texts(train, self._settings.view))
+        if not terms.names:
             raise ConfigError(
                 f"bm25: no training example has a word in the view '{self._settings.view}'; expected at least one. "
                 "Take another view, or another method."
-            ) from error
-        having = np.bincount(counts.indices, minlength=counts.shape[1])
+            )
         weights = np.log1p((len(train) - having + 0.5) / (having + 0.5))
-        mean_length = float(counts.sum() / len(train))
-        self._learnt = _Learnt(vectorizer, vectorizer.get_feature_names_out().tolist(), weights, mean_length)
+        self._learnt = _Learnt(terms, weights, float(lengths.sum() / len(train)))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         known, settings = self.check_fitted(self._learnt), self._settings
@@ -86,32 +78,21 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         return self._counts(examples, on_rows)
 
     def _counts(self, examples: Sequence[Example], on_rows: OnRows | None) -> SparseFeatures:
-        known = self.check_fitted(self._learnt)
-        if len(examples) == 0:  # scikit-learn refuses an empty list
-            return sparse.csr_array(np.empty((0, len(known.terms)), np.float32))
-        counts = sparse.csr_array(known.vectorizer.transform(self._texts(examples)))
-        counts.sort_indices()
+        counts = self.check_fitted(self._learnt).terms.count(seen_texts(examples, self._settings.view))
         if on_rows is not None:
             on_rows(len(examples))
         return counts
 
     def places(self, example: Example) -> Places:
-        return term_places(
-            example, self._settings.view, self.check_fitted(self._learnt).vectorizer, self._settings.signs
-        )
-
-    def _texts(self, examples: Sequence[Example]) -> list[str]:
-        return [seen_text(example, self._settings.view) for example in examples]
+        return self.check_fitted(self._learnt).terms.places(example, self._settings.view)
 
     def save_state(self, folder: Path) -> None:
         known = self.check_fitted(self._learnt)
-        (folder / "terms.json").write_bytes(canonical_json(known.terms))
+        (folder / "terms.json").write_bytes(canonical_json(known.terms.names))
         np.save(folder / "weights.npy", known.weights)
         np.save(folder / "mean_length.npy", np.float64(known.mean_length))
 
     def load_state(self, folder: Path) -> None:
         terms = json.loads((folder / "terms.json").read_bytes())
         weights, mean = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("weights", "mean_length"))
-        vectorizer = CountVectorizer(vocabulary=terms, **term_settings(self._settings.signs), dtype=np.float32)
-        vectorizer.transform([""])  # now it has numbered the terms
-        self._learnt = _Learnt(vectorizer, terms, weights, float(mean))
+        self._learnt = _Learnt(Terms(terms, self._settings.signs), weights, float(mean))

@@ -1,22 +1,21 @@
 """Attribution by words and hashed n-grams: TF-IDF and DSIR."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
-from airrep.attributors.text.terms import term_places, term_settings
+from airrep.attributors.text.terms import Terms
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
-from airrep.corpus.views import View, seen_text
+from airrep.corpus.views import seen_texts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
@@ -25,11 +24,18 @@ TOGETHER = 256
 """Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
 
 
+class _Learnt(NamedTuple):
+    terms: Terms
+    weights: np.ndarray
+    """``(d,)``: the inverse document frequency of each term."""
+
+
 class TfidfAttributor(MethodAttributor[TfidfSettings]):
-    """Unit TF-IDF rows, so that the influence score is the cosine of two texts (scikit-learn's TfidfVectorizer).
+    """Unit TF-IDF rows, so that the influence score is the cosine of two texts, as scikit-learn's TfidfVectorizer.
 
     :meth:`fit` learns the vocabulary and the inverse document frequencies of the training corpus; words that are
-    not in it count for nothing later.
+    not in it count for nothing later. φ_t = c_t · (1 + log((1 + N)/(1 + n_t))) / norm, for c_t occurrences of term t,
+    which n_t of N training examples have.
     """
 
     name = "tfidf"
@@ -37,12 +43,12 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
 
     def __init__(self, settings: TfidfSettings | None = None) -> None:
         super().__init__(settings or TfidfSettings())
-        self._vectorizer: TfidfVectorizer | None = None
+        self._learnt: _Learnt | None = None
 
     @property
     def fingerprint(self) -> str:
-        vectorizer = self._fitted()
-        learnt = [sorted(vectorizer.vocabulary_), [float(value) for value in vectorizer.idf_]]
+        known = self.check_fitted(self._learnt)
+        learnt = [known.terms.names, known.weights.tolist()]
         return json_digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
 
     def fit(self, train: Corpus) -> None:
@@ -51,56 +57,42 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         Raises:
             ConfigError: no term occurs in ``min_count`` examples.
         """
-        vectorizer = self._new_vectorizer()
-        try:
-            vectorizer.fit(_texts(train, self._settings.view))
-        except ValueError as error:
+        texts = seen_texts(train, self._settings.view)
+        terms, having, _ = self._terms([]).learnt(texts, self._settings.min_count)
+        if not terms.names:
             raise ConfigError(
                 f"tfidf: finds no term in {self._settings.min_count} or more of the training examples; "
                 "expected at least one. Lower min_count, or take another method."
-            ) from error
-        self._vectorizer = vectorizer
+            )
+        # In float32 throughout: so were the weights that indexes have.
+        weights = np.log(np.float32(len(train) + 1) / (having.astype(np.float32) + np.float32(1))) + np.float32(1)
+        self._learnt = _Learnt(terms, weights)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        vectorizer = self._fitted()
-        if len(examples) == 0:  # scikit-learn refuses an empty list
-            return sparse.csr_array(np.empty((0, len(vectorizer.vocabulary_)), dtype=np.float32))
-        features = sparse.csr_array(vectorizer.transform(_texts(examples, self._settings.view)))
-        features.sort_indices()
+        terms, weights = self.check_fitted(self._learnt)
+        features = terms.count(seen_texts(examples, self._settings.view))
+        features.data *= weights[features.indices].astype(np.float32)
+        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+        lengths = np.sqrt(np.bincount(row, features.data * features.data, features.shape[0]))
+        features.data = (features.data / lengths[row]).astype(np.float32)
         if on_rows is not None:
             on_rows(len(examples))
         return features
 
     def places(self, example: Example) -> Places:
-        return term_places(example, self._settings.view, self._fitted(), self._settings.signs)
+        return self.check_fitted(self._learnt).terms.places(example, self._settings.view)
 
     def save_state(self, folder: Path) -> None:
-        vectorizer = self._fitted()
-        terms = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
-        (folder / "terms.json").write_bytes(canonical_json(terms))
-        np.save(folder / "idf.npy", np.asarray(vectorizer.idf_, dtype=np.float64))
+        known = self.check_fitted(self._learnt)
+        (folder / "terms.json").write_bytes(canonical_json(known.terms.names))
+        np.save(folder / "idf.npy", known.weights.astype(np.float64))
 
     def load_state(self, folder: Path) -> None:
         terms = json.loads((folder / "terms.json").read_bytes())
-        vectorizer = self._new_vectorizer(vocabulary=terms)
-        vectorizer.idf_ = np.load(folder / "idf.npy", allow_pickle=False)
-        self._vectorizer = vectorizer
+        self._learnt = _Learnt(self._terms(terms), np.load(folder / "idf.npy", allow_pickle=False))
 
-    def _new_vectorizer(self, vocabulary: list[str] | None = None) -> TfidfVectorizer:
-        return TfidfVectorizer(
-            ngram_range=(1, self._settings.ngrams),
-            min_df=self._settings.min_count,
-            vocabulary=vocabulary,
-            **term_settings(self._settings.signs),
-            dtype=np.float32,
-        )
-
-    def _fitted(self) -> TfidfVectorizer:
-        return self.check_fitted(self._vectorizer)
-
-
-def _texts(examples: Iterable[Example], view: View) -> Iterator[str]:
-    return (seen_text(example, view) for example in examples)
+    def _terms(self, names: list[str]) -> Terms:
+        return Terms(names, self._settings.signs, self._settings.ngrams)
 
 
 class DsirAttributor(MethodAttributor[DsirSettings]):
@@ -130,14 +122,14 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         Raises:
             DataError: it has no words.
         """
-        source = self._counter.total(_texts(train, self._settings.view))
+        source = self._counter.total(seen_texts(train, self._settings.view))
         if not source.any():
             raise DataError("dsir: finds no word in the training examples; expected at least one. Give texts.")
         self._source = source
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         self._fitted()
-        features = self._counter.count(_texts(examples, self._settings.view))
+        features = self._counter.count(seen_texts(examples, self._settings.view))
         if on_rows is not None:
             on_rows(len(examples))
         return features
@@ -165,7 +157,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
             NotFittedError: :meth:`fit` has not seen the training corpus.
             DataError: the queries have no words.
         """
-        counts = self._counter.total(_texts(examples, self._settings.view))
+        counts = self._counter.total(seen_texts(examples, self._settings.view))
         if not counts.any():
             raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
         return self._ratios(counts[None])
@@ -175,7 +167,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         return self._counter.places(example, self._settings.view)
 
     def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
-        counts = self._counter.count(_texts(examples, self._settings.view))
+        counts = self._counter.count(seen_texts(examples, self._settings.view))
         empty = np.flatnonzero(np.diff(counts.indptr) == 0)
         if len(empty) and self._settings.view == "whole":
             raise DataError(

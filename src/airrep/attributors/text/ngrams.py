@@ -38,6 +38,12 @@ def split_words(text: str, signs: bool = False) -> list[str]:
     return _WORDS[signs].findall(plain(text).lower())
 
 
+def runs_of(words: list[str], longest: int) -> Iterator[str]:
+    """All words, then all of two in a row with a space between them, and so on."""
+    longer = (map(" ".join, zip(*(words[start:] for start in range(n)), strict=False)) for n in range(2, longest + 1))
+    return chain(words, *longer)
+
+
 class NgramCounter:
     """Counts all word n-grams of a text up to some length in hash buckets."""
 
@@ -56,7 +62,7 @@ class NgramCounter:
         numbers: list[int] = []
         ends = [0]
         for text in texts:
-            numbers.extend(map(self._numbers.__getitem__, self._ngrams(split_words(text, self._signs))))
+            numbers.extend(map(self._numbers.__getitem__, runs_of(split_words(text, self._signs), self.longest)))
             ends.append(len(numbers))
         whole = np.int32 if len(numbers) < 2**31 else np.int64
         parts = (np.ones(len(numbers), dtype=np.float32), np.array(numbers, dtype=whole), np.array(ends, dtype=whole))
@@ -71,7 +77,7 @@ class NgramCounter:
         starts = origin[np.array([word.start() for word in words], np.int64)]
         stops = ends_in(origin, [word.end() for word in words])
         count = [len(words) - n + 1 for n in range(1, self.longest + 1) if n <= len(words)]
-        ngrams = list(self._ngrams([word[0] for word in words]))
+        ngrams = list(runs_of([word[0] for word in words], self.longest))
         return Places.of(
             example,
             view,
@@ -87,12 +93,6 @@ class NgramCounter:
         while batch := list(islice(left, BATCH)):
             total += self.count(batch).sum(axis=0, dtype=np.float64).astype(np.int64)
         return total
-
-    def _ngrams(self, words: list[str]) -> Iterator[str]:
-        longer = (
-            map(" ".join, zip(*(words[start:] for start in range(n)), strict=False)) for n in range(2, self.longest + 1)
-        )
-        return chain(words, *longer)
 
 
 class _BucketCache(dict[str, int]):

@@ -1,6 +1,6 @@
 """Texts as token numbers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import chain, pairwise
@@ -212,7 +212,7 @@ def _numbers_of(words: Words, text: str) -> list[int]:
     return list(map(_NUMBERS.__getitem__, words.findall(plain(text))))
 
 
-def mark_copied(tokens: TokenBatch, prompts: Sequence[str], signs: bool = False) -> TokenBatch:
+def mark_copied(tokens: TokenBatch, prompts: Iterable[str], signs: bool = False) -> TokenBatch:
     """Numbers of the words of responses, those that their prompts have as one mark; single signs stay as they are."""
     known = (set(_numbers_of(_LETTERS[signs], prompt)) for prompt in prompts)
     found = (map(own.__contains__, numbers.tolist()) for own, numbers in zip(known, tokens, strict=True))
