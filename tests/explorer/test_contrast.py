@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import airrep
-from airrep.answers.spread import beside_spread
+from airrep.answers.spread import top_beside_spread
 from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ConfigError
@@ -34,8 +34,16 @@ def pairs(queries: Corpus) -> Corpus:
     )
 
 
-@pytest.fixture(params=["hash", "tfidf"])
-def asked(request: pytest.FixtureRequest, index: airrep.Index, words: airrep.Index) -> airrep.Index:
+RELATIVE = [{"method": "ngram", "settings": {"tokenizer": "words"}}, {"method": "tfidf", "relative": True}]
+"""Each query weighs the second channel by itself, both answers of a pair alike."""
+
+
+@pytest.fixture(params=["hash", "tfidf", "relative channels"])
+def asked(
+    request: pytest.FixtureRequest, index: airrep.Index, words: airrep.Index, corpus: Corpus, tmp_path: Path
+) -> airrep.Index:
+    if request.param == "relative channels":
+        return airrep.build_index(corpus, tmp_path / "relative", "channels", settings={"channels": RELATIVE})
     return index if request.param == "hash" else words
 
 
@@ -47,6 +55,8 @@ def test_a_better_answer_that_is_typed_in_makes_every_answer_a_contrast(asked: a
         expected = asked.top([ANSWER], 12, better=better, least=least)[0][3:]
         assert [(hit["row"], hit["rank"]) for hit in told] == [(hit.row, hit.rank) for hit in expected]
         np.testing.assert_allclose([hit["score"] for hit in told], [hit.score for hit in expected], rtol=1e-4)
+        scores = asked.scores([ANSWER], better=better)[0]
+        np.testing.assert_allclose([hit["score"] for hit in told], scores[[hit["row"] for hit in told]], rtol=1e-4)
     lessons = airrep.explain(asked, [ANSWER], better, k=5).answers[0].lessons
     told = questions.top(explorer, requests.TopRequest(query=TYPED, count=5))
     assert told["query"]["better"] == BETTER
@@ -115,7 +125,7 @@ def test_the_verdict_is_that_of_explain(words: airrep.Index) -> None:
 @pytest.mark.parametrize("better", [None, "good"])
 def test_the_sum_of_all_queries_is_that_of_the_index(words: airrep.Index, pairs: Corpus, better: str | None) -> None:
     told = questions.summary(Explorer(words, pairs, None, better), requests.SummaryRequest())
-    expected = beside_spread(words, words.top(pairs, 20, better=better)).in_common()
+    expected = top_beside_spread(words, pairs, 20, better).in_common()
     assert [(one["row"], one["queries"]) for one in told["first"]] == [(one.row, one.queries) for one in expected.first]
     assert sum(count for _, count in told["shares"]["label"]) == len(told["first"]) == len(expected.first)
     with pytest.raises(ConfigError, match="summary: of several queries"):

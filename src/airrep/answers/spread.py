@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows
-from airrep.index.contrast import Question
-from airrep.index.index import Index
+from airrep.index.contrast import Better
+from airrep.index.index import Index, Queries
 from airrep.index.results.kinds import TopResult
 from airrep.scoring.blocks import Block
 from airrep.scoring.scores import stream_scores
@@ -93,15 +93,16 @@ class Leaders:
         )
 
 
-def beside_spread(index: Index, found: TopResult, where: str | None = None) -> TopResult:
-    """Rankings whose hits tell how far they lie from the mean score, or contrast, of all rows that fulfil a filter.
+def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | None = None) -> TopResult:
+    """The k examples of :meth:`Index.top`, which tell how far their scores, or contrasts, lie from the mean of all."""
+    question = index.question(queries, better)
+    encoded = index.encode_question(question)
+    spread = spread_of(*question.ranked(encoded, index.blocks), index.live)
+    return beside_spread(index.top_of(question, encoded, k), spread)
 
-    Queries are encoded once more, and all rows scored.
-    """
-    better = [hits.better for hits in found if hits.better is not None]
-    question = Question([hits.query for hits in found], tuple(better) or None)
-    encoded = index.encode_queries(question.all)
-    spread = spread_of(*question.ranked(encoded, index.blocks), index.mask(where))
+
+def beside_spread(found: TopResult, spread: Spread) -> TopResult:
+    """Rankings whose hits tell how far they lie from the mean of their query's scores."""
     told = []
     for place, hits in enumerate(found):
         one = Spread(spread.mean[[place]], spread.deviation[[place]])

@@ -34,8 +34,7 @@ def top_command(
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
     """Find the training examples that help, or harm, each query most."""
-    from airrep.answers.spread import beside_spread
-    from airrep.answers.verdicts.verdict import judged
+    from airrep.answers.verdicts.verdict import judged_top
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
@@ -46,8 +45,7 @@ def top_command(
     opened = asking.index()
     asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
-        result = opened.top(asked, k, better=better, least=least, where=where, why=why, progress=meter)
-        found = judged(opened, beside_spread(opened, result, where), where)
+        found = judged_top(opened, asked, k, better=better, least=least, where=where, why=why, progress=meter)
     delivery.deliver(found, print_top)
 
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from airrep.answers.spread import beside_spread
+from airrep.answers.spread import top_beside_spread
 from airrep.answers.verdicts.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.explorer.requests import DEEPEST
@@ -24,7 +24,7 @@ class Answers:
 
     def __init__(self, index: ServedIndex, question: Question) -> None:
         self._index, self._question = index, question
-        self._encoded = index.encode_queries(question.all)
+        self._encoded = index.encode_question(question)
         self._reasons = Reasons(index, index.attributor)
 
     def hits(self, found: Iterable[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
@@ -59,15 +59,14 @@ class Answers:
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
     """Whether anything of the kept rows stands out; None where the method cannot tell."""
-    encoded = index.encode_queries(question.all)
+    encoded = index.encode_question(question)
     (found,) = verdicts(index, question, encoded, keep)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 
 def common(index: ServedIndex, question: Question) -> Summary:
     """What the first examples of several queries have in common."""
-    found = index.top(question.queries, min(FIRST, len(index)), better=question.better)
-    return beside_spread(index, found).in_common()
+    return top_beside_spread(index, question.queries, min(FIRST, len(index)), question.better).in_common()
 
 
 def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | None) -> str:

@@ -111,7 +111,7 @@ class ServedIndex(Index):
         """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
         texts = texts_of(question.all)
         key = (texts, hashlib.sha256(keep.tobytes()).digest())
-        encoded = self.encode_queries(question.all)
+        encoded = self.encode_question(question)
         with self._encoding:
             found = self._rankings.pop(key, None)
         if found is None:
@@ -128,7 +128,7 @@ class ServedIndex(Index):
 
     def score_of(self, question: Question, row: int) -> float:
         """The score of one row for one query, or its contrast with the better answer."""
-        return float(contrast_of(question, self.score_row(self.encode_queries(question.all), row))[0])
+        return float(contrast_of(question, self.score_row(self.encode_question(question), row))[0])
 
     def score_row(self, features: Features, row: int) -> np.ndarray:
         """Influence scores of one row for queries given by their features, ``(q,)`` float32."""

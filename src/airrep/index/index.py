@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores, Rows
+from airrep.arrays import Features, GroupScores, Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
@@ -248,9 +248,23 @@ class Index(EditableIndex):
         """
         if is_one(queries):
             return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
-        question, keep = self.question(queries, better), self.mask(where)
-        k = at_most("top: k", k, int(keep.sum()))
+        question = self.question(queries, better)
+        self._most(k, where)  # before any work
         encoded = self.encode_question(question, progress)
+        return self.top_of(question, encoded, k, least=least, where=where, why=why)
+
+    def top_of(
+        self,
+        question: Question,
+        encoded: Features,
+        k: int,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        why: bool = False,
+    ) -> TopResult:
+        """The k training examples of :meth:`top` for queries that are encoded already, by :meth:`encode_question`."""
+        keep, k = self._most(k, where)
         found = top_k(*question.ranked(encoded, self.blocks), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why:
@@ -260,6 +274,11 @@ class Index(EditableIndex):
         told = zip(question.queries, rankings, others, strict=True)
         found_hits = tuple(Hits(query, hits, provenance, least, other) for query, hits, other in told)
         return TopResult(found_hits, provenance, least)
+
+    def _most(self, k: int, where: str | None) -> tuple[Mask, int]:
+        """The rows that fulfil a filter, and k or, where they are fewer, their number."""
+        keep = self.mask(where)
+        return keep, at_most("top: k", k, int(keep.sum()))
 
     def question(self, queries: Queries, better: Better | None = None) -> Question:
         """The question that queries ask, read as the index's records were, with better answers if there are any."""
@@ -297,7 +316,7 @@ class Index(EditableIndex):
             progress: called with the number of encoded queries.
         """
         question = self.question(queries, better)
-        features, blocks = question.ranked(self.encode_queries(question.all, progress), self.blocks)
+        features, blocks = question.ranked(self.encode_question(question, progress), self.blocks)
         scores = np.empty((len(question.queries), self.rows), np.float32)
         for start, block in score_blocks(features, blocks):
             scores[:, start : start + block.shape[1]] = block

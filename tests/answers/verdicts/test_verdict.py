@@ -7,8 +7,9 @@ from worlds.small_world import HashAttributor, make_corpus
 from worlds.taught_world import REFUSALS, Question, World, examples, plant, question_of
 
 import airrep
-from airrep.answers.verdicts.verdict import judged, verdicts
+from airrep.answers.verdicts.verdict import judged_top, verdicts
 from airrep.corpus.corpus import Example
+from airrep.index.contrast import Question as Contrast
 from airrep.index.results.verdict import Verdict
 
 RECIPES = {"tfidf": {}, "ngram": {"tokenizer": "words"}}
@@ -134,10 +135,39 @@ def test_verdicts_are_told_by_explain_and_with_hits(
     assert [one.verdict for one in explained.answers] == expected
     assert airrep.read_result(explained.save(tmp_path / "explained")) == explained
     plain = taught.top(examples(some), k=2, better=others)
-    hits = judged(taught, plain)
+    hits = judged_top(taught, examples(some), k=2, better=others)
+    assert [[hit.row for hit in one] for one in hits] == [[hit.row for hit in one] for one in plain]
+    lessons = [lesson.deviations for one in explained.answers for lesson in one.lessons]
+    assert [hit.deviations for one in hits for hit in one] == pytest.approx(lessons, rel=1e-5)
     assert [one.verdict for one in hits] == expected
     assert airrep.read_result(hits.save(tmp_path / "hits")) == hits
     assert hits.to_dict()["queries"][1]["verdict"]["kind"] == "nothing"
     assert "verdict" not in plain.to_dict()["queries"][0]
-    least = taught.top(examples(some), k=2, least=True)
-    assert judged(taught, least) == least
+    least = judged_top(taught, examples(some), k=2, better=others, least=True)
+    assert [one.verdict for one in least] == [None, None]
+    assert all(hit.deviations is not None and hit.deviations <= 0 for one in least for hit in one)
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("better", [False, True])
+def test_queries_are_encoded_once(
+    taught: airrep.Index, world: World, monkeypatch: pytest.MonkeyPatch, better: bool, least: bool
+) -> None:
+    some = [*world.taught, *world.foreign][:70]  # more than are judged at a time
+    asked = question_of(some, better=better)
+    judged_top(taught, asked.queries[:1], better=asked.better and asked.better[:1])  # learns chances of this index
+    encode, encoded = taught.attributor.encode_queries, list[str]()
+    monkeypatch.setattr(
+        taught.attributor,
+        "encode_queries",
+        lambda examples, *rest: encoded.extend(one.response for one in examples) or encode(examples, *rest),
+    )
+    found = judged_top(taught, asked.queries, 3, better=asked.better, least=least)
+    assert encoded == [one.response for one in asked.all]
+    one_by_one = [judged_top(taught, [one], 3, better=other, least=least)[0] for one, other in pairs(asked)]
+    assert [(one.hits, one.verdict) for one in found] == [(one.hits, one.verdict) for one in one_by_one]
+
+
+def pairs(asked: Contrast) -> list[tuple[Example, list[Example] | None]]:
+    better = asked.better or [None] * len(asked.queries)
+    return [(one, other and [other]) for one, other in zip(asked.queries, better, strict=True)]

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from airrep.answers.spread import Leaders, Moments
+from airrep.answers.spread import Leaders, Moments, Spread
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import Attributor
 from airrep.attributors.direct import direct_parts, scored_columns, with_columns
@@ -37,6 +37,8 @@ class Nearest:
     """``(q,)``: how many rows come about as near."""
     deviations: np.ndarray
     """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
+    spread: Spread
+    """Of the scores, or contrasts, of all rows."""
 
 
 def nearest(index: Index, question: Question, encoded: Features, keep: Mask) -> Nearest:
@@ -58,8 +60,9 @@ def nearest(index: Index, question: Question, encoded: Features, keep: Mask) -> 
     first = leaders.values[:, :1]
     alike = ((leaders.values >= ALIKE * first) & (first > 0)).sum(axis=1)
     tenth = leaders.values[:, min(MANY, leaders.values.shape[1]) - 1]
-    deviations = moments.spread.effects(leaders.more[:, :1])[:, 0]
-    return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations)
+    spread = moments.spread
+    deviations = spread.effects(leaders.more[:, :1])[:, 0]
+    return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations, spread)
 
 
 def _ranked(scores: np.ndarray, count: int) -> np.ndarray:

@@ -5,32 +5,64 @@ from dataclasses import replace
 
 import numpy as np
 
+from airrep.answers.spread import beside_spread, spread_of
 from airrep.answers.verdicts.nearest import COUNTED, MANY, Nearest, nearest
 from airrep.answers.verdicts.outside import outside
 from airrep.arrays import Features, Mask
-from airrep.index.contrast import Question
-from airrep.index.index import Index
+from airrep.attributors.base import OnProgress
+from airrep.index.contrast import Better, Question
+from airrep.index.index import Index, Queries
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import TopResult
 from airrep.index.results.verdict import Kind, Verdict, kind_of
+from airrep.scoring.blocks import at_most
 
 TOGETHER = 64
 """Answers judged at a time."""
 OPENINGS: Mapping[Kind, str] = {"stands out": "Stands out", "weak": "Weak", "nothing": "Nothing here taught this"}
 
 
-def judged(index: Index, result: TopResult, where: str | None = None) -> TopResult:
-    """Hits with the verdict on each query, if the most helpful come first; *where* is the filter of the hits."""
-    if result.least or not result.queries:
-        return result
-    keep, found = index.mask(where), list[Hits]()
-    for start in range(0, len(result), TOGETHER):
-        some = result.queries[start : start + TOGETHER]
-        better = tuple(hits.better for hits in some if hits.better is not None)
-        question = Question([hits.query for hits in some], better or None)
-        told = verdicts(index, question, index.encode_question(question), keep)
-        found += [replace(hits, verdict=one) for hits, one in zip(some, told, strict=True)]
-    return replace(result, queries=tuple(found))
+def judged_top(
+    index: Index,
+    queries: Queries,
+    k: int = 10,
+    *,
+    better: Better | None = None,
+    least: bool = False,
+    where: str | None = None,
+    why: bool = False,
+    progress: OnProgress | None = None,
+) -> TopResult:
+    """The examples of :meth:`Index.top`, how far out each lies, and if the most helpful come first the verdict.
+
+    Queries are encoded once. Arguments and errors are those of :meth:`Index.top`.
+    """
+    question, keep = index.question(queries, better), index.mask(where)
+    at_most("top: k", k, int(keep.sum()))  # before any work
+    encoded = index.encode_question(question, progress)
+    found = index.top_of(question, encoded, k, least=least, where=where, why=why)
+    if least:
+        return beside_spread(found, spread_of(*question.ranked(encoded, index.blocks), keep))
+    told = list[Hits]()
+    for start in range(0, len(found), TOGETHER):
+        places = slice(start, start + TOGETHER)
+        told += _judged(index, found[places], *_part(question, encoded, places), keep)
+    return replace(found, queries=tuple(told))
+
+
+def _part(question: Question, encoded: Features, places: slice) -> tuple[Question, Features]:
+    """Some queries of a question, with their better answers."""
+    better, count = question.better, len(question.queries)
+    chosen = np.arange(count)[places]
+    part = Question(question.queries[places], None if better is None else better[places])
+    return part, encoded[chosen if better is None else np.concatenate([chosen, chosen + count])]
+
+
+def _judged(index: Index, found: TopResult, question: Question, encoded: Features, keep: Mask) -> list[Hits]:
+    near, told = _verdicts(index, question, encoded, keep)
+    spread = spread_of(*question.ranked(encoded, index.blocks), keep) if near is None else near.spread
+    pairs = zip(beside_spread(found, spread), told, strict=True)
+    return [replace(hits, verdict=one) for hits, one in pairs]
 
 
 def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) -> list[Verdict | None]:
@@ -42,14 +74,21 @@ def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) ->
         encoded: features of all that it has (:meth:`Index.encode_question`).
         keep: the rows that count.
     """
+    return _verdicts(index, question, encoded, keep)[1]
+
+
+def _verdicts(
+    index: Index, question: Question, encoded: Features, keep: Mask
+) -> tuple[Nearest | None, list[Verdict | None]]:
+    """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
     known = outside(index, contrast=contrast)
     if known is None:
-        return [None] * len(question.queries)
+        return None, [None] * len(question.queries)
     found = nearest(index, question, encoded, keep)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    return [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
+    return found, [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from airrep.answers.spread import beside_spread
+from airrep.answers.spread import top_beside_spread
 from airrep.cli.show.console import out, printable
 from airrep.cli.show.hits import INDENT, deviations_text, origin_parts, print_hit, print_lines, say
 from airrep.corpus.corpus import Example
@@ -54,7 +54,7 @@ def neighbours(index: Index, row: int, k: int) -> list[Hit]:
     """
     if not k:
         return []
-    found = beside_spread(index, index.top([index.example(row)], min(k + 1, len(index))))
+    found = top_beside_spread(index, [index.example(row)], min(k + 1, len(index)))
     return [hit for hit in found[0] if hit.row != row][:k]
 
 

@@ -62,7 +62,7 @@ class Hit:
     """What makes up the score, where that was asked for."""
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
-    (:func:`airrep.answers.spread.beside_spread`)."""
+    (:func:`airrep.answers.verdicts.verdict.judged_top`)."""
 
 
 FIELDS = ("id", "prompt", "response", "label", "source")
@@ -84,7 +84,7 @@ class Hits(Tabular, Sequence[Hit]):
     better: Example | None = None
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
-    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.judged`)."""
+    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.judged_top`)."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...
