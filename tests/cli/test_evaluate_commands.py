@@ -15,6 +15,7 @@ from worlds.small_world import tree
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
 from airrep.evaluation.result import read_evaluation
 from airrep.labels.farm import label
 from airrep.labels.labels import open_labels
@@ -239,6 +240,23 @@ def test_labels_in_the_published_layout_bring_their_data(run):
     assert "one seed, so no noise ceiling is known" in out
     _refused(run("evaluate", "lds", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
     _refused(run("evaluate", "lds", "flan-index", "--labels", "labels"), "other train data")
+
+
+def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def stopped(*arguments, **_):
+        asked.append(arguments[4])
+        raise ConfigError("asked enough")
+
+    monkeypatch.setattr("airrep.evaluation.select.select.DataSelection", stopped)
+    (folder / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
+    line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name", "--count", "2")
+    told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
+    assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
+    assert "from run.yaml; set here: epochs" in told
+    assert "airrep's own rate" in run(*line, "--set", "epochs=7")[2]
+    assert asked[1].model_fields_set == {"epochs"}
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):

@@ -138,6 +138,29 @@ def test_nonsense_is_one_line_and_costs_no_time(run, arguments: tuple[str, ...],
     assert "measuring" not in told
 
 
+def test_fine_tunes_are_planned_as_a_training_was(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag of --set counts before it; without an LM it belongs to nothing."""
+    wishes = []
+
+    def stopped(wish, *_):
+        wishes.append(wish)
+        raise ConfigError("measured enough")
+
+    monkeypatch.setattr("airrep.planning.plan_request.run_benchmarks", stopped)
+    (tmp_path / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
+    given = ("--training", "run.yaml", "--set", "batch_examples=3")
+    told = run("plan", "data.jsonl", *TINY, *given).err
+    (wish,) = wishes
+    assert (wish.tuning.epochs, wish.tuning.learning_rate, wish.tuning.batch_examples) == (4, 3e-4, 3)
+    assert wish.learning.epochs == 4
+    assert "from run.yaml" in told
+    assert "set here: batch_examples" in told
+    run("plan", "data.jsonl", *TINY, "--set", "batch_examples=3")
+    assert wishes[1].tuning.model_fields_set == {"batch_examples"}
+    assert "--training: belongs to labels and training" in run("plan", "data.jsonl", "--training", "run.yaml").err
+    assert len(wishes) == 2
+
+
 @pytest.mark.usefixtures("_here")
 def test_too_few_examples_are_told(run, tmp_path: Path) -> None:
     lines = (tmp_path / "data.jsonl").read_text().splitlines()[:20]

@@ -97,15 +97,16 @@ def evaluate_select_command(
     running: options.EngineOptions,
     retries: options.RetriesOption = 2,
     partial: Annotated[bool, "Finish without fine-tunes that failed."] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the fine-tuning or the LM, as key=value, such as learning_rate=1e-4."),
-    ] = None,
+    configuring: Annotated[
+        options.TuningOptions,
+        {"settings": "A setting of the fine-tuning or the LM, as key=value, such as learning_rate=1e-4."},
+    ],
     moved: Annotated[list[str] | None, typer.Option("--index-set", help=MOVED_HELP)] = None,
 ) -> None:
     """Select examples for each task, fine-tune the LM on them, and measure its answers: unigram F1.
 
-    With --out, run it again after an interruption: it goes on with what is missing.
+    --training takes the settings of the fine-tuning from your own training. With --out, run it again after an
+    interruption: it goes on with what is missing.
     """
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
@@ -113,7 +114,7 @@ def evaluate_select_command(
     from airrep.evaluation.select.select import DataSelection
     from airrep.evaluation.select.tasks import SelectSettings
 
-    model, tuning = options.ConfigOptions(settings=settings).of_lm(lm, reading=reading)
+    model, tuning = configuring.of_lm(lm, reading=reading)
     chosen = SelectSettings.of({"count": count, **selection})
     asked = DataSelection(
         open_named(indexes, moved),

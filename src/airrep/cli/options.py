@@ -156,21 +156,24 @@ class TuningOptions(ConfigOptions):
         self, lm: str, flags: Mapping[str, Any] | None = None, *, reading: "ReadingOptions", **named: Any
     ) -> "tuple[LmSettings, FineTuneSettings]":
         """As :meth:`ConfigOptions.of_lm`; says in a line how the fine-tunes train, and where that comes from."""
-        from airrep.lm.settings import FineTuneSettings
-
-        model, tuning = super().of_lm(lm, flags, reading=reading, **named)
-        read = self._read(lm, merged=bool(model.merged))
-        if read is not None:
-            own = tuning.model_dump(include=tuning.model_fields_set)
-            tuning = FineTuneSettings.of({**read.values, **own})
-            changed = f"; set here: {', '.join(sorted(own))}" if own else ""
-            note(f"fine-tunes take the settings of a training: {read.sentence}{changed}")
+        model, own = super().of_lm(lm, flags, reading=reading, **named)
+        tuning = self.as_trained(lm, own, merged=bool(model.merged))
         if "learning_rate" not in tuning.model_fields_set:
             note(
                 f"fine-tunes take airrep's own rate: {tuning.summary}; what comes of them holds for that. For those of "
                 "your training: --training FOLDER, or --set learning_rate=..."
             )
         return model, tuning
+
+    def as_trained(self, lm: str, given: "FineTuneSettings", *, merged: bool) -> "FineTuneSettings":
+        """Settings of fine-tuning: what was not given here is as in a training, which is told in a line."""
+        read = self._read(lm, merged=merged)
+        if read is None:
+            return given
+        own = given.model_dump(include=given.model_fields_set)
+        changed = f"; set here: {', '.join(sorted(own))}" if own else ""
+        note(f"fine-tunes take the settings of a training: {read.sentence}{changed}")
+        return type(given).of({**read.values, **own})
 
     def _read(self, lm: str, *, merged: bool) -> "TrainingRead | None":
         """The training that is named, or the one whose files lie beside the LM, if it is not meant as it is."""

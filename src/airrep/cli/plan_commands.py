@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-OF_LEARNING = {"subsets", "size", "queries", "steps", "train_layers"}
+OF_LEARNING = {"subsets", "size", "queries", "steps", "train_layers", "training"}
 """Options that say how much is learnt from labels."""
 PlanOptions = Annotated[
     Mapping[str, Any],
@@ -64,7 +64,7 @@ def plan_command(
     seed: Annotated[int, "Of the random sample of texts."] = 0,
     device: options.DeviceOption = None,
     configuring: Annotated[
-        options.ConfigOptions, {"settings": "One setting of a method, or of fine-tuning, as key=value."}
+        options.TuningOptions, {"settings": "One setting of a method, or of fine-tuning, as key=value."}
     ],
     out: Annotated[Path | None, typer.Option(help="Also write the plan here.", metavar="RUN")] = None,
     as_json: options.JsonOption = False,
@@ -97,6 +97,8 @@ def plan_command(
     if lm is None and unused:
         name = unused[0].replace("_", "-")
         raise ConfigError(f"--{name}: belongs to labels and training, which need an LM. Give --lm, or leave it out.")
+    if lm is not None:
+        values |= _of_training(configuring, lm, values)
     usual = tuple(name for name in PlanRequest.methods if lm is not None or not needs_lm(name))
     wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or usual), **named)
     if lm is None:
@@ -105,6 +107,15 @@ def plan_command(
     measures = run_benchmarks(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])
     delivery.deliver(made, print_plan, f"{out}: written")
+
+
+def _of_training(configuring: options.TuningOptions, lm: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of fine-tuning, those of a training among them."""
+    from airrep.lm.settings import FineTuneSettings
+
+    own = FineTuneSettings.of({name: values[name] for name in FineTuneSettings.model_fields if name in values})
+    tuning = configuring.as_trained(lm, own, merged=bool(values.get("merged")))
+    return tuning.model_dump(include=tuning.model_fields_set)
 
 
 def _newest(wish: "PlanRequest") -> list["RealRun"]:
