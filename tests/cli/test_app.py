@@ -15,8 +15,7 @@ from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
-from airrep.answers.spread import beside_spread
-from airrep.answers.verdicts.verdict import judged
+from airrep.answers.verdicts.verdict import judged_top
 from airrep.attributors.methods import METHODS
 from airrep.cli import demo
 from airrep.errors import ConfigError
@@ -70,8 +69,7 @@ def test_top_as_json_and_as_table(world: Run) -> None:
     assert result["order"] == "most helpful first"
     index = airrep.open_index("runs/index")
     assert result["provenance"]["index"] == index.fingerprint
-    found = index.top(airrep.read_corpus("queries.jsonl"), k=3)
-    assert result == judged(index, beside_spread(index, found)).to_dict()
+    assert result == judged_top(index, airrep.read_corpus("queries.jsonl"), k=3).to_dict()
     table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least", "--wide").out
     assert "least helpful for q0" in table  # words in common harm nobody
     assert "higher = more helpful" in table
@@ -566,8 +564,22 @@ def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) 
 
 def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     assert run("index").status == 2
-    assert run("no-such-command").status == 2
-    assert run("top", "a", "b", "-k", "many").status == 2
+    assert run("no-such-command") == (2, "", "airrep: error: No such command 'no-such-command'. See: airrep --help\n")
+    for line in (
+        ("top", "a", "b", "-k", "many"),
+        ("--nope",),
+        ("evaluate", "lds"),
+        ("report", "--out"),
+        ("top", "--x"),
+    ):
+        status, shown, told = run(*line)
+        assert (status, shown) == (2, "")
+        assert told.startswith("airrep: error: ")
+        assert told.endswith(" --help\n")
+        assert told.count("\n") == 1
+    alone = run("evaluate")
+    assert (alone.status, alone.err) == (2, "")
+    assert "Judge indexes by labels" in alone.out
     assert run("--version") == (0, f"airrep {airrep.__version__}\n", "")
     assert "Index" in run("--help").out or "index" in run("--help").out
 

@@ -13,7 +13,7 @@ import typer
 
 from airrep._version import __version__
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
-from airrep.cli.running.once import OnceCommand
+from airrep.cli.running.once import OnceCommand, OneLineGroup
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
 from airrep.extras import LM, need
@@ -276,6 +276,7 @@ def make_app(word: str | None = None) -> typer.Typer:
     """The program with the commands of the module that has one of this name; with all, where none has."""
     app = typer.Typer(
         name="airrep",
+        cls=OneLineGroup,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

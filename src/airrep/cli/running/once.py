@@ -1,12 +1,41 @@
-"""Commands that say what is wrong with their options: given twice, or arguments."""
+"""Commands that say in one line what is wrong with their options, and which are given twice, or are arguments."""
 
 import re
+import sys
 from collections import Counter
 from typing import Any
 
-from typer.core import TyperCommand
+import typer
+from typer.core import TyperCommand, TyperGroup
 
+from airrep.cli.options import note
+from airrep.cli.running.steps import PROGRAM, UsageError, usage_text
 from airrep.errors import ConfigError
+
+
+class OneLineGroup(TyperGroup):
+    """All commands; a line that cannot be a command is told like every other error, not in a box."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run a command; in standalone mode end the program, of such a line with status 2."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        try:
+            ended = super().main(*args, standalone_mode=False, **extra)
+        except UsageError as error:
+            _tell_usage(error)
+            sys.exit(2)
+        except typer.Abort:
+            sys.exit(1)
+        sys.exit(ended if isinstance(ended, int) else 0)
+
+
+def _tell_usage(error: Any) -> None:
+    """Tell what is wrong and where help is; nothing where the help itself was printed."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        command = PROGRAM if error.ctx is None else error.ctx.command_path
+        where = command.removeprefix(PROGRAM).strip()
+        note(f"{PROGRAM}: error: {where}{': ' if where else ''}{usage_text(error, command)}")
 
 
 class OnceCommand(TyperCommand):

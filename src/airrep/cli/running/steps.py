@@ -104,8 +104,13 @@ class Commands:
         try:
             return self.named(name).make_context(name, list(words), parent=parent)
         except UsageError as error:
-            told = error.format_message() if hasattr(error, "format_message") else str(error)
-            raise ConfigError(f"{' '.join(told.split()).removesuffix('.')}. See: {PROGRAM} {name} --help") from error
+            raise ConfigError(usage_text(error, f"{PROGRAM} {name}")) from error
+
+
+def usage_text(error: Exception, command: str) -> str:
+    """What is wrong with a command line, on one line, and where help is."""
+    told = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{' '.join(told.split()).removesuffix('.')}. See: {command} --help"
 
 
 def _leaves(group: TyperGroup, before: str = "") -> Iterator[tuple[str, TyperCommand]]:
