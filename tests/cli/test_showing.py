@@ -49,12 +49,21 @@ def heads(printed: str) -> list[str]:
 def test_a_hit_tells_its_line_source_label_and_deviations(run: Run) -> None:
     printed = run("top", "index", "--prompt", "Screw 13?", "--response", "In step 13 the left", "-k", "1").out
     (head,) = heads(printed)
-    for part in ("#1", "chats.jsonl:15", "book", "kind 1", "deviations", "e13"):  # 14th record, behind a blank line
+    for part in ("#1 of 40 · ", "chats.jsonl:15", "book", "kind 1", "deviations", "e13"):  # behind a blank line
         assert part in head
     assert "score" not in head
     wide = run("top", "index", "--prompt", "Screw 13?", "--response", "In step 13 the left", "-k", "1", "--wide").out
-    assert "score +" in wide
-    assert "row 13" in wide
+    for part in ("score +", "row 13"):
+        assert part in " ".join(wide.split())
+
+
+@pytest.mark.parametrize("command", [("top",), ("top", "--aggregate"), ("explain",)])
+def test_a_rank_is_among_the_rows_of_the_filter(run: Run, command: tuple[str, ...]) -> None:
+    name, *flags = command
+    asked = (name, "index", "--prompt", "Screw 13?", "--response", "In step 13 the left", *flags, "-k", "2")
+    printed = run(*asked, "--where", 'source == "book"').out
+    assert [head.partition(" ·")[0] for head in heads(printed)] == ["#1 of 26", "#2 of 26"]
+    assert json.loads(run(*asked, "--json").out)["provenance"]["rows"] == 40
 
 
 @pytest.mark.parametrize("columns", [80, 120])

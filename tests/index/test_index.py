@@ -51,7 +51,7 @@ def test_top_equals_sorting_all_scores(index: airrep.Index, corpus: airrep.Corpu
 
 def test_results_know_where_they_come_from(index: airrep.Index, queries: airrep.Corpus) -> None:
     single = index.top(queries[0], k=2)
-    assert single.provenance == Provenance("hash", index.fingerprint)
+    assert single.provenance == Provenance("hash", index.fingerprint, rows=50)
     assert single.provenance.sign == "higher = more helpful"
     assert single.query == queries[0]
     assert index.group_scores(queries, "source").provenance.pool == "attention"

@@ -152,7 +152,7 @@ def explain(
             one = Explained(asked[place], other, lessons, judged[number])
             one = one if reasons is None else _told(one, reasons, encoded, place, len(asked))
             found.append(_by_token(one, index, asked[place]) if tokens else one)
-    return ExplainResult(tuple(found), question.told(index.provenance()))
+    return ExplainResult(tuple(found), question.told(index.provenance(keep=keep)))
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def harmful(
             listed = tuple(replace(harm, why=one) for harm, one in zip(listed, whys, strict=True))
         other = None if question.better is None else question.better[place]
         harmed.append(Harmed(query, *spread.told(place), listed, other))
-    provenance = question.told(index.provenance(), towards=True)
+    provenance = question.told(index.provenance(keep=keep), towards=True)
     return HarmResult(tuple(harmed), tuple(hubs or ()), k, provenance)
 
 
@@ -268,7 +268,7 @@ def top_of_set(
         Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in enumerate(pairs, start=1)
     )
     even = len(spread.mean) - len(uneven)
-    provenance = replace(question.told(index.provenance()), units=DEVIATIONS)
+    provenance = replace(question.told(index.provenance(keep=keep)), units=DEVIATIONS)
     return SetResult(tuple(hits), len(uneven), even, least, provenance)
 
 

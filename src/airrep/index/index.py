@@ -269,7 +269,7 @@ class Index(EditableIndex):
         rankings = self._hits(found)
         if why:
             rankings = self._with_reasons(question, encoded, rankings)
-        provenance = question.told(self.provenance())
+        provenance = question.told(self.provenance(keep=keep))
         others: Sequence[Example | None] = question.better or [None] * len(rankings)
         told = zip(question.queries, rankings, others, strict=True)
         found_hits = tuple(Hits(query, hits, provenance, least, other) for query, hits, other in told)
@@ -482,9 +482,10 @@ class Index(EditableIndex):
         series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
         return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
 
-    def provenance(self, pooling: AnyPooling | None = None) -> Provenance:
-        """The provenance of results of this index."""
-        made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution)
+    def provenance(self, pooling: AnyPooling | None = None, keep: Mask | None = None) -> Provenance:
+        """The provenance of results of this index; *keep* are the rows that were ranked."""
+        rows = None if keep is None else int(keep.sum())
+        made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution, rows=rows)
         if pooling is None:
             return made
         units = REMOVAL if pooling.kind == "order" else made.units

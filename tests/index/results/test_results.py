@@ -93,7 +93,7 @@ def test_without_reasons_a_result_is_written_as_ever() -> None:
     assert list(RESULTS["group"].to_dict()["queries"][0]) == ["query", "scores"]
     assert list(RESULTS["what-if"].to_dict()["queries"][0]) == ["query", "change", "before", "after"]
     assert list(RESULTS["helpful"].to_dict()["provenance"]) == [
-        "method", "index", "pool", "temperature", "units", "sign", "caution"
+        "method", "index", "pool", "temperature", "units", "sign", "caution", "rows"
     ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Print answers to questions about training data."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.text import Text
 
@@ -51,7 +52,7 @@ def print_explained(result: ExplainResult, wide: bool = False) -> None:
         print_summary(console, result.in_common(), "are among those that taught one most", wide=wide)
         print_verdict_counts(console, [one.verdict for one in result.answers])
     for one in result.answers if each else ():
-        _print_lessons(one, wide)
+        _print_lessons(one, result.provenance.rows, wide)
     print_origin(result)
     if not each:
         say_where_all_are(console, len(result.answers))
@@ -59,14 +60,15 @@ def print_explained(result: ExplainResult, wide: bool = False) -> None:
         say(console, CAUSE)
 
 
-def _print_lessons(one: Explained, wide: bool) -> None:
+def _print_lessons(one: Explained, of: int | None, wide: bool) -> None:
     console = out()
     print_query(console, "taught most", one.answer, one.better)
     print_verdict(console, one.verdict)
     for lesson in one.lessons:
         more = _lesson_lines(lesson, one.answer.response)
         facts = _lesson_facts(lesson, wide)
-        print_hit(console, lesson.example, lesson.row, facts, rank=lesson.rank, wide=wide, why=lesson.why, more=more)
+        ranked: dict[str, Any] = {"rank": lesson.rank, "of": of, "why": lesson.why}
+        print_hit(console, lesson.example, lesson.row, facts, **ranked, wide=wide, more=more)
     if not any(lesson.answer_score or lesson.better_score for lesson in one.lessons):
         say(console, ZERO)
     elif one.lessons[0].deviations < ALIKE:
@@ -118,7 +120,7 @@ def print_harmful(result: HarmResult, wide: bool = False) -> None:
     if len(result.queries) > 1:
         print_summary(console, result.in_common(), "are told to harm one", wide=wide)
     for one in result.queries if each else ():
-        _print_harms(one, wide)
+        _print_harms(one, result.provenance.rows, wide)
     if result.hubs:
         say(console, "hubs, among the worst of at least half of the queries: odd in themselves, perhaps")
     for hub in result.hubs[: MANY if wide else FEW]:
@@ -130,7 +132,7 @@ def print_harmful(result: HarmResult, wide: bool = False) -> None:
         say(console, CAUSE)
 
 
-def _print_harms(one: Harmed, wide: bool) -> None:
+def _print_harms(one: Harmed, of: int | None, wide: bool) -> None:
     console = out()
     print_query(console, "harmful for" if one.better is None else "taught most", one.query, one.better)
     if not one.harms:
@@ -138,7 +140,7 @@ def _print_harms(one: Harmed, wide: bool) -> None:
     for harm in one.harms:
         facts = [deviations_text(harm.deviations), *(["hub"] if harm.hub else [])]
         facts += [f"score {signed(harm.score)}"] if wide else []
-        print_hit(console, harm.example, harm.row, facts, rank=harm.rank, wide=wide, why=harm.why)
+        print_hit(console, harm.example, harm.row, facts, rank=harm.rank, of=of, wide=wide, why=harm.why)
 
 
 def print_set(result: SetResult, wide: bool = False) -> None:
@@ -150,7 +152,7 @@ def print_set(result: SetResult, wide: bool = False) -> None:
         say(console, f"{result.even:,} more queries tell no examples apart.")
     for hit in result.hits:
         facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%}"]
-        print_hit(console, hit.example, hit.row, facts, rank=hit.rank, wide=wide)
+        print_hit(console, hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)
     print_origin(result)
 
 

@@ -96,4 +96,4 @@ def _print_neighbours(index: Index, example: Example, near: list[Hit], wide: boo
         )
     for rank, hit in enumerate(near, 1):
         facts = [deviations_text(hit.deviations or 0.0), *([f"score {signed(hit.score)}"] if wide else [])]
-        print_hit(console, hit.example, hit.row, facts, rank=rank, wide=wide)
+        print_hit(console, hit.example, hit.row, facts, rank=rank, of=len(index) - 1, wide=wide)

@@ -45,6 +45,7 @@ def print_hit(
     facts: Sequence[str],
     *,
     rank: int | None = None,
+    of: int | None = None,
     wide: bool = False,
     why: Why | None = None,
     more: Iterable[Text] = (),
@@ -57,6 +58,7 @@ def print_hit(
         row: its row in the index.
         facts: what is told behind its origin, such as its deviations.
         rank: its rank; None where there is none.
+        of: how many examples were ranked, where that is known.
         wide: print longer texts, and the row.
         why: what makes up its score.
         more: further lines.
@@ -64,6 +66,7 @@ def print_hit(
     parts = [*origin_parts(example, row), *facts]
     parts += [f"row {row}"] if wide and example.place and row is not None else []
     head = Text("" if rank is None else f"#{rank}", style="bold")
+    head.append(f" of {of:,}" if of is not None else "", style="dim")
     for part in map(_one_line, parts):
         head.append(SEPARATOR if head else "").append(part)
     head.append(SEPARATOR if head else "").append(_one_line(example.id), style="dim")

@@ -61,7 +61,8 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
     for hit in hits:
         facts = [] if hit.deviations is None else [deviations_text(hit.deviations)]
         facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
-        print_hit(console, hit.example, hit.row, facts, rank=hit.rank, wide=wide, why=hit.why)
+        ranked: dict[str, Any] = {"rank": hit.rank, "of": hits.provenance.rows}
+        print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why)
     if not any(hit.score for hit in hits):
         say(console, ZERO)
 

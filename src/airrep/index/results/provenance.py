@@ -38,6 +38,8 @@ class Provenance:
     """Which way is up."""
     caution: str = ""
     """What readers should be told of the method; empty if nothing."""
+    rows: int | None = None
+    """How many examples were ranked; None where none were, and in results of earlier versions."""
 
     @property
     def pooling(self) -> str:

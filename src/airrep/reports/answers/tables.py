@@ -72,7 +72,7 @@ def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]
 def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
     yield from _in_common(result.in_common(), "are among those that taught one", lengths)
     for one in result.answers:
-        lines = [_lesson(lesson, one, lengths) for lesson in one.lessons]
+        lines = [_lesson(lesson, one, lengths, result.provenance.rows) for lesson in one.lessons]
         columns = ("deviations", "prompt → response")
         yield _table(f"What taught {one.answer.id}", columns, lines, lengths, _asked(one, lengths))
 
@@ -83,7 +83,7 @@ def _asked(one: Explained, lengths: Lengths) -> str:
     return told if one.verdict is None else f"{one.verdict.text} Asked: {told}"
 
 
-def _lesson(lesson: Lesson, one: Explained, lengths: Lengths) -> Line:
+def _lesson(lesson: Lesson, one: Explained, lengths: Lengths, rows: int | None) -> Line:
     numbers = f"score {_signed(lesson.score)}"
     if lesson.better_score is not None:
         parts = f"answer {_signed(lesson.answer_score)}, better {_signed(lesson.better_score)}"
@@ -94,7 +94,12 @@ def _lesson(lesson: Lesson, one: Explained, lengths: Lengths) -> Line:
         for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
     ]
     effect = _signed(lesson.deviations, 1)
-    return _line(lesson.example, [effect], lengths, lesson.rank, " · ".join(filter(None, notes)))
+    return _line(lesson.example, [effect], lengths, _place(lesson.rank, rows), " · ".join(filter(None, notes)))
+
+
+def _place(rank: int, rows: int | None) -> str:
+    """A rank, and among how many examples where that is known."""
+    return f"{rank:,}" if rows is None else f"{rank:,} of {rows:,}"
 
 
 def _reasons(why: Why | None, name: str = "") -> str:
@@ -113,7 +118,7 @@ def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
                 harm.example,
                 [_signed(harm.deviations, 1), _signed(harm.score)],
                 lengths,
-                harm.rank,
+                _place(harm.rank, result.provenance.rows),
                 " · ".join(filter(None, ("a hub" if harm.hub else "", _reasons(harm.why)))),
             )
             for harm in one.harms
@@ -128,7 +133,11 @@ def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
 
 
 def _of_set(result: SetResult, lengths: Lengths) -> Iterator[Table]:
-    lines = [_line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], lengths, hit.rank) for hit in result.hits]
+    rows = result.provenance.rows
+    lines = [
+        _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], lengths, _place(hit.rank, rows))
+        for hit in result.hits
+    ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     title = f"{order.capitalize()} for all {result.queries:,} queries together"
     caption = f"{result.even:,} more queries tell no examples apart." if result.even else ""
@@ -259,7 +268,9 @@ def _table(title: str, columns: Iterable[str], lines: list[Line], lengths: Lengt
     return Table(title, ("example", *columns), tuple(lines[: lengths.rows]), caption + more, words=True)
 
 
-def _line(example: Example, numbers: Iterable[str], lengths: Lengths, rank: int | None = None, note: str = "") -> Line:
+def _line(
+    example: Example, numbers: Iterable[str], lengths: Lengths, rank: str | int | None = None, note: str = ""
+) -> Line:
     name = _cut(example.id, lengths.name)
     head = name if rank is None else f"{rank}. {name}"
     origin = " · ".join(short(part, 60) for part in (example.place, example.source, example.label) if part)
