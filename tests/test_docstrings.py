@@ -101,7 +101,10 @@ def removals(train: airrep.Corpus) -> Any:
     ("module", "name"),
     [pytest.param(module, name, marks=[pytest.mark.slow] * (name in SLOW)) for module, name in NAMES],
 )
-def test_the_example_of_a_docstring_runs(module: str, name: str, world: dict[str, Any]) -> None:
+def test_the_example_of_a_docstring_runs(
+    module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.planning.judging.fitting.MOST_SUBSETS", 20)  # a budget is there to be used up
     found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)
     (example,) = [one for one in found if one.examples]
     known = dict(world)

@@ -50,7 +50,7 @@ SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
 KILLS = 2
 """Kills of each command in the short form."""
-SLOW = {"stack", "index of channels", "label --command", "run", "evaluate select", "compare"}
+SLOW = {"stack", "index of channels", "label --command", "run", "evaluate select", "compare", "adapt"}
 """Commands that have one kill there, as each takes seconds."""
 PIECES = 3 if LONG else 1
 """Tests that share the kills of each command, so that processes end at the same time."""

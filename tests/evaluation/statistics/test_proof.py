@@ -76,11 +76,11 @@ def test_noise_has_0_inside_its_interval_about_as_often_as_it_says() -> None:
     ids=["100 x 30", "50 x 100", "subsets of a pool"],
 )
 def test_intervals_hold_the_expectation_over_fresh_queries_and_subsets(world: TwoWayWorld | SubsetWorld) -> None:
-    random, count = np.random.default_rng(3), 400
-    draws = (world.draw(random) for _ in range(1000))
+    random, count = np.random.default_rng(3), 120
+    draws = (world.draw(random) for _ in range(400))
     truth = float(np.mean([lds(scores[0], losses, resamples=0).value for scores, losses in draws]))
     fresh = (world.draw(random) for _ in range(count))
-    intervals = [lds(scores[0], losses, resamples=100).interval for scores, losses in fresh]
+    intervals = [lds(scores[0], losses, resamples=60).interval for scores, losses in fresh]
     held = np.mean([interval.low <= truth <= interval.high for interval in intervals])
     low, high = binomial_bounds(0.95, count)
     assert low <= held <= high
@@ -90,7 +90,7 @@ def test_intervals_hold_the_expectation_over_fresh_queries_and_subsets(world: Tw
 
 @pytest.mark.slow
 def test_p_values_of_equal_methods_are_uniform_near_0_and_power_rises_with_the_difference() -> None:
-    world, random, count = TwoWayWorld(60, 30, 0.3), np.random.default_rng(4), 400
+    world, random, count = TwoWayWorld(60, 30, 0.3), np.random.default_rng(4), 120
     draws = (world.draw(random, 2) for _ in range(count))
     p_values = np.array([paired(*scores, losses, resamples=100).p_value for scores, losses in draws])
     for level in (0.05, 0.2):
@@ -98,7 +98,7 @@ def test_p_values_of_equal_methods_are_uniform_near_0_and_power_rises_with_the_d
         assert low <= (p_values < level).mean() <= high
     powers = []
     for other in (0.3, 0.6, 0.9):
-        some = (world.draw_unequal(random, other) for _ in range(100))
+        some = (world.draw_unequal(random, other) for _ in range(40))
         powers.append(np.mean([paired(*scores, losses, resamples=100).p_value < 0.05 for scores, losses in some]))
     assert powers[0] < 0.15 < powers[1] < powers[2]
     assert powers[2] > 0.9
