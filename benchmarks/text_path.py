@@ -59,7 +59,8 @@ class Spent(NamedTuple):
 
 def spend(command: Sequence[str], tree: Path = ROOT, *, watch: bool = False, where: Path | None = None) -> Spent:
     """Run a command with the sources of a tree, on one thread; end with its output if it fails."""
-    known = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(tree / "src"), os.environ["PYTHONPATH"]])
+    known = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     known.pop("MAKEFLAGS", None)  # of a `make` that runs this, not of one that this runs
     begun, most = time.perf_counter(), 0.0
     with tempfile.TemporaryFile("w+") as out:
@@ -148,6 +149,13 @@ def queries(index: Path) -> None:
         opened.top(query, k=10)
         found.append((time.process_time() - begun, time.perf_counter() - clock))
     print(json.dumps(found))
+
+
+def hide(folder: Path) -> None:
+    """Let processes find no pandas, which an installation without extras lacks, and which others load where it is."""
+    folder.mkdir()
+    (folder / "pandas.py").write_text("raise ImportError\n")
+    os.environ["PYTHONPATH"] = str(folder)
 
 
 def earlier(commit: str, folder: Path) -> Path:
@@ -334,6 +342,7 @@ def main() -> None:
     commit = _hash(given.before)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        hide(folder / "hidden")
         texts = write(folder / "texts.jsonl", changed(given.texts))
         trees = {"before": earlier(commit, folder / "before"), "now": ROOT}
         heading(commit, texts)
