@@ -18,10 +18,11 @@ class OneLineGroup(TyperGroup):
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run a command; in standalone mode end the program, of such a line with status 2."""
+        extra["standalone_mode"] = False
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
+            return super().main(*args, **extra)
         try:
-            ended = super().main(*args, standalone_mode=False, **extra)
+            ended = super().main(*args, **extra)
         except UsageError as error:
             _tell_usage(error)
             sys.exit(2)
