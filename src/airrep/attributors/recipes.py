@@ -17,7 +17,7 @@ from airrep.attributors.settings import (
     tokens_of,
     whole_folder,
 )
-from airrep.encoder.folders import BUNDLED
+from airrep.encoder.folders import BUNDLED, STATIC
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -414,7 +414,7 @@ def _text_channels(model: str | None) -> tuple[Channel, ...]:
         ),
         Channel(
             method="airrep",
-            settings={"encoder": "default"},
+            settings={"encoder": STATIC},
             pool="signed-attention",
             temperature=ENCODER_TEMPERATURE,
             weight=ENCODER_WEIGHT,
