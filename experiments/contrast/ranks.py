@@ -4,7 +4,11 @@ Usage: PYTHONPATH=tests python experiments/contrast/ranks.py SEED OUT.csv [OPTIO
 
 Without an LM: the recipes of text, TF-IDF, the shipped encoder and a plain sentence encoder. With an LM: the channels
 that read it, apart and summed; the sum once as every query weighs its gradients and once with the same weight for both
-answers (`even`). OUT has a row for each recipe, formula, kind of question and form.
+answers (`even`), beside the default recipe of text and that for contrasts. OUT has a row for each recipe, formula, kind
+of question and form, and one for all of these, whose reciprocal rank is the mean over kinds and forms.
+
+Intervals are of 95 %: Wilson's for the share of questions whose planted row is first, that of a percentile bootstrap
+over the questions of each kind and form for the mean reciprocal rank.
 """
 
 import argparse
@@ -15,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 from worlds.planted_chats import COUNTS, FORMS, KINDS, ORDINARY, Chats, Question, plant_chats, precision_of, rank_of
 
 from airrep.arrays import MixedFeatures
@@ -34,7 +39,12 @@ FORMULAS = {
     "answer alone": lambda answer, _: answer,
 }
 """What is made of the scores for both answers, ``(q, n)`` each."""
-COLUMNS = ("seed", "recipe", "formula", "kind", "form", "questions", "first", "reciprocal", "precision")
+SHARES = ("first", "first_low", "first_high", "reciprocal", "reciprocal_low", "reciprocal_high", "precision")
+COLUMNS = ("seed", "recipe", "formula", "kind", "form", "questions", *SHARES)
+DRAWS = 2000
+"""Of the bootstrap."""
+SHARD = 32
+"""Rows whose gradients an interrupted run can lose."""
 
 
 def main() -> None:
@@ -45,14 +55,15 @@ def main() -> None:
     parser.add_argument("--lm", type=Path, help="folder of a language model")
     parser.add_argument("--ordinary", type=int, default=ORDINARY, help="rows of the demo's data beside the planted")
     parser.add_argument("--most", type=int, default=max(COUNTS.values()), help="questions of each kind and form")
+    parser.add_argument("--keep", type=Path, help="folder for the LM's index, from which a run that ended goes on")
     given = parser.parse_args()
     chats = plant_chats(given.seed, given.ordinary, KINDS[:-1])
     asked = [one for kind in KINDS for form in FORMS for one in chats.of(kind, form)[: given.most]]
     with TemporaryDirectory() as folder:
         if given.lm is None:
-            found = scores_by_text(chats, asked, Path(folder))
+            found = scores_by_text(chats, asked, Path(folder), list(text_recipes()))
         else:
-            found = scores_by_lm(chats, asked, Path(folder), given.lm)
+            found = scores_by_lm(chats, asked, given.keep or Path(folder), given.lm)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with given.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -66,13 +77,32 @@ def measured(chats: Chats, asked: list[Question], scores: np.ndarray) -> Iterato
     ids = [row.id for row in chats.train]
     for formula, apply in FORMULAS.items():
         values = apply(*np.split(scores, 2))
+        cells = []
         for kind in KINDS[:-1]:
             for form in FORMS:
                 own = [place for place, one in enumerate(asked) if (one.kind, one.form) == (kind, form)]
                 ranks = np.array([rank_of(asked[place], values[place], ids) for place in own])
-                precision = np.mean([precision_of(asked[place], values[place], ids) for place in own])
-                shares = (np.mean(ranks == 1), np.mean(1 / ranks), precision)
-                yield (formula, kind, form, len(own), *(f"{share:.4f}" for share in shares))
+                precision = np.array([precision_of(asked[place], values[place], ids) for place in own])
+                cells.append((ranks, precision))
+                yield (formula, kind, form, *_shares([cells[-1]]))
+        yield (formula, "all", "all", *_shares(cells))
+
+
+def _shares(cells: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[object]:
+    """Questions, and shares with intervals, from the ranks and precisions of some kinds and forms."""
+    first, reciprocal, precision = (
+        [part(ranks, found) for ranks, found in cells]
+        for part in (lambda ranks, _: ranks == 1, lambda ranks, _: 1 / ranks, lambda _, found: found)
+    )
+    count, found = sum(map(len, first)), int(sum(one.sum() for one in first))
+    wilson = binomtest(found, count).proportion_ci(method="wilson")
+    generator = np.random.default_rng(0)
+    drawn = [one[generator.integers(len(one), size=(DRAWS, len(one)))].mean(axis=1) for one in reciprocal]
+    low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
+    middle = np.mean([one.mean() for one in reciprocal])
+    numbers = (found / count, wilson.low, wilson.high, middle, low, high, np.mean([one.mean() for one in precision]))
+    yield count
+    yield from (f"{number:.4f}" for number in numbers)
 
 
 def answers_of(asked: list[Question]) -> list[Any]:
@@ -94,10 +124,11 @@ def text_recipes() -> dict[str, tuple[str, Mapping[str, Any]]]:
     }
 
 
-def scores_by_text(chats: Chats, asked: list[Question], folder: Path) -> dict[str, np.ndarray]:
-    """Scores of all rows by each recipe that needs no LM."""
+def scores_by_text(chats: Chats, asked: list[Question], folder: Path, names: list[str]) -> dict[str, np.ndarray]:
+    """Scores of all rows by some recipes that need no LM."""
     found = {}
-    for number, (name, (method, settings)) in enumerate(text_recipes().items()):
+    for number, name in enumerate(names):
+        method, settings = text_recipes()[name]
         index = build_index(chats.train, folder / str(number), method, settings=settings)
         found[name] = all_scores(index, index.encode_queries(answers_of(asked)))
     return found
@@ -106,7 +137,7 @@ def scores_by_text(chats: Chats, asked: list[Question], folder: Path) -> dict[st
 def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) -> dict[str, np.ndarray]:
     """Scores of all rows by the channels that read an LM."""
     values = {"lm": str(lm), "device": "cpu", "precision": "float32"}
-    index = build_index(chats.train, folder / "index", "channels", settings=values)
+    index = build_index(chats.train, folder / "index", "channels", settings=values, shard_rows=SHARD)
     own = index.encode_queries(answers_of(asked))
     assert isinstance(index.attributor, ChannelsAttributor)
     names = [channel.title for channel in index.attributor.channels]
@@ -114,6 +145,7 @@ def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) ->
     even = dict(zip(names, channels_apart(index, even_pairs(index.attributor, own)), strict=True))
     text = sum(part for name, part in single.items() if "gradients" not in name)
     return {
+        **scores_by_text(chats, asked, folder, ["text", "contrast"]),
         "text, less what the LM expects": text,
         "gradients, even": even["gradients"],
         "--lm": text + single["gradients"],
