@@ -57,7 +57,7 @@ def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]
     """What several queries have in common; nothing for one."""
     if summary.queries < 2:
         return
-    numbers = ([f"{one.queries:,}", f"{one.best}", _signed(one.mean, 1)] for one in summary.first)
+    numbers = ([f"{one.queries:,}", f"{one.best}", _deviations(one.mean)] for one in summary.first)
     lines = [_line(one.example, some, lengths) for one, some in zip(summary.first, numbers, strict=True)]
     told = [
         f" {name} of the first {len(lines)}: {', '.join(f'{short(one.name, 60)} {one.examples}' for one in shares)}."
@@ -93,7 +93,7 @@ def _lesson(lesson: Lesson, one: Explained, lengths: Lengths, rows: int | None) 
         f"“{short(one.answer.response[token.start : token.stop], 40)}” {_signed(token.score)}"
         for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
     ]
-    effect = _signed(lesson.deviations, 1)
+    effect = _deviations(lesson.deviations)
     return _line(lesson.example, [effect], lengths, _place(lesson.rank, rows), " · ".join(filter(None, notes)))
 
 
@@ -116,7 +116,7 @@ def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
         lines = [
             _line(
                 harm.example,
-                [_signed(harm.deviations, 1), _signed(harm.score)],
+                [_deviations(harm.deviations), _signed(harm.score)],
                 lengths,
                 _place(harm.rank, result.provenance.rows),
                 " · ".join(filter(None, ("a hub" if harm.hub else "", _reasons(harm.why)))),
@@ -287,6 +287,11 @@ def _text(example: Example, lengths: Lengths) -> str:
 
 def _signed(value: float, digits: int = 3) -> str:
     return true_minus(signed(value, digits))
+
+
+def _deviations(value: float) -> str:
+    """Deviations with one decimal, as the terminal has them: smaller ones are none."""
+    return true_minus(f"{round(value, 1) + 0.0:+.1f}")
 
 
 _MAKERS: Mapping[type[Answer], Callable[[Any, Lengths], Iterable[Table]]] = {
