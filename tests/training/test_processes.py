@@ -30,8 +30,8 @@ def run(folder: Path, what: str, launcher: list[str] | None = None) -> None:
 
 def environment() -> dict[str, str]:
     """One thread, and messages by the loopback device."""
-    here = str(Path(__file__).parents[1])
-    return os.environ | {"PYTHONPATH": here, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def losses(folder: Path) -> list[float]:
@@ -45,47 +45,56 @@ ROUNDING = 1e-4
 where products depend on the number of their rows; the loss divides by deviations of scores, far smaller than these."""
 
 
-def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
-    tiny_settings(tmp_path)
-    run(tmp_path, "gradients")
-    run(tmp_path, "gradients", TORCHRUN)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gradients and an encoder, by one process that nobody disturbs."""
+    return made(tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, by two processes."""
+    return made(tmp_path_factory.mktemp("together"), TORCHRUN)
+
+
+def made(folder: Path, launcher: list[str] | None = None) -> Path:
+    tiny_settings(folder)
+    for what in ("both",) if launcher is None else ("gradients", "train"):  # processes form a team once
+        run(folder, what, launcher)
+    return folder
+
+
+def test_two_processes_have_the_gradient_of_one(alone: Path, together: Path) -> None:
     for layers in ("all", "1", "0", "1-beside"):
-        alone = load_file(tmp_path / f"gradients-{layers}-0-of-1.safetensors")
-        assert ("beside.log_weights" in alone) == layers.endswith("beside")
-        longest = max(float(gradient.norm()) for gradient in alone.values())
+        single = load_file(alone / f"gradients-{layers}-0-of-1.safetensors")
+        assert ("beside.log_weights" in single) == layers.endswith("beside")
+        longest = max(float(gradient.norm()) for gradient in single.values())
         for rank in (0, 1):
-            shared = load_file(tmp_path / f"gradients-{layers}-{rank}-of-2.safetensors")
-            assert alone.keys() == shared.keys()
-            for name in alone:
-                assert float((alone[name] - shared[name]).norm()) <= ROUNDING * longest, (layers, rank, name)
+            shared = load_file(together / f"gradients-{layers}-{rank}-of-2.safetensors")
+            assert single.keys() == shared.keys()
+            for name in single:
+                assert float((single[name] - shared[name]).norm()) <= ROUNDING * longest, (layers, rank, name)
 
 
-def test_two_processes_train_one_encoder(tmp_path: Path) -> None:
-    together, alone = tmp_path / "together", tmp_path / "alone"
-    for folder, launcher in ((together, TORCHRUN), (alone, None)):
-        folder.mkdir()
-        tiny_settings(folder)
-        run(folder, "train", launcher)
+def test_two_processes_train_one_encoder(alone: Path, together: Path) -> None:
     assert losses(together)[:5] == pytest.approx(losses(alone)[:5], rel=1e-3)
     assert load_encoder(together / "encoder").trained_for_attribution
 
 
-def test_a_run_that_is_killed_at_any_moment_ends_in_the_bytes_of_an_undisturbed_one(tmp_path: Path) -> None:
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    for folder in (undisturbed, killed):
-        folder.mkdir()
-        tiny_settings(folder)
-    run(undisturbed, "train")
-    steps = killed / "encoder.partial" / "steps.jsonl"
-    for least in (1, 400, 2500, 5000):
-        process = subprocess.Popen([sys.executable, PROGRAM, str(killed), "train"], env=environment())
+def test_a_run_that_is_killed_at_any_moment_ends_in_the_bytes_of_an_undisturbed_one(
+    alone: Path, tmp_path: Path
+) -> None:
+    tiny_settings(tmp_path)
+    steps = tmp_path / "encoder.partial" / "steps.jsonl"
+    for least in (1, 400, 3500):
+        process = subprocess.Popen([sys.executable, PROGRAM, str(tmp_path), "train"], env=environment())
         while process.poll() is None and not (steps.exists() and steps.stat().st_size > least):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    run(killed, "train")
+    run(tmp_path, "train")
     found, expected = (
         {name: content for name, content in tree(folder / "encoder").items() if name not in ("times.jsonl", ".lock")}
-        for folder in (killed, undisturbed)
+        for folder in (tmp_path, alone)
     )
     assert found == expected

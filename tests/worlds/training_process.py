@@ -1,6 +1,6 @@
 """A program that trains in the planted world, for tests that start or kill processes.
 
-Usage: ``python training_process.py FOLDER gradients|train``; it may be started by torchrun.
+Usage: ``python training_process.py FOLDER gradients|train|both``; it may be started by torchrun.
 """
 
 import sys
@@ -24,12 +24,17 @@ STEPS = 60
 
 
 def main(folder: Path, what: str) -> None:
-    """Write gradients of one step for three choices of layers, or train an encoder."""
+    """Write gradients of one step for three choices of layers, train an encoder, or both."""
     torch.set_num_threads(1)
-    if what == "train":
+    if what != "train":
+        write_all_gradients(folder)
+    if what != "gradients":
         settings = tiny_settings(folder, steps=STEPS, checkpoint_every=3, dropout=0.1)
         train_encoder([planted(1, "a"), planted(2, "b")], [planted(3, "h")], folder / "encoder", settings)
-        return
+
+
+def write_all_gradients(folder: Path) -> None:
+    """Gradients of one step, for each choice of layers."""
     with team_of("cpu") as team:
         for layers in ("all", 1, 0):
             write_gradients(folder, layers, team)
