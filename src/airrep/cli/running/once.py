@@ -1,4 +1,4 @@
-"""Commands that say in one line what is wrong with their options, and which are given twice, or are arguments."""
+"""Commands that say in one line what is wrong with their options, such as one given twice."""
 
 import re
 import sys
