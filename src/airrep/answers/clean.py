@@ -192,7 +192,7 @@ def clean(
     kinds: Sequence[str] = KINDS,
     label: str = "label",
     where: str | None = None,
-    encoder: str | Path = "default",
+    encoder: str | Path = "static",
     settings: CleanSettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> CleanResult:
@@ -210,7 +210,7 @@ def clean(
         kinds: what to look for; one kind, or several.
         label: the field of the label; ``"response"`` where answers are labels themselves.
         where: a filter; only examples that fulfil it are looked at, and are neighbours.
-        encoder: sentence encoder that tells how near texts are.
+        encoder: sentence encoder that tells how near texts are; ``"static"`` needs no torch.
         settings: thresholds, or a dict of some of them.
         progress: called with the number of encoded examples.
 

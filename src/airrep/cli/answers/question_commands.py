@@ -65,8 +65,8 @@ def clean_command(
         "Kinds whose findings go on the drop list, such as duplicate,label; may be repeated; all if not given.",
     ] = None,
     encoder: Annotated[
-        str, "Sentence encoder that tells how near texts are: 'default', a folder or a Hub id."
-    ] = "default",
+        str, "Sentence encoder that tells how near texts are: 'static', 'default', a folder or a Hub id."
+    ] = "static",
     moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""

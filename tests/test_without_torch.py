@@ -1,0 +1,286 @@
+"""What reads texts runs without torch, transformers, sentence-transformers and scikit-learn, and answers the same."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import pytest
+import typer
+from typer.core import TyperGroup
+
+import airrep
+from airrep.cli import app
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "src" / "airrep" / "data"
+LM = ROOT / "src" / "airrep" / "models" / "tiny-lm"
+EXTRAS = ("torch", "transformers", "sentence_transformers", "sklearn")
+TYPED = ("--prompt", "Can I eat zucchini raw?", "--response", "No, zucchini should be cooked before eating.")
+
+MAKING = (
+    "index train.jsonl --out index",
+    "append index more.jsonl",
+    "index train.jsonl --method ngram --out ngram",
+    "index train.jsonl --method tfidf --out tfidf",
+    "index train.jsonl --method bm25 --out bm25",
+    "index train.jsonl --method dsir --out dsir",
+    "index train.jsonl --encoder static --out static",
+    "index train.jsonl --method precomputed --set train=rows.npy --out rows",
+    "top index queries.jsonl -k 3 --out top",
+    "group index queries.jsonl --by source --out group",
+    "select index queries.jsonl --count 10 --out selected.jsonl",
+    "export index --to csv --out rows.csv",
+    "report top group --out page.html",
+    "sample train.jsonl --instances 1 --query-count 5 --subsets 8 --size 20 --out subsets",
+    "label subsets train.jsonl --import losses.npy --lm other --out labels",
+    "evaluate lds index ngram --labels labels --data train.jsonl --out lds",
+    "demo --out demo",
+)
+ASKING = (
+    *(f"top {name} queries.jsonl -k 2 --json" for name in ("index", "ngram", "tfidf", "bm25", "dsir", "static")),
+    "explain index queries.jsonl -k 2 --json",
+    "explain index --prompt 'Is it safe?' --response No --better Yes -k 2 --json",
+    "group index queries.jsonl --by source --json",
+    """what-if index queries.jsonl --remove 'source == "gsm8k"' --json""",
+    "select index queries.jsonl --count 5 --json",
+    "clean index --json",
+    "audit index queries.jsonl --json",
+    "mix index queries.jsonl --json",
+    "evaluate lds index ngram --labels labels --data train.jsonl --json",
+    "evaluate classify tfidf ngram --queries queries.jsonl --json",
+    "compare lds --json",
+    "show --verify static",
+    "show top",
+)
+"""Every command of the text path; those that ask print what is compared."""
+
+
+class Ran(NamedTuple):
+    """What a line of commands told."""
+
+    results: list[tuple[int, str, str]]
+    loaded: list[str]
+    """Packages that were to be absent, and were loaded."""
+    modules: int
+
+
+def run(folder: Path, commands: Sequence[Sequence[str]], absent: Sequence[str] = EXTRAS, **more: str) -> Ran:
+    """Run commands in a folder and in a process of their own, where some packages are absent."""
+    asked = json.dumps({"absent": list(absent), "commands": [list(words) for words in commands]})
+    environment = {**os.environ, "COLUMNS": "100", **more}
+    program = [sys.executable, str(ROOT / "tests" / "worlds" / "text_commands.py")]
+    ended = subprocess.run(program, input=asked, capture_output=True, text=True, cwd=folder, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    return Ran(**json.loads(ended.stdout.splitlines()[-1]))
+
+
+def write_data(folder: Path) -> None:
+    """Every tenth bundled example, a few more, three queries, and rows of numbers for both."""
+    folder.mkdir()
+    lines = (DATA / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    queries = (DATA / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "train.jsonl").write_text("".join(lines[::10]), encoding="utf-8")
+    (folder / "more.jsonl").write_text("".join(lines[1::200]), encoding="utf-8")
+    (folder / "queries.jsonl").write_text("".join(queries[::20]), encoding="utf-8")
+    numbers = np.random.default_rng(0)
+    np.save(folder / "rows.npy", numbers.standard_normal((200, 8)).astype(np.float32))
+    np.save(folder / "losses.npy", numbers.uniform(1, 2, (8, 5)).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran, Path, Ran]:
+    """The same commands without the packages, and with them."""
+    made = []
+    for name, absent in (("without", EXTRAS), ("with", ())):
+        folder = tmp_path_factory.mktemp(name) / "here"
+        write_data(folder)
+        made += [folder, run(folder, [shlex.split(line) for line in (*MAKING, *ASKING)], absent)]
+    return made[0], made[1], made[2], made[3]
+
+
+def test_every_command_of_the_text_path_runs_without_torch(worlds: tuple[Path, Ran, Path, Ran]) -> None:
+    _, without, _, _ = worlds
+    assert {line: (status, told) for line, (status, _, told) in _lines(without) if status} == {}
+    assert without.loaded == []
+
+
+def test_it_answers_what_it_answers_with_torch(worlds: tuple[Path, Ran, Path, Ran]) -> None:
+    here, without, there, known = worlds
+    for (line, (_, found, _)), (_, (_, wanted, _)) in zip(_lines(without), _lines(known), strict=True):
+        assert _lasting(found) == _lasting(wanted), line
+        assert found.strip() or not line.startswith(ASKING), line
+    for name in ("selected.jsonl", "rows.csv", "labels/losses.npy"):
+        for one, other in zip(sorted(here.glob(name)), sorted(there.glob(name)), strict=True):
+            assert one.read_bytes() == other.read_bytes(), name
+
+
+@pytest.mark.parametrize("absent", [EXTRAS, ()])
+def test_the_page_is_served(worlds: tuple[Path, Ran, Path, Ran], absent: tuple[str, ...]) -> None:
+    folder = worlds[0]
+    query = json.loads((folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    asked = {"query": {name: query[name] for name in ("prompt", "response")}}
+    command = [sys.executable, "-c", SERVING, str(ROOT / "tests" / "worlds"), *absent]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder) as served:
+        try:
+            assert served.stdout is not None
+            address = next(line for line in served.stdout if "http://" in line).split("http://")[1].strip()
+            posted = httpx.post(f"http://{address}api/top", json=asked, timeout=60, trust_env=False)
+        finally:
+            served.kill()
+    best = posted.json()["hits"][0]
+    (hits,) = airrep.open_index(folder / "index").top([query], k=1)
+    assert best["id"] == hits[0].example.id
+    assert best["score"] == pytest.approx(hits[0].score, abs=1e-4)
+
+
+def test_python_runs_without_torch(tmp_path: Path) -> None:
+    write_data(tmp_path / "here")
+    command = [sys.executable, "-c", PYTHON, str(ROOT / "tests" / "worlds"), *EXTRAS]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "here")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["torch-free", "MissingExtraError", "MissingExtraError"]
+
+
+NEEDY = {
+    f"index train.jsonl --lm {LM} --out OUT": "lm",
+    f"index train.jsonl --method rds --lm {LM} --out OUT": "lm",
+    f"index train.jsonl --method tracin --lm {LM} --out OUT": "lm",
+    "index train.jsonl --encoder default --out OUT": "encoders",
+    "index train.jsonl --method gte --encoder untrained --out OUT": "encoders",
+    f"label subsets train.jsonl --lm {LM} --out OUT": "lm",
+    "train labels --data train.jsonl --out OUT": "lm",
+    f"adapt train.jsonl --lm {LM} --out OUT": "lm",
+    f"judge index --queries queries.jsonl --lm {LM} --out OUT": "lm",
+    f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
+    f"warmup train.jsonl --lm {LM} --out OUT": "lm",
+    "datamodels labels --data train.jsonl --set penalty=lasso --out OUT": "datamodels",
+    "demo --learn --out OUT": "lm",
+}
+
+
+def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(worlds: tuple[Path, Ran, Path, Ran]) -> None:
+    ran = run(worlds[0], [shlex.split(line) for line in NEEDY])
+    for (line, extra), (status, told, warned) in zip(NEEDY.items(), ran.results, strict=True):
+        assert (status, told) == (1, ""), line
+        assert warned.count("\n") == 1, warned
+        assert warned.strip().endswith(f"pip install 'airrep[{extra}]'"), warned
+    assert not list(worlds[0].glob("OUT*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "version", "reason"),
+    [
+        ("raise OSError('libc10.so: cannot open shared object file')", "99", "cannot be imported (OSError: libc10.so"),
+        ("from absent_part import anything", "99", "cannot be imported (ModuleNotFoundError: No module"),
+        ("", "1.13.1", "torch 1.13.1 is installed; expected >="),
+    ],
+)
+def test_a_broken_or_old_torch_is_a_line(
+    worlds: tuple[Path, Ran, Path, Ran], tmp_path: Path, content: str, version: str, reason: str
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(content)
+    (tmp_path / f"torch-{version}.dist-info").mkdir()
+    about = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+    (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(about)
+    lines = ("top index queries.jsonl -k 1 --json", f"warmup train.jsonl --lm {LM} --out OUT")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    asked, warmed = run(worlds[0], [shlex.split(line) for line in lines], (), PYTHONPATH=path).results
+    assert asked[0] == 0, asked[2]
+    assert warmed[0] == 1
+    assert warmed[2].count("\n") == 1
+    assert reason in warmed[2]
+    assert warmed[2].strip().endswith("pip install 'airrep[lm]'")
+    assert not list(worlds[0].glob("OUT*"))
+
+
+COLD = 850
+"""Modules that a cold question may load; each thousand costs about a second."""
+NOT_COLD = {
+    *("torch", "transformers", "sentence_transformers", "sklearn", "pandas", "matplotlib", "jinja2", "yaml", "asyncio"),
+    *("jaxtyping", "huggingface_hub", "scipy.linalg", "scipy.stats", "scipy.optimize", "pyarrow.parquet", "fastapi"),
+    *("packaging", "filelock", "pyarrow.dataset", "datasets", "ray", "airrep.cli.train_commands", "airrep.lm.model"),
+}
+
+
+def test_a_cold_question_loads_little(worlds: tuple[Path, Ran, Path, Ran]) -> None:
+    code = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules));"
+        "sys.argv[0] = 'airrep'; from airrep.cli.app import main; main()"
+    )
+    command = [sys.executable, "-c", code, "top", "index", *TYPED, "-k", "3", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=worlds[0], check=True)
+    loaded = set(ended.stdout.splitlines()[-1].split())
+    assert NOT_COLD & loaded == set()
+    assert len(loaded) <= COLD
+
+
+@pytest.mark.parametrize("command", ["top", "demo", "evaluate", "run", "nonsense"])
+def test_the_program_has_the_command_that_is_asked_for(command: str) -> None:
+    made, whole = (typer.main.get_command(app.make_app(word)) for word in (command, None))
+    assert isinstance(made, TyperGroup)
+    assert isinstance(whole, TyperGroup)
+    assert command == "nonsense" or command in made.commands
+    assert set(whole.commands) == {name for names in app.MODULES.values() for name in names}
+    for module, names in app.MODULES.items():
+        alone = typer.main.get_command(app.make_app(names[0]))
+        assert isinstance(alone, TyperGroup)
+        wanted = set(names) if names[0] not in ("report", "run") else set(alone.commands) & set(names)
+        assert wanted <= set(alone.commands), module
+
+
+SERVING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from text_commands import Absent
+sys.meta_path.insert(0, Absent(sys.argv[2:]))
+sys.argv = ["airrep", "serve", "index", "--no-token", "--port", "0"]
+from airrep.cli.app import main
+main()
+"""
+PYTHON = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from text_commands import Absent
+sys.meta_path.insert(0, Absent(sys.argv[2:]))
+import airrep
+
+train, queries = airrep.read_corpus("train.jsonl"), airrep.read_corpus("queries.jsonl")
+index = airrep.build_index(train, "made")
+assert len(list(index.top(queries, k=2))) == 3
+assert index.group_scores(queries, by="source").scores.shape == (3, 5)
+assert index.what_if(queries, remove='source == "gsm8k"').change.shape == (3,)
+airrep.select(index, queries, 5).save("picked.jsonl")
+airrep.explain(index, queries[0])
+airrep.clean(index)
+airrep.audit(index, queries)
+airrep.mix(index, queries)
+airrep.write_report([index.top(queries, k=2)], "page.html")
+index.append(airrep.read_corpus("more.jsonl"))
+print("torch-free" if not set(sys.argv[2:]) & set(sys.modules) else "loaded torch")
+for ask in (lambda: airrep.load_lm("X"), lambda: airrep.warm_up(train, "OUT", "X")):
+    try:
+        ask()
+    except airrep.AirRepError as error:
+        print(type(error).__name__)
+"""
+
+
+def _lines(ran: Ran) -> list[tuple[str, tuple[int, str, str]]]:
+    return list(zip((*MAKING, *ASKING), ran.results, strict=True))
+
+
+def _lasting(told: str) -> Any:
+    """What a command told, without the command line and times that JSON holds."""
+    try:
+        values = json.loads(told)
+    except ValueError:
+        return told
+    return {name: value for name, value in values.items() if name not in ("command", "made")}
