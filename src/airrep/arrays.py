@@ -10,20 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from typing import Annotated as Bool
-    from typing import Annotated as Float32
-    from typing import Annotated as Int64
-else:
-    from jaxtyping import Bool, Float32, Int64
+from airrep.shapes import Bool, Float32, Int64
 
 ALIKE = 1e-5
 """Cosines, and shares made of them, are known to so much: processors and batches round differently."""

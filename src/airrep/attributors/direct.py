@@ -6,13 +6,13 @@ from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from jaxtyping import Float16, Float32
 from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, SparseFeatures
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+from airrep.shapes import Float16, Float32
 
 COLUMNS = 2**24
 """Different queries that one attributor can be asked about."""

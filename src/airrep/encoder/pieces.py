@@ -6,9 +6,9 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int32, Int64
 
 from airrep.encoder.tokens import chunks, parse_tokenizer, unknown_of, unknown_shares
+from airrep.shapes import Int32, Int64
 
 _WORD = re.compile("[^ \t\n\r]+")
 """What a BERT tokenizer reads by itself: it parts words at other signs too, but drops some of those that Python calls

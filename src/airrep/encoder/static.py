@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from jaxtyping import Float32, Int64
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Rows
@@ -24,6 +23,7 @@ from airrep.encoder.tensors import Storage
 from airrep.errors import ConfigError, DataError, caution
 from airrep.extras import need
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.shapes import Float32, Int64
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.encoder.folders import WEIGHTS, Card, Layout, read_card, read_json
 from airrep.encoder.modules import write_card, write_head_config, write_modules, write_settings
 from airrep.encoder.tensors import Storage, read_tensors, write_tensors
 from airrep.errors import DataError
+from airrep.shapes import Float32
 
 TOKENIZER = "tokenizer.json"
 ROWS = "embedding.weight"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
 from tokenizers import Encoding, Tokenizer
 
 from airrep.errors import ConfigError, DataError
+from airrep.shapes import Float64, Int64
 
 LEAST_TOKENS = 3  # two of them special ones
 _CHUNK_TEXTS = 256

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from jaxtyping import Float
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
@@ -20,6 +19,7 @@ from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
+from airrep.shapes import Float
 
 T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
@@ -18,6 +17,7 @@ from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.engine import Engine, InProcess
+from airrep.shapes import Float32
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM

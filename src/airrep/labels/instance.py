@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.groups import Groups
+from airrep.shapes import Float32
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
@@ -25,6 +24,7 @@ from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
+from airrep.shapes import Float32
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.errors import ArtifactError
 from airrep.labels.plan import npy_bytes
@@ -26,6 +25,7 @@ from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.names import LOCK
 from airrep.runtime.engine import Share
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.shapes import Float32
 
 RESULTS = "results"
 QUARANTINE = "quarantine"

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64
 
 from airrep.arrays import Rows
 from airrep.errors import DataError
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
+from airrep.shapes import Int64
 
 
 @dataclass(frozen=True, eq=False)

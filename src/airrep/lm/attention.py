@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,6 +18,7 @@ from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
 from airrep.runtime.devices import without_cudnn
 from airrep.runtime.packing import Batch
+from airrep.shapes import Float, Int64
 
 NAME = "airrep_packed"
 """Name of the attention in transformers."""

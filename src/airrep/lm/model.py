@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.corpus.corpus import Corpus, Example
@@ -40,6 +39,7 @@ from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
+from airrep.shapes import Float, Float32
 
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from airrep.errors import AirRepError, ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments, reads_packed
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
+from airrep.shapes import Float
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float64
 from safetensors import SafetensorError
 
 from airrep.arrays import Rows
@@ -29,6 +28,7 @@ from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
+from airrep.shapes import Float64
 
 if TYPE_CHECKING:
     from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone

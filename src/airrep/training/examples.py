@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 import numpy as np
-from jaxtyping import Int64
 
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
@@ -16,6 +15,7 @@ from airrep.errors import DataError, TrainingError
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
+from airrep.shapes import Int64
 from airrep.training.beside.given import GivenScores
 from airrep.training.ranking_loss import Scale, normalise_losses
 

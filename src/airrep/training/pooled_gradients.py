@@ -13,13 +13,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from scipy import sparse
 from torch import Tensor
 
 from airrep.arrays import Rows
 from airrep.errors import TrainingError
 from airrep.scoring.pooling import TrainedPool, exponents
+from airrep.shapes import Float
 
 COLUMNS = 64
 """Queries scored at a time."""

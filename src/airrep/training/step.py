@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import GroupScores, Rows
 from airrep.encoder.networks.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
+from airrep.shapes import Float
 from airrep.training.beside.given import GivenScores
 from airrep.training.beside.mixture import NAME, Mixture
 from airrep.training.examples import StepDraw, TaughtInstance

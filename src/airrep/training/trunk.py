@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
@@ -23,6 +22,7 @@ from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing.files import write_file, writing
 from airrep.scoring.pooling import TrainedPool
+from airrep.shapes import Float, Float32
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.examples import Prepared, Texts
 from airrep.training.settings import TrainingSettings

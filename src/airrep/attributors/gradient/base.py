@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float, Float32
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
@@ -36,6 +35,7 @@ from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float, Float32
 
 R = TypeVar("R", bound=GradientSettings | EkfacSettings)
 S = TypeVar("S", bound=GradientSettings)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Float64
 from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream
+from airrep.shapes import Float, Float64
 
 DENSE = 512
 """Largest width of a matrix that is decomposed whole to find a few of its directions."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from scipy import linalg
 from torch import Tensor
 from torch.nn import functional
@@ -24,6 +23,7 @@ from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
+from airrep.shapes import Float64
 
 MOST = 4096
 """Most weights for a whole Hessian, which takes as many products."""

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float32
 from scipy import linalg
 
 from airrep.arrays import DenseFeatures
@@ -30,6 +29,7 @@ from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float32
 
 MOST = 2**20
 """Most weights for conjugate gradients; a training example then takes 2 MiB of an index."""

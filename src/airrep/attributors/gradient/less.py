@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures
@@ -27,6 +26,7 @@ from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
 from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.shapes import Float, Float32
 
 Side: TypeAlias = Literal["train", "queries"]
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures
@@ -23,6 +22,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.metering import OnProgress
+from airrep.shapes import Float
 
 FORM = 2
 """Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free."""

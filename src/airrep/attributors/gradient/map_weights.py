@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.arrays import DenseFeatures, Features
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Grouping, MapWeightSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+from airrep.shapes import Float32
 
 if TYPE_CHECKING:
     from airrep.attributors.gradient.reading import Site

@@ -5,7 +5,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
 from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
@@ -13,6 +12,7 @@ from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.runtime.seeding import stream
+from airrep.shapes import Float, Int8, Int64
 
 Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
 """The small matrices of each site, by its name: of its inputs and of its output gradients."""

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,6 +24,7 @@ from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
+from airrep.shapes import Float, Int64
 
 ALL = "all-linear"
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
@@ -22,6 +21,7 @@ from airrep.errors import ArtifactError
 from airrep.runtime.metering import computing_rows, note_recalled
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import CACHE, cache
+from airrep.shapes import Float32
 
 CHUNK = 512
 """Most examples computed at a time, which is what an interruption can lose."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, SlowFit, count_rows
@@ -18,6 +17,7 @@ from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.metering import OnProgress
+from airrep.shapes import Float
 
 LEARNT = "learnt.json"
 

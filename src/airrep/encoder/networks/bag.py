@@ -5,13 +5,13 @@ from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
 from airrep.encoder.folders import Card
 from airrep.encoder.networks.bert import Headed, HeadShape, UnitLength, heads_of
 from airrep.encoder.static_files import LinearHead, StoredStatic
+from airrep.shapes import Float32, Int64
 
 
 class SentenceBag(Headed):

@@ -16,12 +16,12 @@ from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
 from airrep.runtime.devices import ROW_STEP, linear, without_cudnn
 from airrep.runtime.packing import Batch, EqualRun
+from airrep.shapes import Float, Float32, Int64
 
 _EMBEDDINGS: dict[str, tuple[str, ...]] = {
     "words.weight": ("word_embeddings.weight",),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
@@ -22,6 +21,7 @@ from airrep.extras import need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.packing import pack
+from airrep.shapes import Int64
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -1,11 +1,11 @@
 """Effects of leaving rows out, over repeats, and the verdict."""
 
 import numpy as np
-from jaxtyping import Float
 
 from airrep.answers.proof.result import Effect, Effects, Verdict
 from airrep.evaluation.proof.trial import WHOLE, WITHOUT_NAMED, WITHOUT_RANDOM
 from airrep.evaluation.statistics.moved import REMEDY, Moved
+from airrep.shapes import Float
 
 CONFIDENCE = 0.95
 PLAIN = 0.05

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
@@ -15,6 +14,7 @@ from airrep.labels.ledger import QueryLosses
 from airrep.labels.outside.subset_files import BEFORE, subset_name
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import Place
+from airrep.shapes import Float32
 
 MOST = 1e30
 """Largest absolute loss, far below float32's limit."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings
@@ -14,6 +13,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import score_instance
 from airrep.evaluation.statistics.bootstrap import FLAT
 from airrep.labels.instance import LabelledInstance
+from airrep.shapes import Float32
 
 GivenScores: TypeAlias = Float32[np.ndarray, "c q m"]
 """Group scores of each channel, of queries and subsets; higher = more helpful."""

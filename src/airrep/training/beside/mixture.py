@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from airrep.arrays import GroupScores
+from airrep.shapes import Float
 
 NAME = "beside."
 """Begins the names of weights of channels among all weights that learn."""

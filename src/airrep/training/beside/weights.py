@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Float
 
 from airrep.arrays import GroupScores
 from airrep.evaluation.judging import best_of
+from airrep.shapes import Float
 from airrep.training.linear.ranking_fit import fit_ranking
 
 LEAST, MOST = 1e-3, 30.0

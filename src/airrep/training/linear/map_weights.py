@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from scipy import sparse
 
 from airrep.arrays import GroupScores
@@ -13,6 +12,7 @@ from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps
 from airrep.evaluation.judging import compact_subsets
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
+from airrep.shapes import Float64
 from airrep.training.linear.ranking_fit import fit_ranking
 from airrep.training.ranking_loss import NoPairsError, count_pairs, normalise_losses, ranking_loss
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from scipy.optimize import minimize
 
 from airrep.arrays import GroupScores
+from airrep.shapes import Float
 from airrep.training.ranking_loss import NoPairsError, count_pairs, ranking_loss
 
 

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float16, Float32
 
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
@@ -24,6 +23,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float16, Float32
 
 QUERY_NUMBERS = 2**29
 """Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import Rows
@@ -15,6 +14,7 @@ from airrep.attributors.gradient.whole.low_rank import low_rank
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
+from airrep.shapes import Float
 
 READ_AT_ONCE = 16
 """Queries whose whole gradients are in memory a second time, while they are put among the others."""

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float16
 from torch import Tensor
 
 from airrep.attributors.gradient.reading import DocumentPlaces, Site
 from airrep.attributors.gradient.whole.factors import HELD_PRODUCTS, Factors
 from airrep.attributors.gradient.whole.low_rank import low_rank_product
+from airrep.shapes import Float, Float16
 
 
 class _Part(NamedTuple):

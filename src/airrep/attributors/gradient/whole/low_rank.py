@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from airrep.shapes import Float
 
 OVERSAMPLED, POWERS = 8, 2
 """Further directions, and turns of power iteration, by which the factors are found."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
 from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.publishing.files import remove_leftovers
+from airrep.shapes import Float32
 
 QUERIES = "queries"
 
