@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simsimd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -15,6 +16,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring import products as scans
 from airrep.scoring import topk as search
 from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
+from airrep.scoring.columns import Postings
 from airrep.scoring.devices import device_of
 from airrep.scoring.topk import top_k
 
@@ -138,6 +140,36 @@ def test_errors_stay_within_their_bounds(seed: int, d: int, power: float, codes:
     exact = queries.astype(np.float64) @ features.astype(np.float64).T
     error = np.abs(view.values.astype(np.float64) - exact.T)
     assert np.all(error + np.abs(exact.T) * 2.0**-24 <= view.bounds.T @ view.slack[:2] + view.slack[2])
+
+
+@pytest.mark.parametrize("d", [1, 2, 15, 31, 33, 130, 2**17 - 1])
+def test_products_of_the_greatest_codes_are_exact(d: int) -> None:
+    """Kernels of some libraries add them up in 16 bits, and say nothing."""
+    for sign in (-127, 127):
+        out = np.empty((9, 3), np.float32)
+        simsimd.cdist(np.full((9, d), 127, np.int8), np.full((3, d), sign, np.int8), "dot", out=out)
+        assert (out == np.float32(127 * sign * d)).all()
+
+
+def test_few_and_many_queries_go_other_ways_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    features = generator.normal(size=(3000, 40)).astype(np.float16)
+    queries = generator.normal(size=(9, 40)).astype(np.float32)
+    thin = [sparse.random_array((n, 60), density=0.3, format="csr", rng=generator) for n in (3000, 9)]
+    postings = [
+        Postings.of(sparse.csr_array(thin[0][part]).astype(np.float32)) for part in (slice(1000), slice(1000, None))
+    ]
+    dense = blocks_of(features, (1000,), codes=True)
+    mixed = [block._replace(sparse=some) for block, some in zip(dense, postings, strict=True)]
+    both = MixedFeatures(queries, sparse.csr_array(thin[1]).astype(np.float32))
+    for asked, blocks in ((queries, dense), (both, mixed)):
+        few = top_k(asked, blocks, 50)
+        for module in (scans, search):
+            monkeypatch.setattr(module, "FEW", 8)
+        many = top_k(asked, blocks, 50)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(few.rows, many.rows)
+        np.testing.assert_array_equal(few.scores, many.scores)
 
 
 @pytest.mark.parametrize("count", [1, 3])

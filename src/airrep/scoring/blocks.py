@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
+from scipy import sparse
 
-from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures, whole_number
+from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, whole_number
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, select_columns
+from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
 
 PIECE_ROWS = 8192
@@ -23,7 +24,7 @@ WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
 
-SparseSource: TypeAlias = SparseFeatures | Postings | ColumnRange | ScoreColumns
+SparseSource: TypeAlias = SparseMatrix | Postings | ColumnRange | ScoreColumns
 """Sparse features of a block: as a matrix, or so that some of its columns can be had as one."""
 
 
@@ -172,10 +173,10 @@ class Piece:
             self._dense = device.rows(self.take(self.block.codes if coded else self.block.dense()), room)
         return self._dense
 
-    def csr(self) -> SparseFeatures:
-        """Their sparse features, CSR float64 ``(b, d)``."""
+    def sparse(self) -> SparseMatrix:
+        """Their sparse features, float64 ``(b, d)``."""
         matrix = self.block.features if self.block.sparse is None else self.block.sparse
-        part: SparseFeatures = self.take(matrix).astype(np.float64)
+        part: SparseMatrix = self.take(matrix).astype(np.float64, copy=False)
         return part
 
 
@@ -250,41 +251,42 @@ def _check_mixed(queries: Features, block: Block) -> MixedFeatures:
         raise DataError("queries: are not of channels as the blocks are. Encode both by one method.")
     assert block.sparse is not None
     dense = check_queries(queries.dense, [Block(0, block.features)])
-    sparse = check_queries(queries.sparse, [Block(0, block.sparse)])
+    thin = check_queries(queries.sparse, [Block(0, block.sparse)])
     assert isinstance(dense, np.ndarray)
-    assert not isinstance(sparse, np.ndarray | MixedFeatures)
-    return replace(queries, dense=dense, sparse=sparse)
+    assert not isinstance(thin, np.ndarray | MixedFeatures)
+    return replace(queries, dense=dense, sparse=thin)
 
 
-def narrow(queries: Features, blocks: Sequence[Block]) -> tuple[Features, Sequence[Block]]:
-    """Queries and blocks without the sparse columns that no query has, where that is needed; scores stay the same."""
+def narrow(queries: Features, blocks: Sequence[Block], size: int = 0) -> tuple[Features, Sequence[Block]]:
+    """Queries and blocks without the sparse columns that no query has, where that is needed; scores stay the same.
+
+    Blocks of at most *size* rows, which are read as a whole, are left column by column, as their postings lie.
+    """
+
+    def chosen(source: "np.ndarray | SparseSource | None") -> SparseMatrix:
+        assert source is not None
+        assert not isinstance(source, np.ndarray | sparse.csc_array)
+        if isinstance(source, Postings) and source.shape[0] <= size:
+            return source.by_column(columns)
+        return select_columns(source, columns)
+
     if isinstance(queries, np.ndarray):
         return queries, blocks
     if isinstance(queries, MixedFeatures):
         columns = np.unique(queries.sparse.indices)
         powers = tuple(_narrowed(one, columns) for one in queries.powers)
         narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers, queries.factors)
-        return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=_chosen(block.sparse, columns)))
+        return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=chosen(block.sparse)))
     if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange | ScoreColumns):
         return queries, blocks
     columns = np.unique(queries.indices)
-    return select_columns(queries, columns), narrow_blocks(blocks, columns)
-
-
-def narrow_blocks(blocks: Sequence[Block], columns: np.ndarray) -> MappedBlocks:
-    """Blocks of sparse features with some columns alone, ascending."""
-    return MappedBlocks(blocks, lambda block: block._replace(features=_chosen(block.features, columns)))
+    some = MappedBlocks(blocks, lambda block: block._replace(features=chosen(block.features)))
+    return select_columns(queries, columns), some
 
 
 def _narrowed(powers: PowerColumns, columns: np.ndarray) -> PowerColumns:
     start, stop = np.searchsorted(columns, [powers.start, powers.stop]).tolist()
     return powers._replace(start=start, stop=stop)
-
-
-def _chosen(features: "np.ndarray | SparseSource | None", columns: np.ndarray) -> SparseFeatures:
-    assert features is not None
-    assert not isinstance(features, np.ndarray)
-    return select_columns(features, columns)
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:

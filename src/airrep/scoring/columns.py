@@ -9,11 +9,15 @@ from scipy import sparse
 
 from airrep.arrays import PowerColumns, SparseFeatures
 from airrep.errors import ConfigError
+from airrep.scoring.devices import widened
 
 LONG = 64
 """Mean length from which on stretches of postings are copied one by one."""
 DENSE = 2**16
 """Queries with at most so many numbers, zeros counted, are multiplied as dense ones."""
+
+
+SparseMatrix: TypeAlias = SparseFeatures | sparse.csc_array
 
 
 class Cells(NamedTuple):
@@ -60,10 +64,17 @@ class Postings:
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
-        counts, rows, values = self._chosen(columns, np.float32)
+        return self._csc(columns, np.float32).tocsr()
+
+    def by_column(self, columns: np.ndarray) -> sparse.csc_array:
+        """The same as they lie, in float64: to be multiplied as a whole."""
+        return self._csc(columns, np.float64)
+
+    def _csc(self, columns: np.ndarray, dtype: type) -> sparse.csc_array:
+        counts, rows, values = self._chosen(columns, np.float16)
         ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
-        chosen: SparseFeatures = sparse.csc_array((values, rows, ends), shape=(self.shape[0], len(columns))).tocsr()
-        return chosen
+        wide = widened(values[None], np.empty((1, len(values)), dtype))[0]
+        return sparse.csc_array((wide, rows, ends), shape=(self.shape[0], len(columns)))
 
     def cells(self, columns: np.ndarray) -> "Cells":
         """Features of some columns, ascending, one by one."""
@@ -96,7 +107,7 @@ class Postings:
 class ColumnRange:
     """The columns of one channel in sparse features."""
 
-    source: "SparseFeatures | Postings | ScoreColumns"
+    source: "SparseMatrix | Postings | ScoreColumns"
     start: int
     stop: int
 
@@ -114,7 +125,7 @@ class ColumnRange:
 class ScoreColumns:
     """Sparse features, and further columns of scores that were computed for single queries."""
 
-    source: "SparseFeatures | Postings"
+    source: SparseMatrix | Postings
     scores: Mapping[int, np.ndarray]
     """By column: ``(rows,)`` float32. No feature of the source stands there."""
     ranges: Sequence[tuple[int, int]] = ()
@@ -150,13 +161,15 @@ class ScoreColumns:
         return joined
 
 
-Selectable: TypeAlias = "SparseFeatures | Postings | ColumnRange | ScoreColumns"
+Selectable: TypeAlias = SparseMatrix | Postings | ColumnRange | ScoreColumns
 
 
 def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
     if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)
+    if isinstance(features, sparse.csc_array):
+        features = features.tocsr()
     place = np.searchsorted(columns, features.indices)
     found = np.zeros(len(place), bool)
     inside = place < len(columns)
@@ -198,7 +211,7 @@ class SparseProducts:
             self._powers.append((_only(wide, own), power))
         self._plain = _only(wide, ~inside) if len(powers) else wide.T.tocsr()
 
-    def scores(self, rows: SparseFeatures) -> np.ndarray:
+    def scores(self, rows: SparseMatrix) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
         found = self._product(rows, self._plain)
         for queries, power in self._powers:
@@ -206,7 +219,7 @@ class SparseProducts:
             found += np.sign(single) * np.abs(single) ** power
         return found
 
-    def _product(self, rows: SparseFeatures, queries: SparseFeatures) -> np.ndarray:
+    def _product(self, rows: SparseMatrix, queries: SparseFeatures) -> np.ndarray:
         # Dense queries spare the making of a sparse product, and sums keep their order.
         product: np.ndarray = rows @ queries.toarray() if self._dense else (rows @ queries).toarray()
         return product

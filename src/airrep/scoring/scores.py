@@ -19,7 +19,7 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.columns import SparseProducts
 from airrep.scoring.devices import device_of
-from airrep.scoring.products import ready
+from airrep.scoring.products import FEW, ready
 
 CELLS = 2**22
 """Scores in float64 that are held at a time, 32 MiB."""
@@ -66,9 +66,9 @@ def stream_scores(
     Raises:
         DataError: queries and blocks do not fit together.
     """
-    fit, narrowed = narrow(check_queries(queries, blocks), blocks)
+    fit, size = check_queries(queries, blocks), min(piece_rows(blocks), max(1, CELLS // queries.shape[0]))
+    fit, narrowed = narrow(fit, blocks, size if queries.shape[0] <= FEW and keep is None else 0)
     asked = ready(fit, "float32", 0.0, "cpu")
-    size = min(piece_rows(blocks), max(1, CELLS // fit.shape[0]))
     every = np.arange(fit.shape[0])
     for piece in pieces(narrowed, size, keep):
         yield piece.rows, asked.exact(piece, every).T
@@ -88,7 +88,7 @@ def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) 
         if asked is not None:
             place.multiply(piece.dense(room, place), asked, scores.T)
         if products is not None:
-            scores += products.scores(piece.csr()).T.astype(np.float32)
+            scores += products.scores(piece.sparse()).T.astype(np.float32)
         if not np.isfinite(scores).all():
             raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
         yield int(piece.rows[0]), scores

@@ -1,6 +1,6 @@
 """Exact top-k by a bounded scan and re-ranking.
 
-Every row is first scored approximately, by float32 products, with a guaranteed bound on the error.
+Every row is first scored approximately, by products of int8 or float32, with a guaranteed bound on the error.
 Rows that may still be among the k are kept, and scored again in one fixed way: products and sums in float64
 in a fixed order, rounded to float32. So neither blocks, batches of queries, codes nor the device change a
 score or a rank.
@@ -26,8 +26,20 @@ from airrep.scoring.blocks import (
     room_for,
 )
 from airrep.scoring.devices import Device, device_of
-from airrep.scoring.products import PAIRS, ROUNDING, TINY, Scan, inner_products, rough_products, scan_of
+from airrep.scoring.products import (
+    FEW,
+    PAIRS,
+    ROUNDING,
+    TINY,
+    Scan,
+    inner_products,
+    rough_products,
+    scan_of,
+    takes_codes,
+)
 
+SCORES, CODES = 2**19, 2**26
+"""At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
 
@@ -70,15 +82,24 @@ def top_k(
     rows = check_blocks(blocks).rows
     queries = check_queries(queries, blocks)
     check_count("top_k: k", k, check_keep(keep, rows))
-    queries, narrowed = narrow(queries, blocks)
-    signed = -queries if least else queries
-    size, place = piece_rows(blocks), device_of(device)
-    room = room_for(blocks, size)
+    place = device_of(device)
+    size = _piece_rows(queries, blocks, place)
+    queries, narrowed = narrow(queries, blocks, size if queries.shape[0] <= FEW and keep is None else 0)
+    signed, room = -queries if least else queries, room_for(blocks, size)
     tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room, place) for i in range(0, queries.shape[0], TILE)]
     for piece in pieces(narrowed, size, keep):
         for tile in tiles:
             tile.see(piece)
     return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
+
+
+def _piece_rows(queries: Features, blocks: Sequence[Block], device: Device) -> int:
+    """Rows of a piece: more of them for few queries, where each piece's own cost shows."""
+    rows = piece_rows(blocks)
+    if blocks[0].codes is None or not takes_codes(queries, device):
+        return rows
+    count, d = queries.shape
+    return max(rows, min(SCORES // max(1, int(count)), CODES // max(1, int(d))))
 
 
 def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:

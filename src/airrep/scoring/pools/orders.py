@@ -80,7 +80,7 @@ class _GroupPart:
             yield self.membership[:, place].tocsr(), self._features(piece)
 
     def _features(self, piece: Piece) -> Any:
-        return piece.dense(self.room) if isinstance(piece.block.features, np.ndarray) else piece.csr()
+        return piece.dense(self.room) if isinstance(piece.block.features, np.ndarray) else piece.sparse()
 
     def _add(self, parts: Iterator[tuple[sparse.csr_array, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))
