@@ -1,13 +1,19 @@
 """Process CPU time in turns, and peak memory, of candidates."""
 
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
+import simsimd
+from numpy._core._multiarray_umath import __cpu_features__
+from threadpoolctl import threadpool_info, threadpool_limits
+
+HOLDING = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+"""Variables that hold instruction sets back, of OpenBLAS and of what torch uses."""
 
 
 def interleave(candidates: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
@@ -26,6 +32,18 @@ def interleave(candidates: dict[str, Callable[[], object]], rounds: int = 5) -> 
                 if round_number:
                     seconds[name].append(time.process_time() - start)
     return {name: statistics.median(spent) for name, spent in seconds.items()}
+
+
+def processor() -> str:
+    """Instruction sets in use here: numpy's, those that BLAS libraries and simsimd chose, and what is held back."""
+    sets = [
+        name for name in ("AVX2", "AVX512F", "AVX512_SKX", "AVX512_ICL", "ASIMD", "SVE") if __cpu_features__.get(name)
+    ]
+    blas = {f"{one['internal_api']} {one['architecture']}" for one in threadpool_info() if "architecture" in one}
+    kernels = [name for name, there in simsimd.get_capabilities().items() if there]
+    held = [f"{name}={os.environ[name]}" for name in HOLDING if name in os.environ]
+    parts = {"numpy": sets, "BLAS": sorted(blas), "simsimd": kernels, "held back": held}
+    return "; ".join(f"{name}: {' '.join(found) or '-'}" for name, found in parts.items())
 
 
 def verdict(ratio: float, ask: float) -> str:

@@ -1,4 +1,4 @@
-"""Group scores against a per-subset loop and the bare product.
+"""Group scores against a per-subset loop and the bare product, both in torch.
 
 Run as ``python benchmarks/groups.py``. Process CPU time on one thread, candidates in turns. ``--n`` and the
 like change the shape; the default is 1,000 queries, 20,000 examples of 384 features, 100 groups of 1,000.
@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from cpu import extra_memory, interleave, verdict
+from cpu import extra_memory, interleave, processor, verdict
 
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
@@ -52,7 +52,6 @@ def compare(title: str, members: list[np.ndarray], features: np.ndarray, queries
         "bare product": lambda: product(asked, used),
         "product at once": lambda: asked @ used.T,
         "airrep": lambda: group_scores(queries, blocks, groups, "attention"),
-        "airrep bfloat16": lambda: group_scores(queries, blocks, groups, "attention", precision="bfloat16"),
         "airrep mean": lambda: group_scores(queries, blocks, groups, "mean"),
     }
     seconds = interleave(candidates, rounds)
@@ -66,9 +65,8 @@ def compare(title: str, members: list[np.ndarray], features: np.ndarray, queries
     print(f"  times the loop: {verdict(times, 3.0) if overlap > 3 else f'{times:.2f} (nothing to share)'}")
     print(f"  share of the bare product (float32 rows, pieces): {verdict(seconds['bare product'] / ours, 0.75)}")
     print(f"  share of the product at once: {verdict(seconds['product at once'] / ours, 0.75)}")
-    for name, precision in (("float32", "float32"), ("bfloat16", "bfloat16")):
-        found = group_scores(queries, blocks, groups, "attention", precision=precision)
-        print(f"  greatest difference from the loop, {name}: {np.abs(found - plain).max():.1e}")
+    found = group_scores(queries, blocks, groups, "attention")
+    print(f"  greatest difference from the loop: {np.abs(found - plain).max():.1e}")
 
 
 def scoring_of(n: int) -> Callable[[], object]:
@@ -88,6 +86,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     generator = np.random.default_rng(0)
+    print(processor())
     features = unit_rows(generator, asked.n, asked.d).astype(np.float16)
     queries = unit_rows(generator, asked.q, asked.d)
     overlapping = [generator.choice(asked.n, asked.k, replace=False) for _ in range(asked.m)]

@@ -13,7 +13,7 @@ from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, quantise
 from airrep.scoring.columns import SparseMatrix, SparseProducts
-from airrep.scoring.devices import CPU, Device, device_of
+from airrep.scoring.devices import CPU, Device, device_of, widened
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 """Type that products on a card are worked out in; the processor's are float32."""
@@ -352,4 +352,5 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
         step = min(PAIRS, max(1, NUMBERS // features.shape[1]))
         for start in range(first, last, step):
             stop = min(start + step, last)
-            yield start, stop, features[rows[start:stop] - starts[b]].astype(np.float64)
+            some = features[rows[start:stop] - starts[b]]
+            yield start, stop, widened(some, np.empty(some.shape))
