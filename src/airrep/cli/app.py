@@ -299,6 +299,10 @@ def _settle(group: typer.Typer, kind: type[OnceCommand]) -> None:
             _settle(below.typer_instance, kind)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), "app"})
+
+
 def __getattr__(name: str) -> typer.Typer:
     if name != "app":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,8 +1,8 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
 adapters      Load a target LM whole: adapters that peft wrote are merged into their base.
-attention     Causal attention inside each document of a packed batch.
-documents     Tokenised examples, and packed batches of them for causal LMs.
+attention     Packed batches of documents, and causal attention inside each document of one.
+documents     Tokenised examples: token ids, and where responses start.
 files         Load and write the files of a target LM; checks of what is loaded.
 fine_tune     Fine-tune a causal LM on packed documents.
 folders/      Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
