@@ -280,7 +280,14 @@ def _lines(ran: Ran) -> list[tuple[str, tuple[int, str, str]]]:
 def _lasting(told: str) -> Any:
     """What a command told, without the command line and times that JSON holds."""
     try:
-        values = json.loads(told)
+        return _untimed(json.loads(told))
     except ValueError:
         return told
-    return {name: value for name, value in values.items() if name not in ("command", "made")}
+
+
+def _untimed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_untimed(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _untimed(part) for name, part in value.items() if name not in ("command", "cost")}
+    return value
