@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import simsimd
-from scipy.sparse.linalg import norm as sparse_norm
 
 from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
 from airrep.errors import ConfigError, DataError
@@ -53,7 +52,7 @@ def load(piece: Piece, room: np.ndarray, device: Device) -> LoadedRows:
         norms.append(float(device.norms(features).max()))
     if features is None or piece.block.sparse is not None:
         more = piece.sparse()
-        norms.append(float(sparse_norm(more, axis=1).max()))
+        norms.append(longest_row(more))
     norm = float(np.hypot.reduce(norms))
     if not np.isfinite(norm):
         raise DataError(
@@ -95,7 +94,7 @@ class SparseQueries:
         self.queries, self.rounded_norm = queries, 0.0
         self.products = SparseProducts(queries, powers)
         # Powers are bounded by nothing known here, so that attention over them looks at each score.
-        self.norm = float("inf") if len(powers) else float(sparse_norm(queries.astype(np.float64), axis=1).max())
+        self.norm = float("inf") if len(powers) else longest_row(queries)
 
     def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
         """Write scores ``(b, w)``."""
@@ -354,3 +353,8 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
             stop = min(start + step, last)
             some = features[rows[start:stop] - starts[b]]
             yield start, stop, widened(some, np.empty(some.shape))
+
+
+def longest_row(rows: SparseMatrix) -> float:
+    """The greatest length of a row; scipy's own function for it loads all of scipy.linalg."""
+    return float(np.sqrt(rows.astype(np.float64).power(2).sum(axis=1).max()))
