@@ -179,9 +179,12 @@ def test_shipped_files_are_small_and_licensed() -> None:
 
 def test_extras_named_in_errors_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = set()
     for path in SOURCES:
-        for extra in re.findall(r'MissingExtraError\([^)]*"(\w+)"\)', path.read_text()):
+        for extra in re.findall(r'\bneed\((?:f?"[^"]*"|[\w.()]+), "(\w+)"', path.read_text()):
             assert extra in extras
+            named.add(extra)
+    assert {"lm", "encoders", "peft", "explorer", "figures"} <= named
 
 
 def test_every_page_is_on_the_site() -> None:
