@@ -57,6 +57,7 @@ def main() -> None:
     means = means_of([empty.render(example) for example in (*whole, *alone)], tokenizer)
     matrix = fitted(means, wanted, word_embeddings(teacher))
     matrix = matrix @ directions(means[: len(whole)] @ matrix, given.dimension)
+    matrix[PieceTokenizer(tokenizer, "tokenizer").unknown] = 0  # so that texts of unknown words are not alike
     card = Card(TEMPLATE, trained_pool="signed-attention")
     head = LinearHead(np.sqrt(SCALE) * np.eye(given.dimension, dtype=np.float32), np.zeros(given.dimension, np.float32))
     made = StoredStatic(matrix.astype(np.float32), tokenizer, card, normalise=True, head=head)
