@@ -177,7 +177,7 @@ def test_texts_of_the_same_words_tie_whatever_their_order() -> None:
     encoder = load_encoder("static")
     one, other, third = encoder.encode_texts(["the dog bit the man", "the man bit the dog", "the man fed the dog"])
     np.testing.assert_array_equal(one, other)
-    assert one @ third < 0.99
+    assert one @ third < 0.99 * (one @ one)
 
 
 TOKENIZER = json.loads((MODELS / "static" / "tokenizer.json").read_text("utf-8"))
@@ -483,7 +483,7 @@ def test_the_method_airrep_reads_with_it() -> None:
     method = make_attributor("airrep", {"encoder": "static"})
     examples = [Example("What is 2 plus 2?", "4"), Example("Who wrote Hamlet?", "Shakespeare")]
     features = method.encode_train(examples)
-    assert features.shape == (2, 256)
+    assert features.shape == (2, 128)
     np.testing.assert_array_equal(features, load_encoder("static").encode(examples))
     view = make_attributor("airrep", {"encoder": "static", "view": "response"})
     assert not np.allclose(view.encode_train(examples), features)
