@@ -155,7 +155,7 @@ def hide(folder: Path) -> None:
     """Let processes find no pandas, which an installation without extras lacks, and which others load where it is."""
     folder.mkdir()
     (folder / "pandas.py").write_text("raise ImportError\n")
-    os.environ["PYTHONPATH"] = str(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def earlier(commit: str, folder: Path) -> Path:
