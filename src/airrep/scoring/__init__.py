@@ -3,7 +3,7 @@
 blocks        Stored features in blocks, read piece by piece.
 columns       Sparse features by column, and products with some of the columns.
 contrast      Contrasts of two scores of a row, and blocks of them.
-devices       Where dense products run: numpy on the processor, or torch on a card, which is imported for that alone.
+devices       Where dense products run: numpy, or torch on a card.
 group_scores  Pooled group scores, streamed over blocks of rows.
 groups        Groups of training examples, as row numbers.
 min_rank      Min-rank over blocks of scores, and draws by weight.

@@ -1,4 +1,4 @@
-"""Where dense products run: numpy on the processor, or torch on a card, which is imported for that alone."""
+"""Where dense products run: numpy, or torch on a card."""
 
 from typing import Any, ClassVar
 
@@ -47,7 +47,7 @@ class Card(Device):
     """Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
 
     def __init__(self, name: str) -> None:
-        import torch  # the processor needs none
+        import torch  # here: the processor needs none
 
         self._torch, self._name = torch, name
 
