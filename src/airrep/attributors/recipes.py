@@ -35,7 +35,8 @@ SMOOTHING, GAP_WEIGHT = 3.0, 0.5
 WORDS_WEIGHT = 0.3
 """Of n-grams of words, those copied from the prompt as one mark."""
 ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
-"""Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
+"""Of signed attention over scores of the static encoder, whose spread says by itself where it knows little. Those of
+the encoder `default` are as large, so both suit it too."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
 TFIDF_WEIGHT, TFIDF_TEMPERATURE = 10.0, 0.3

@@ -216,7 +216,7 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     counted = {"tokenizer": "some/model", "rendered": True}
     assert tokens.settings == {**default_channels()[0].settings, **counted, **known}
     assert words.settings == {**default_channels()[1].settings, **known}
-    assert encoder.settings == {"encoder": "default", "device": "cpu"}
+    assert encoder.settings == {"encoder": "static", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings
 
@@ -225,7 +225,7 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
     tokens, words, encoder, gradients = ChannelsSettings(lm="some/model", max_tokens=8192, template="plain").channels
     for channel in (tokens, words, gradients):
         assert (channel.settings["max_tokens"], channel.settings["template"]) == (8192, "plain")
-    assert encoder.settings == {"encoder": "default"}
+    assert encoder.settings == {"encoder": "static"}
     with pytest.raises(ConfigError, match="max_tokens: belongs to an lm, and no channel reads one; expected an lm"):
         ChannelsSettings.of({"max_tokens": 8192})
     with pytest.raises(ConfigError, match="max_tokens: belongs to an lm, and no channel reads one"):
