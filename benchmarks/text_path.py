@@ -61,6 +61,7 @@ def spend(command: Sequence[str], tree: Path = ROOT, *, watch: bool = False, whe
     """Run a command with the sources of a tree, on one thread; end with its output if it fails."""
     paths = os.pathsep.join([str(tree / "src"), os.environ["PYTHONPATH"]])
     known = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    known.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, not at each question
     known.pop("MAKEFLAGS", None)  # of a `make` that runs this, not of one that this runs
     begun, most = time.perf_counter(), 0.0
     with tempfile.TemporaryFile("w+") as out:

@@ -1,7 +1,9 @@
 """Turn texts into word pieces, each different word once."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -41,12 +43,15 @@ class PieceTokenizer:
         where: the model's name, for errors.
 
     Attributes:
+        digest: digest of the content, whatever the order of its keys.
         vocabulary: number of each token by its text.
         unknown: the token that stands for what the vocabulary lacks; None without one.
     """
 
     def __init__(self, content: dict[str, Any], where: str) -> None:
-        self._tokenizer = parse_tokenizer(content, where)
+        # Written once, by C, for the library and the digest: a vocabulary has a hundred thousand lines.
+        written = json.dumps(content, sort_keys=True)
+        self._tokenizer, self.digest = parse_tokenizer(written, where), sha256(written.encode()).hexdigest()
         cut = content.get("truncation") or {}
         self._most, self._from_left = cut.get("max_length"), cut.get("direction") == "Left"
         self._tokenizer.no_truncation()

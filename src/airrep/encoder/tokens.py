@@ -124,9 +124,10 @@ def check_texts(texts: Sequence[object], first: int = 0) -> None:
             ) from error
 
 
-def parse_tokenizer(content: dict[str, Any], where: str) -> Tokenizer:
+def parse_tokenizer(content: dict[str, Any] | str, where: str) -> Tokenizer:
+    """A tokenizer of the content of its ``tokenizer.json``, or of that as JSON."""
     try:
-        return Tokenizer.from_str(json.dumps(content))
+        return Tokenizer.from_str(content if isinstance(content, str) else json.dumps(content))
     except Exception as error:  # the library raises nothing more precise
         raise DataError(
             f"{where}: its tokenizer.json is no tokenizer ({error}). Restore it or download the model again."

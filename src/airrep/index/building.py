@@ -20,7 +20,7 @@ from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.engine import Engine
-from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, measuring
+from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_in_use, measuring
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
@@ -119,7 +119,7 @@ def _hinting(request: Mapping[str, Any], hint: str) -> dict[str, Any]:
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
     """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
     attributor.load()
-    with measuring(device_of(attributor.settings)) as meter:
+    with measuring(device_in_use(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
     return meter.spent
 

@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.index.shards import layout_of
 from airrep.runtime.engine import Engine, InProcess
-from airrep.runtime.metering import MeasuredCost, device_of, measuring
+from airrep.runtime.metering import MeasuredCost, device_in_use, measuring
 
 RETRIES = 2
 """Further attempts at a shard whose worker failed."""
@@ -164,7 +164,7 @@ def encode_shards(
 
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
-    with measuring(device_of(attributor.settings)) as meter:
+    with measuring(device_in_use(attributor.settings)) as meter:
         keeps = any(part.method.kept for part in direct_parts(attributor))
         features = attributor.encode_train(shard.examples, None if keeps else on_rows)
         kept = keep_all(attributor, shard.examples, on_rows)

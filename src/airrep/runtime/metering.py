@@ -217,6 +217,11 @@ def device_of(settings: object) -> str:
     return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
 
 
+def device_in_use(settings: object) -> str:
+    """The same of a method whose models are loaded: it computes with numpy where nothing has loaded torch."""
+    return device_of(settings) if "torch" in sys.modules else "cpu"
+
+
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
     """Add a line to the costs of an artifact."""
     path = folder / COSTS
