@@ -110,7 +110,7 @@ _EARLIER = {
     "lds": "evaluation.statistics.metrics",
     "load_encoder": "encoder.load",
     "noise_ceiling": "evaluation.statistics.ceilings",
-    "normalise_losses": "training.ranking_loss",
+    "normalise_losses": "evaluation.statistics.rank_labels",
     "open_warmup": "lm.warmup",
     "paired": "evaluation.statistics.metrics",
     "pool_scores": "scoring.pooling",

@@ -54,6 +54,7 @@ from airrep.evaluation.statistics.ceilings import noise_ceiling as noise_ceiling
 from airrep.evaluation.statistics.metrics import lds as lds
 from airrep.evaluation.statistics.metrics import paired as paired
 from airrep.evaluation.statistics.metrics import spearman as spearman
+from airrep.evaluation.statistics.rank_labels import normalise_losses as normalise_losses
 from airrep.index.building import build_index as build_index
 from airrep.index.editing import append as append
 from airrep.index.editing import compact as compact
@@ -105,7 +106,6 @@ from airrep.scoring.pooling import Pooling as Pooling
 from airrep.scoring.pooling import pool_scores as pool_scores
 from airrep.training.linear.datamodels import fit_datamodels as fit_datamodels
 from airrep.training.linear.stack import learn_stack as learn_stack
-from airrep.training.ranking_loss import normalise_losses as normalise_losses
 from airrep.training.ranking_loss import ranking_loss as ranking_loss
 from airrep.training.settings import TrainingSettings as TrainingSettings
 from airrep.training.train import train_encoder as train_encoder

@@ -13,8 +13,9 @@ from reference import ranking_loss as oracle
 from torch.overrides import TorchFunctionMode
 
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.rank_labels import Scale, normalise_losses
 from airrep.training import ranking_loss as ranking
-from airrep.training.ranking_loss import count_pairs, normalise_losses, ranking_loss
+from airrep.training.ranking_loss import count_pairs, ranking_loss
 
 NAN = math.nan
 
@@ -200,7 +201,7 @@ def test_bad_arguments_of_the_loss_are_refused(
 
 
 @pytest.mark.parametrize("scale", ["std", "var"])
-def test_labels_are_those_of_the_equation(scale: ranking.Scale) -> None:
+def test_labels_are_those_of_the_equation(scale: Scale) -> None:
     losses = np.random.default_rng(0).normal(3, 0.4, (6, 11))
     losses[2, 4] = NAN
     made = normalise_losses(losses, scale)

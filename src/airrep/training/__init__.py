@@ -4,7 +4,7 @@ beside/           Train the encoder beside channels whose group scores are given
 examples          Labelled instances as token ids, and the draws of them that steps see.
 linear/           Linear models learnt from labels: datamodels and stacks.
 pooled_gradients  Pooled group scores and their exact gradient on features.
-ranking_loss      Labels from losses; the weighted pairwise ranking loss.
+ranking_loss      The weighted pairwise ranking loss.
 result            The folder of a trained encoder: claimed, sealed, opened; its card.
 run               One training run: steps, evaluations, checkpoints.
 schedule          AdamW with rates of its own for the head; phases of a run.

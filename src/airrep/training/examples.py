@@ -12,12 +12,12 @@ from airrep.corpus.views import View, seen
 from airrep.encoder.networks.trainable import Trainable
 from airrep.encoder.tokens import check_texts
 from airrep.errors import DataError, TrainingError
+from airrep.evaluation.statistics.rank_labels import Scale, normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.shapes import Int64
 from airrep.training.beside.given import GivenScores
-from airrep.training.ranking_loss import Scale, normalise_losses
 
 
 class Texts(Sequence[Int64[np.ndarray, " length"]]):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -15,7 +15,6 @@ from airrep._version import __version__
 from airrep.attributors.recipes import RECIPE
 from airrep.encoder.base import Encoder
 from airrep.encoder.folders import read_card
-from airrep.encoder.networks.trainable import Stored, write_stored
 from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.frames import Shown
@@ -27,7 +26,9 @@ from airrep.runtime.artifacts.names import MANIFEST, REQUEST, partial_path
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
-from airrep.training.state import STEPS, load_state
+
+if TYPE_CHECKING:
+    from airrep.encoder.networks.trainable import Stored
 
 KIND = "encoder"
 
@@ -103,6 +104,8 @@ def training_stage(out: str | Path, request: Mapping[str, Any], replace: bool) -
 
 
 def _has_steps(partial: Path) -> bool:
+    from airrep.training.state import load_state  # here, since finished runs are shown without torch
+
     begun = load_state(partial / WORK)
     return begun is not None and begun[0].step > 0
 
@@ -119,7 +122,7 @@ def is_sealed(stage: Stage) -> bool:
     return bool(sealed["request"] == json.loads(canonical_json(stage.request)))
 
 
-def finish(stage: Stage, partial: Path, checkpoint: Stored, prompts: Prompts, recipe: str | None = None) -> None:
+def finish(stage: Stage, partial: Path, checkpoint: "Stored", prompts: Prompts, recipe: str | None = None) -> None:
     """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder.
 
     It keeps the *prompts* of its start, behind which it was trained.
@@ -135,8 +138,10 @@ def remove_work(partial: Path) -> None:
     shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: Stored, prompts: Prompts, recipe: str | None) -> list[str]:
+def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts, recipe: str | None) -> list[str]:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
+    from airrep.encoder.networks.trainable import write_stored
+
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -155,7 +160,9 @@ def _write_model(partial: Path, checkpoint: Stored, prompts: Prompts, recipe: st
     return names
 
 
-def _seal(partial: Path, checkpoint: Stored, request: Mapping[str, Any], written: Sequence[str]) -> None:
+def _seal(partial: Path, checkpoint: "Stored", request: Mapping[str, Any], written: Sequence[str]) -> None:
+    from airrep.training.state import STEPS
+
     training = checkpoint.card.training or {}
     content = {
         "request": dict(request),

@@ -10,6 +10,7 @@ import torch
 from airrep.attributors.recipes import Channel
 from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.teacher import Teaching, check_teaching
 from airrep.runtime.artifacts.names import partial_path
@@ -19,7 +20,6 @@ from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
 from airrep.training.beside.given import check_channels, describe_channels
-from airrep.training.ranking_loss import normalise_losses
 from airrep.training.result import (
     WORK,
     TrainingResult,

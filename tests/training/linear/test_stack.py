@@ -20,6 +20,7 @@ from airrep.attributors.sums.stack import StackAttributor, beside
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
+from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.workers import Recipe
@@ -29,7 +30,6 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import exponents
 from airrep.training.linear import stack as stacking
 from airrep.training.linear.weights import NothingRisesError, fit_weights
-from airrep.training.ranking_loss import normalise_losses
 
 WIDTH = 6
 

@@ -10,11 +10,12 @@ from scipy import sparse
 from airrep.arrays import GroupScores
 from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps
 from airrep.evaluation.judging import compact_subsets
+from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.shapes import Float64
 from airrep.training.linear.ranking_fit import fit_ranking
-from airrep.training.ranking_loss import NoPairsError, count_pairs, normalise_losses, ranking_loss
+from airrep.training.ranking_loss import NoPairsError, count_pairs, ranking_loss
 
 RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """How strongly weights are held near each other: factors on their mean squared distance from equal ones."""

@@ -20,6 +20,7 @@ from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_o
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.evaluation.statistics.moved import REMEDY, Moved, moved
+from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
@@ -28,7 +29,6 @@ from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.map_weights import learn_map_weights
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
-from airrep.training.ranking_loss import normalise_losses
 
 CHOOSING = 400
 """Bootstrap draws that decide whether another pool is better than the one a channel has."""

@@ -11,13 +11,13 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.sums.reference import REFERENCE, Reference
 from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
+from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.scores import score_all
 from airrep.training.linear.ranking_fit import fit_ranking
-from airrep.training.ranking_loss import normalise_losses
 
 RIDGE = 1e-4
 """Factor on the squared weights, in deviations: a bound where labels set none."""
