@@ -44,6 +44,7 @@ hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at m
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
 	$(RUN) benchmarks/reading.py
+	$(RUN) benchmarks/text_path.py --texts 2000
 	$(RUN) benchmarks/encode.py
 	$(RUN) benchmarks/groups.py
 	$(RUN) benchmarks/lds.py
