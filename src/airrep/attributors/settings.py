@@ -53,7 +53,7 @@ class EncoderSettings(Settings):
     added = ("view",)
 
     encoder: str = DEFAULT
-    """The sentence encoder: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
+    """The sentence encoder: 'default', 'untrained' or 'static' (shipped with airrep), a folder, or a Hub id."""
 
     @field_validator("encoder")
     @classmethod

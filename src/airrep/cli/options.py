@@ -42,7 +42,7 @@ DATA_HELP = (
 )
 CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
 LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
-START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
+START_HELP = "Encoder to start from: 'default', 'untrained', 'static', a folder or a Hub id."
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]

@@ -1,4 +1,4 @@
-"""The sentence encoder: load it, run it packed, save it.
+"""The sentence encoder: load it, run it, save it.
 
 base          Base class of encoders: render, encode in windows, save.
 folders       Find a model folder, read its card, recognise its format.
