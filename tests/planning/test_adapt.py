@@ -102,7 +102,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     members = read_manifest(made.path, "stack")["request"]["members"]
     assert [one["settings"].get("lm") for one in members][-1] == "../warm"
     assert members[0]["settings"]["lm"] == parts["lm"].lm
-    assert members[2]["settings"]["encoder"] == "default"
+    assert members[2]["settings"]["encoder"] == "static"
 
 
 def test_costs_of_this_machine_are_measured(parts):
