@@ -137,7 +137,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'airrep' has no attribute '{name}'", name=name, obj=modules[__name__])
     if home in _OF_LMS:
-        from airrep.extras import LM, need
+        from airrep.errors import LM, need
 
         need(f"airrep.{name}", "lm", *LM)
     value = getattr(import_module(f"airrep.{home}"), name)

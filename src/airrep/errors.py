@@ -14,7 +14,10 @@ Messages are one line: *where: what is wrong; what is expected. What to do.*
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from logging import Logger
 from pathlib import Path
@@ -33,6 +36,9 @@ _TOLD: set[str] = set()
 """Cautions of this process."""
 BESIDE = 1000
 """Files of a folder whose names are compared with one that is not there."""
+
+LM = ("torch", "transformers")
+"""Modules behind every language model."""
 
 
 class AirRepError(Exception):
@@ -108,7 +114,7 @@ class TrainingError(AirRepError, ArithmeticError):
 
 
 class MissingExtraError(AirRepError, ImportError):
-    """An optional dependency is not installed, or cannot be used; see :func:`airrep.extras.need`.
+    """An optional dependency is not installed, or cannot be used; see :func:`need`.
 
     Example:
         >>> issubclass(airrep.errors.MissingExtraError, ImportError)
@@ -168,3 +174,51 @@ def check_unicode(what: str, text: str) -> None:
             f"{what} '{escaped(text[:80])}': holds a lone surrogate at character {error.start + 1}; valid Unicode is "
             "expected. Remove it."
         ) from None
+
+
+def need(feature: str, extra: str, *modules: str) -> None:
+    """Import the modules of an extra that a feature needs; ask before a folder is made or a model is read.
+
+    Raises:
+        MissingExtraError: one is absent, of another version than `pyproject.toml` asks for, or cannot be imported.
+
+    Example:
+        >>> need("exports", "pandas", "pandas")
+    """
+    for name in modules:
+        _check_version(feature, extra, name.partition(".")[0])
+        try:
+            import_module(name)
+        except Exception as error:  # also of a shared library that is missing, and of packages that do not fit others
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                raise MissingExtraError(feature, extra) from error
+            told = " ".join(str(error).split())[:200].rstrip(".")
+            reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
+            from importlib.metadata import packages_distributions
+
+            package = packages_distributions().get(name.partition(".")[0], [name])[0]
+            raise MissingExtraError(feature, extra, reason, package) from error
+
+
+def has(module: str) -> bool:
+    """Whether a module is installed; it is not imported."""
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _check_version(feature: str, extra: str, name: str) -> None:
+    """Refuse a version that airrep was not made for; where a package tells none, its import shows whether it works."""
+    from importlib.metadata import PackageNotFoundError, requires, version  # here: slow, and most need no extra
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    with suppress(PackageNotFoundError):
+        known = [Requirement(line) for line in requires("airrep") or ()]
+        wanted = [one.specifier for one in known if canonicalize_name(one.name) == canonicalize_name(name)]
+        installed = version(name)
+        if not all(one.contains(installed, prereleases=True) for one in wanted):
+            asked = ", ".join(map(str, wanted))
+            raise MissingExtraError(feature, extra, f"{name} {installed} is installed; expected {asked}")

@@ -10,8 +10,7 @@ from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
-from airrep.errors import ConfigError, near
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, near, need
 from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
 

@@ -15,8 +15,7 @@ from airrep._version import __version__
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
 from airrep.cli.running.once import OnceCommand, OneLineGroup
 from airrep.cli.running.recording import RecordedCommand
-from airrep.errors import AirRepError, ConfigError
-from airrep.extras import LM, need
+from airrep.errors import LM, AirRepError, ConfigError, need
 from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130

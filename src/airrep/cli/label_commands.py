@@ -10,8 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
-from airrep.errors import ConfigError
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.labels.plan import SubsetPlan

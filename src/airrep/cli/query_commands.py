@@ -9,8 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.options import note, print_json, shared_options
-from airrep.errors import ConfigError
-from airrep.extras import need
+from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.scoring.pooling import Pooling

@@ -10,8 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, open_moved_index, shared_options, show
-from airrep.errors import ConfigError
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus

@@ -9,8 +9,7 @@ from airrep.encoder.kinds import refuse_other_kinds
 from airrep.encoder.prompts import choose_prompts
 from airrep.encoder.static import StaticEncoder
 from airrep.encoder.static_files import StoredStatic, cut_after, read_static
-from airrep.errors import ConfigError
-from airrep.extras import need
+from airrep.errors import ConfigError, need
 from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
 

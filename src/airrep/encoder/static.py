@@ -19,8 +19,7 @@ from airrep.encoder.pieces import Pieces, PieceTokenizer
 from airrep.encoder.prompts import NO_PROMPTS, Prompts
 from airrep.encoder.static_files import LinearHead, StoredStatic, write_static
 from airrep.encoder.tensors import Storage
-from airrep.errors import ConfigError, DataError, caution
-from airrep.extras import need
+from airrep.errors import ConfigError, DataError, caution, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.shapes import Float32, Int64
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airrep.corpus.turns import from_last_message
-from airrep.extras import need
+from airrep.errors import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, DataError, TrainingError, need
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from airrep.errors import ConfigError
-from airrep.extras import need
+from airrep.errors import ConfigError, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts.checks import check_sizes
 from airrep.runtime.artifacts.manifests import read_manifest

@@ -13,8 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from airrep.errors import ConfigError, TrainingError
-from airrep.extras import need
+from airrep.errors import ConfigError, TrainingError, need
 from airrep.lm.files import make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.peft_loading import NAME, StoredAdapters, first_line

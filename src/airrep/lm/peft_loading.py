@@ -10,8 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from airrep.errors import ConfigError
-from airrep.extras import need
+from airrep.errors import ConfigError, need
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 
 NAME = "default"

@@ -14,8 +14,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
-from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.extras import LM, need
+from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
 from airrep.lm.folders.forms import CONFIG, LmFiles, read_config, weights_digest

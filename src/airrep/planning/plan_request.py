@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from airrep.attributors.methods import method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
-from airrep.errors import ConfigError, TrainingError, near
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, TrainingError, near, need
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
 from airrep.planning.trial_method import MethodTask, try_method

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-from airrep.extras import need
+from airrep.errors import need
 from airrep.reports.page import short, visible
 
 if TYPE_CHECKING:

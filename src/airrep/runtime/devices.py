@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from airrep.errors import ConfigError
-from airrep.extras import has, need
+from airrep.errors import ConfigError, has, need
 
 if TYPE_CHECKING:
     from torch import Tensor

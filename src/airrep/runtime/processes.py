@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from airrep.errors import ConfigError, TrainingError
-from airrep.extras import has, need
+from airrep.errors import ConfigError, TrainingError, has, need
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 
 ONE_THREAD = {

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from airrep.errors import ConfigError, TrainingError
-from airrep.extras import need
+from airrep.errors import ConfigError, TrainingError, need
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 from airrep.runtime.metering import cores
 from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up

@@ -1,4 +1,4 @@
-"""Columns of n-grams of tokens: of many texts at a time, counted; and of one text with their places."""
+"""Columns of n-grams of tokens: counted for many texts, placed for one."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

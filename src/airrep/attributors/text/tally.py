@@ -1,4 +1,4 @@
-"""N-grams of a whole corpus, counted in bounded memory; its tokens, held while there is room."""
+"""N-grams of a corpus, counted in bounded memory; its tokens while there is room."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Terms: words of two letters or more and runs of such; numbered, counted, and their places in a text."""
+"""Terms of two letters or more and their runs: numbered, counted, placed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain

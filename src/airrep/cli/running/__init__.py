@@ -4,7 +4,7 @@ config        Configs of whole runs: read, checked, printed.
 files         Files that the steps of a config made, told beside it.
 history       History of an artifact: the commands that made and changed it.
 manifests     Steps of artifacts without history, as far as their manifests tell.
-once          Commands that say in one line what is wrong with their options, such as one given twice.
+once          Commands that tell in one line what is wrong with their options.
 recorded      The config that makes an artifact, from its history and those of its inputs.
 recording     Commands that record themselves in what they make.
 replay        Replay of a config: its steps, run one after the other in its folder.

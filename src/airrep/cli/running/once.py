@@ -1,4 +1,4 @@
-"""Commands that say in one line what is wrong with their options, such as one given twice."""
+"""Commands that tell in one line what is wrong with their options."""
 
 import re
 import sys

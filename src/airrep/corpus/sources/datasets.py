@@ -10,8 +10,7 @@ from typing import Any
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.tables import BATCH_ROWS, Batch, pieces, rows_of, table_rows
 from airrep.corpus.sources.textformats import Numbered
-from airrep.errors import ConfigError, DataError
-from airrep.extras import need
+from airrep.errors import ConfigError, DataError, need
 
 SAVED = ("dataset_dict.json", "dataset_info.json")
 """Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from airrep.corpus.schemas.values import plain
 from airrep.corpus.sources.textformats import Numbered, json_value
-from airrep.errors import DataError
-from airrep.extras import need
+from airrep.errors import DataError, need
 
 BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""

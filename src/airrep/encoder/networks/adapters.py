@@ -12,8 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from airrep.encoder.folders import ADAPTER_CONFIG, WEIGHTS, find_model, read_json
-from airrep.errors import DataError
-from airrep.extras import need
+from airrep.errors import DataError, need
 
 _ADAPTER = "adapter_model.safetensors"
 _BASE = ("config.json", WEIGHTS, "model-*.safetensors", "model.safetensors.index.json")

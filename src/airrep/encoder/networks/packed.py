@@ -17,7 +17,7 @@ from airrep.encoder.networks.exports import write_airrep, write_sentence_transfo
 from airrep.encoder.prompts import NO_PROMPTS, Prompts
 from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import TextTokenizer
-from airrep.extras import need
+from airrep.errors import need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.packing import pack

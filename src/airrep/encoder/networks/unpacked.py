@@ -18,8 +18,7 @@ from airrep.encoder.networks.checkpoints import is_finite
 from airrep.encoder.prompts import Prompts
 from airrep.encoder.tensors import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
-from airrep.errors import ConfigError, DataError
-from airrep.extras import need
+from airrep.errors import ConfigError, DataError, need
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.hub import without_bars

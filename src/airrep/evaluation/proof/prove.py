@@ -12,13 +12,12 @@ from pydantic import Field
 from airrep.answers.proof.result import UNITS, Effects, NamedRow, ProofResult, Proved
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
-from airrep.errors import ConfigError, DataError
+from airrep.errors import LM, ConfigError, DataError, need
 from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
 from airrep.evaluation.proof.matching import Matching
 from airrep.evaluation.proof.named import named_rows
 from airrep.evaluation.proof.trial import WHOLE, Trial
 from airrep.evaluation.statistics.moved import Moved
-from airrep.extras import LM, need
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.rows import RowsLike

@@ -11,8 +11,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from airrep.errors import ArtifactError
-from airrep.extras import need
+from airrep.errors import ArtifactError, need
 from airrep.runtime.remote.outputs import is_taken
 from airrep.runtime.remote.places import url_of
 

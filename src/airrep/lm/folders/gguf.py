@@ -7,8 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from airrep.errors import ConfigError
-from airrep.extras import LM, need
+from airrep.errors import LM, ConfigError, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing.folders import new_place

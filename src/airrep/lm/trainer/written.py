@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airrep.errors import ConfigError
-from airrep.extras import need
+from airrep.errors import ConfigError, need
 from airrep.lm.folders.checkpoints import STATE, checkpoints_in, last_checkpoint
 from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.runtime.settings import read_yaml

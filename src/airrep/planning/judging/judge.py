@@ -10,10 +10,9 @@ import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.folders import DEFAULT
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.evaluation.lds import Contender, LdsStudy, RowFinder
 from airrep.evaluation.statistics.moved import REMEDY, moved
-from airrep.extras import LM, need
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.labels.farm import TaskReport, label

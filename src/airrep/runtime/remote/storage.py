@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
-from airrep.extras import need
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, need
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"

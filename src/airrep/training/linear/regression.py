@@ -13,10 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import Rows
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, need
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
-from airrep.extras import need
 from airrep.runtime.seeding import stream
 
 RIDGE = np.logspace(-3, 4, 15)
