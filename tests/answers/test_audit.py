@@ -126,11 +126,14 @@ def test_items_alike_in_meaning(tmp_path: Path) -> None:
     assert one.verdict == "alike in meaning"
     assert one.meaning is not None
     assert one.meaning.example.id == "coffee"
-    vectors = airrep.make_attributor("airrep").encode_train([*train, *items])
+    encoder = airrep.make_attributor("airrep", {"encoder": "static"})
+    vectors = encoder.encode_train([*train, *items])
     units = np.asarray(vectors, np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert one.meaning.cosine == pytest.approx(float(units[0] @ units[2]), abs=2e-3)
     assert airrep.audit(index, items, settings=AuditSettings(cosine=1.0)).items[0].verdict == "clean"
-    alone = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "e", airrep.make_attributor("airrep"))
+    alone = airrep.build_index(
+        airrep.Corpus.from_examples(train), tmp_path / "e", airrep.make_attributor("airrep", {"encoder": "static"})
+    )
     same = airrep.audit(alone, items).items[0].meaning
     assert same is not None
     assert same.cosine == pytest.approx(one.meaning.cosine, abs=1e-4)

@@ -23,7 +23,7 @@ MADE = {
 }
 SHORT = {
     "explain": "ExplainResult(5 answers)",
-    "clean": "CleanResult(0 findings, examples=50, 1 checked, 0 skipped, encoder='default', 0 not_judged)",
+    "clean": "CleanResult(0 findings, examples=50, 1 checked, 0 skipped, encoder='static', 0 not_judged)",
     "audit": "AuditResult(5 items, not_judged=0)",
     "mix": "MixResult(by='source', 2 sources, queries=5, top=",
     "harmful": "HarmResult(5 queries, ",

@@ -150,13 +150,15 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 
 def test_select_refuses_in_one_line(run: Run) -> None:
+    rate = ("--set", "learning_rate=1e-2")
     _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
-    _refused(run(*SELECT[:-1], "31"), "31 examples are to be selected of 30")
-    _refused(run(*SELECT, "--selecting", "gaps.jsonl"), 'query "bare": has no label')
+    _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
+    _refused(run(*SELECT, "--selecting", "gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
-        run(*SELECT, "--max-new-tokens", "64", "--set", "device=cpu"), "max_new_tokens is 64; expected less than 64"
+        run(*SELECT, "--max-new-tokens", "64", *rate, "--set", "device=cpu"),
+        "max_new_tokens is 64; expected less than 64",
     )
-    _refused(run(*SELECT, "--engine", "boat"), "--engine boat: does not exist")
+    _refused(run(*SELECT, "--engine", "boat", *rate), "--engine boat: does not exist")
     assert run(*SELECT[:-2])[0] == 2
 
 

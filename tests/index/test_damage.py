@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
@@ -17,7 +16,6 @@ from airrep.index import editing
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
 from airrep.runtime.artifacts.manifests import read_manifest, write_manifest
-from airrep.scoring import products
 
 QUERIES = make_corpus(3, "q")
 
@@ -67,26 +65,14 @@ def test_a_flipped_bit_of_the_deleted_rows_is_told(index: airrep.Index) -> None:
         ask_all(index.path)
 
 
-def exact_product(codes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """What torch's int8 product is where the processor has one; elsewhere its sums saturate."""
-    return codes.int() @ others.int()
-
-
-@pytest.mark.parametrize("by_codes", [True, False])
-def test_a_search_by_codes_checks_only_the_features_that_it_ranks_and_one_without_checks_all(
-    index: airrep.Index, by_codes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(products, "fast_int8", lambda: by_codes)
-    monkeypatch.setattr(torch, "_int_mm", exact_product)
+def test_a_search_by_codes_checks_only_the_features_that_it_ranks(index: airrep.Index) -> None:
     query = make_corpus(50)[3]
     for path in (index.path / "shards").glob("0000000048-*/features.npy"):
         flip(path, -1)
     opened = airrep.open_index(index.path, HashAttributor())
-    if by_codes:
-        assert opened.top(query, k=1)[0].row == 3
-    for k in (50,) if by_codes else (1, 50):
-        with pytest.raises(ArtifactError, match="features"):
-            opened.top(query, k=k)
+    assert opened.top(query, k=1)[0].row == 3
+    with pytest.raises(ArtifactError, match="features"):
+        opened.top(query, k=50)
 
 
 def forged(index: Path, name: str, content: bytes) -> None:

@@ -230,7 +230,7 @@ def test_scores_are_an_array_of_all_rows(index: airrep.Index, queries: airrep.Co
     scores = index.scores(queries)
     assert (scores.shape, scores.dtype) == ((5, 50), np.float32)
     for found, row in zip(index.top(queries, k=50), scores, strict=True):
-        assert [hit.score for hit in found] == pytest.approx([float(row[hit.row]) for hit in found], abs=1e-6)
+        assert [hit.score for hit in found] == pytest.approx([float(row[hit.row]) for hit in found], rel=1e-6, abs=1e-6)
     np.testing.assert_allclose(index.scores(queries[2]), scores[2:3], atol=1e-5)
     better = [f"better {n}" for n in range(5)]
     others = [airrep.Example(query.prompt, text) for query, text in zip(queries, better, strict=True)]

@@ -130,7 +130,7 @@ def _texts(values: Sequence[str | None]) -> Any:
     """What ``pa.array`` makes of texts: that would import pandas wherever it is installed, for half a second."""
     encoded = [b"" if text is None else text.encode() for text in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    known = np.packbits([text is not None for text in values], bitorder="little")
+    known = np.packbits(np.array([text is not None for text in values], bool), bitorder="little")
     buffers: list[Any] = [pa.py_buffer(part) for part in (known.data, offsets.data, b"".join(encoded))]
     return pa.Array.from_buffers(pa.large_string(), len(values), buffers)
 

@@ -222,7 +222,7 @@ def test_a_format_that_does_not_exist_and_lance_without_its_package(
 ) -> None:
     with pytest.raises(ConfigError, match="format 'excel': does not exist; expected one of embedding-atlas, parquet"):
         export_index(index, tmp_path / "o", "excel")
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "lance", None)
     with pytest.raises(MissingExtraError, match=r"Install it with: pip install 'airrep\[lance\]'"):
         export_index(index, tmp_path / "o", "lance")
     assert not (tmp_path / "o").exists()
@@ -269,7 +269,7 @@ def test_lance(hostile: airrep.Index, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_lance_dataset_is_not_replaced(index: airrep.Index, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: object())
+    monkeypatch.setattr(files, "need", lambda *_: None)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(ArtifactError, match="is not a Lance dataset, so it is not replaced"):
