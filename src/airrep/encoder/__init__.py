@@ -4,7 +4,7 @@ base          Base class of encoders: render, encode in windows, save.
 folders       Find a model folder, read its card, recognise its format.
 kinds         Refuse by name models that make something else than one vector of a text.
 load          Sentence encoders: load one by name; without torch where it needs none.
-modules       What every model folder holds: its list of modules, settings and card.
+modules       Files of every model folder: its list of modules, settings and card.
 networks/     Encoders that torch runs: BERT packed, others by sentence_transformers.
 pieces        Turn texts into word pieces, each different word once.
 prompts       Texts that an encoder wants before queries and training examples.

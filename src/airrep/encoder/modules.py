@@ -1,4 +1,4 @@
-"""What every model folder holds: its list of modules, settings and card."""
+"""Files of every model folder: its list of modules, settings and card."""
 
 from collections.abc import Sequence
 from pathlib import Path
