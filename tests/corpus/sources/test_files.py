@@ -5,9 +5,9 @@ import gzip
 import importlib
 import io
 import json
+import sys
 import tempfile
 import tracemalloc
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -470,11 +470,7 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_names_the_extra_that_datasets_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
-
-    def missing(name: str) -> types.ModuleType:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "datasets", None)
     for path in (tmp_path, "org/name"):
         with pytest.raises(MissingExtraError, match=r"needs an optional dependency.*pip install 'airrep\[datasets\]'"):
             read_corpus(path)
