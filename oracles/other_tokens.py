@@ -32,6 +32,8 @@ import trl  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 
 import airrep  # noqa: E402
+from airrep.errors import DataError  # noqa: E402
+from airrep.lm.model import TargetLM  # noqa: E402
 
 Row: TypeAlias = dict[str, Any]
 Spans: TypeAlias = list[tuple[list[int], int]]
@@ -294,7 +296,7 @@ def spans(ids: list[int], labels: list[int]) -> Spans:
     return [(list(ids[:end]), start) for start, end in zip(edges, ends, strict=True)]
 
 
-def airrep_spans(row: Row, trainer: str, lm: airrep.TargetLM) -> Spans:
+def airrep_spans(row: Row, trainer: str, lm: TargetLM) -> Spans:
     """The same of airrep's examples."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "rows.jsonl"
@@ -303,11 +305,11 @@ def airrep_spans(row: Row, trainer: str, lm: airrep.TargetLM) -> Spans:
     return [one for one in found if one is not None]
 
 
-def airrep_answer(example: airrep.Example, lm: airrep.TargetLM) -> tuple[list[int], int] | None:
+def airrep_answer(example: airrep.Example, lm: TargetLM) -> tuple[list[int], int] | None:
     """Ids and first learnt place of an example; None if its template leaves it out."""
     try:
         documents = lm.tokenise([example])
-    except airrep.DataError as error:
+    except DataError as error:
         if "leaves its response out" in str(error) or "(cut is drop)" in str(error):
             return None
         raise
@@ -344,9 +346,7 @@ def compare(trainer: str, chosen: str, verbose: bool) -> Iterator[Outcome]:
                     yield compare_form(trainer, (name, form), reader, lm, tokenizer if verbose else None)
 
 
-def compare_form(
-    trainer: str, place: tuple[str, str], reader: Reader, lm: airrep.TargetLM, shown: Any | None
-) -> Outcome:
+def compare_form(trainer: str, place: tuple[str, str], reader: Reader, lm: TargetLM, shown: Any | None) -> Outcome:
     """The rows of a form; with a tokenizer the first that differs is shown."""
     verdicts: Counter[str] = Counter()
     why = ""

@@ -27,6 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from trl import SFTConfig, SFTTrainer
 
 import airrep
+from airrep.lm.model import TargetLM
 
 Row: TypeAlias = dict[str, Any]
 Tokens: TypeAlias = tuple[list[int], int]
@@ -213,7 +214,7 @@ def with_template(place: Path, template: Path) -> Path:
 
 
 def compare_form(
-    template: str, form: str, path: Path, model: Any, tokenizer: Any, lm: airrep.TargetLM, verbose: bool
+    template: str, form: str, path: Path, model: Any, tokenizer: Any, lm: TargetLM, verbose: bool
 ) -> Outcome:
     """What both sides make of a file."""
     try:
@@ -257,7 +258,7 @@ def with_start(ids: list[int], labels: list[int]) -> Tokens:
     return ids, max(1, start)
 
 
-def airrep_tokens(path: Path, lm: airrep.TargetLM) -> list[Tokens]:
+def airrep_tokens(path: Path, lm: TargetLM) -> list[Tokens]:
     """Ids and first counted token of each row, as airrep's LM reads them."""
     documents = lm.tokenise(airrep.read_corpus(path, trained_with="trl"))
     starts = [int(start) for start in documents.starts]

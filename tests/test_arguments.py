@@ -70,9 +70,6 @@ ALONE: dict[str, Callable[[Path], object]] = {
     "losses that are no file": lambda out: airrep.import_labels(out, RECORDS, None, SCORES, out),
     "instances of nothing": lambda out: airrep.fit_datamodels([], out),
     "a field that no file holds": lambda _: airrep.Corpus.from_records([{"prompt": "a", "response": "b", LONE: 1}]),
-    "an id of thousands of digits": lambda _: airrep.Corpus.from_records(
-        [{"id": 10**5000, "prompt": "a", "response": "b"}]
-    ),
 }
 
 

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,25 +30,17 @@ def test_every_public_name_is_there() -> None:
         airrep.__getattr__("nothing")
 
 
-def test_earlier_names_are_given_with_their_new_place() -> None:
-    assert set(airrep._EARLIER).isdisjoint(airrep.__all__)
-    for name in airrep._EARLIER:
-        with pytest.warns(DeprecationWarning, match=rf"airrep\.{name} will go; use airrep\.") as told:
-            value = airrep.__getattr__(name)
-        place = str(told[0].message).rpartition("use ")[2].removesuffix(".").split(".")
-        found: object = airrep
-        for number, part in enumerate(place[1:], 2):
-            if not hasattr(found, part):
-                import_module(".".join(place[:number]))
-            found = getattr(found, part)
-        assert found is value or (place[-2] == "Index" and getattr(found, "__name__", None) == place[-1])
+def test_a_name_that_is_not_public_is_told_with_its_import() -> None:
+    for name, module in (("LmSettings", "lm.settings"), ("DataError", "errors"), ("METHODS", "attributors.methods")):
+        with pytest.raises(AttributeError, match=rf"Write: from airrep\.{module} import {name}$"):
+            airrep.__getattr__(name)
 
 
 def test_the_stub_has_the_names_of_the_table_from_the_same_modules() -> None:
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "airrep._version"]
     assert {name.asname: str(node.module) for node in imports for name in node.names} == {
-        name: f"airrep.{home}" for name, home in (airrep._HOMES | airrep._EARLIER).items()
+        name: f"airrep.{home}" for name, home in airrep._HOMES.items()
     } | {"errors": "airrep", "metrics": "airrep"}
 
 

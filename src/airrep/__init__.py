@@ -15,7 +15,6 @@ Importing this package is quick: each name is loaded when it is first used.
 from importlib import import_module
 from sys import modules
 from typing import Any
-from warnings import warn
 
 from airrep._version import __version__ as __version__
 
@@ -68,63 +67,8 @@ _HOMES = {
 }
 """Every public name, and the module below `airrep` that defines it."""
 
-_EARLIER = {
-    "ArtifactError": "errors",
-    "Comparison": "evaluation.comparison",
-    "ConfigError": "errors",
-    "DataError": "errors",
-    "Draw": "index.selection.picks",
-    "Encoder": "encoder.base",
-    "Engine": "runtime.engine",
-    "Evaluation": "evaluation.result",
-    "FineTuneSettings": "lm.settings",
-    "GroupResult": "index.results.kinds",
-    "Groups": "scoring.groups",
-    "Hit": "index.results.hits",
-    "Hits": "index.results.hits",
-    "InProcess": "runtime.engine",
-    "LabelledInstance": "labels.instance",
-    "Labels": "labels.labels",
-    "LmSettings": "lm.settings",
-    "LocalProcesses": "runtime.processes",
-    "METHODS": "attributors.methods",
-    "MissingExtraError": "errors",
-    "NotFittedError": "errors",
-    "Pick": "index.selection.picks",
-    "Pool": "scoring.pooling",
-    "Pooling": "scoring.pooling",
-    "Provenance": "index.results.provenance",
-    "RayEngine": "runtime.ray_engine",
-    "SamplingSettings": "labels.plan",
-    "SelectionResult": "index.selection.picks",
-    "SubsetPlan": "labels.plan",
-    "TargetLM": "lm.model",
-    "TopResult": "index.results.kinds",
-    "TrainingError": "errors",
-    "TrainingSettings": "training.settings",
-    "Warmup": "lm.warmup",
-    "WhatIfResult": "index.results.kinds",
-    "append": "index.editing",
-    "compact": "index.editing",
-    "delete": "index.editing",
-    "lds": "evaluation.statistics.metrics",
-    "load_encoder": "encoder.load",
-    "noise_ceiling": "evaluation.statistics.ceilings",
-    "normalise_losses": "evaluation.statistics.rank_labels",
-    "open_warmup": "lm.warmup",
-    "paired": "evaluation.statistics.metrics",
-    "pool_scores": "scoring.pooling",
-    "ranking_loss": "training.ranking_loss",
-    "read_groups": "scoring.groups",
-    "resample": "index.selection.picking",
-    "spearman": "evaluation.statistics.metrics",
-}
-"""Names of earlier versions, which have another place now; they are given with a warning."""
-
 _OF_LMS = ("lm.model", "lm.trainer.callback")
 """Modules that cannot be loaded without the extra lm."""
-_METHODS = {"append": "Index.append", "compact": "Index.compact", "delete": "Index.delete"}
-_MEASURES = ("lds", "noise_ceiling", "normalise_losses", "paired", "pool_scores", "ranking_loss", "spearman")
 
 _NAMESPACES = ("errors", "metrics")
 __all__ = sorted([*_HOMES, *_NAMESPACES, "__version__"])
@@ -133,20 +77,30 @@ __all__ = sorted([*_HOMES, *_NAMESPACES, "__version__"])
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return import_module(f"airrep.{name}")
-    home = _HOMES.get(name) or _EARLIER.get(name)
-    if home is None:
-        raise AttributeError(f"module 'airrep' has no attribute '{name}'", name=name, obj=modules[__name__])
+    if (home := _HOMES.get(name)) is None:
+        told = f"module 'airrep' has no attribute '{name}'{_elsewhere(name)}"
+        raise AttributeError(told, name=name, obj=modules[__name__])
     if home in _OF_LMS:
         from airrep.errors import LM, need
 
         need(f"airrep.{name}", "lm", *LM)
     value = getattr(import_module(f"airrep.{home}"), name)
-    if name in _EARLIER:
-        place = f"metrics.{name}" if name in _MEASURES else _METHODS.get(name, f"{home}.{name}")
-        warn(f"airrep.{name} will go; use airrep.{place}.", DeprecationWarning, stacklevel=2)
-        return value
     globals()[name] = value  # the next use does not come here again
     return value
+
+
+def _elsewhere(name: str) -> str:
+    """How to import what the package defines under a name that is not public; empty if it defines none."""
+    import re
+    from pathlib import Path
+
+    here = Path(__file__).parent
+    defined = re.compile(rf"^(?:(?:class|def) )?{re.escape(name)}\b[ :=(\[]", re.MULTILINE)
+    for path in [] if name.startswith("_") else sorted(here.rglob("*.py")):
+        module = path.relative_to(here).with_suffix("").parts
+        if module[0] != "cli" and defined.search(path.read_text("utf-8")):
+            return f". Write: from {'.'.join(['airrep', *module])} import {name}"
+    return ""
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,6 @@ from worlds.kills import kill_at, list_changes
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.manifests import read_manifest, seal
-from airrep.runtime.artifacts.names import LOCK
 from airrep.runtime.artifacts.unfinished import tidy
 from airrep.runtime.publishing import files, folders
 
@@ -78,19 +77,6 @@ def test_without_an_exchange_of_names_a_rerun_finds_a_version(tmp_path: Path, mo
         assert about(out) == "new"
         assert names(tmp_path) == ["a"]
     assert gone == 1
-
-
-def test_what_airrep_0_1_left_of_an_older_version_is_removed(tmp_path: Path) -> None:
-    """Killed while it deleted that, it refused every later replacement."""
-    make(tmp_path / "a", "old")
-    half = tmp_path / ".a.replaced"
-    half.mkdir()
-    (half / "note.txt").write_text("half of it")
-    make(tmp_path / "a", "new", replace=True)
-    assert about(tmp_path / "a") == "new"
-    (half / LOCK).touch()
-    make(tmp_path / "a", "newer", replace=True)
-    assert names(tmp_path) == ["a"]
 
 
 def test_a_manifest_names_what_was_written_not_what_lies_there(tmp_path: Path) -> None:

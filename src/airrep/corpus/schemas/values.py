@@ -32,10 +32,7 @@ def name(field: str, value: object) -> str:
     if isinstance(value, str):
         return _storable(field, value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        try:
-            return str(value)
-        except ValueError:  # Python writes no whole number of thousands of digits
-            raise DataError(f"{field} is a number of thousands of digits; text is expected") from None
+        return str(value)
     if isinstance(value, float | np.floating) and float(value).is_integer():  # pandas makes 1.0 of 1 beside a gap
         return str(int(value))
     raise DataError(f"{field} is {describe(value)}; text or an integer is expected")

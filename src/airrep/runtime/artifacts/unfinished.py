@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.locks import locked, refuse_link
-from airrep.runtime.artifacts.names import LOCK, MANIFEST, SWAPPED, partial_path
+from airrep.runtime.artifacts.names import LOCK, SWAPPED, partial_path
 from airrep.runtime.publishing.files import remove_leftovers, writing
 from airrep.runtime.publishing.folders import discard
 
@@ -49,9 +49,6 @@ def tidy(out: Path) -> None:
     if not out.parent.is_dir():
         return
     remove_leftovers(out.parent)
-    old = out.with_name(f".{out.name}.replaced")  # as airrep 0.1 called an older version
-    if out.exists() and not old.is_symlink() and ((old / MANIFEST).is_file() or (old / LOCK).is_file()):
-        shutil.rmtree(old, ignore_errors=True)
     with suppress(OSError):
         discard_old(out)
 
