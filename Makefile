@@ -32,12 +32,13 @@ plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's new
 
 check: lint fast  ## format, lint, types, layers, dependencies, fast tests
 
-lint: $(VENV)/dev  ## format, lint, types, layers, dependencies
+lint: $(VENV)/dev  ## format, lint, types, layers, dependencies, and counts that may not rise
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
+	$(BIN)/python .ci/counts.py
 
 hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at most 40 minutes on two cores
 	AIRREP_HOSTILE=long $(RUN) -m pytest --numprocesses auto --dist load --maxschedchunk 1 tests/hostile
