@@ -24,7 +24,7 @@ MISTYPED: dict[str, tuple[Callable[[Any, Path], object], str]] = {
     "value of a setting": (lambda _, __: airrep.make_attributor("tfidf", {"view": "respons"}), "response"),
     "setting of an answer": (lambda index, _: airrep.audit(index, "answer", settings={"cosin": 0.9}), "cosine"),
     "pool": (lambda index, _: index.group_scores("answer", by="source", pool="atention"), "attention"),
-    "pool without its dash": (lambda index, _: index.group_scores("answer", by="source", pool="top10"), "top-10"),
+    "pool without its dash": (lambda index, _: index.group_scores("answer", by="source", pool="order1"), "order-1"),
     "field of a filter": (lambda index, _: index.where('sorce == "a"'), "source"),
     "metadata in a filter": (lambda index, _: index.where("star > 3"), "stars"),
     "field of groups": (lambda index, _: index.group_scores("answer", by="sorce"), "source"),

@@ -165,7 +165,7 @@ def channels_apart(index: Index, encoded: Any) -> Iterator[np.ndarray]:
         thin = encoded.sparse.copy()
         start, stop = ends[False][number : number + 2]
         thin.data = np.where((thin.indices >= start) & (thin.indices < stop), thin.data, 0)
-        yield all_scores(index, MixedFeatures(dense, thin, encoded.powers, encoded.factors))
+        yield all_scores(index, MixedFeatures(dense, thin, encoded.factors))
 
 
 def all_scores(index: Index, encoded: Any) -> np.ndarray:

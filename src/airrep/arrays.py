@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -57,14 +57,6 @@ SparseFeatures: TypeAlias = sparse.csr_array
 """Features of lexical methods: float32 CSR, ``(rows, d)``."""
 
 
-class PowerColumns(NamedTuple):
-    """Sparse columns whose product counts to some power, its sign kept."""
-
-    start: int
-    stop: int
-    power: int
-
-
 @dataclass(frozen=True, eq=False)
 class MixedFeatures:
     """Dense and sparse features of the same examples, side by side: those of several channels."""
@@ -73,8 +65,6 @@ class MixedFeatures:
     """``(rows, d)`` float32; d may be 0."""
     sparse: SparseFeatures
     """``(rows, e)`` float32 CSR."""
-    powers: tuple[PowerColumns, ...] = ()
-    """Of queries: columns of channels whose scores count to a power."""
     factors: np.ndarray | None = None
     """Of queries: ``(rows, channels)``, what each channel's scores are multiplied by after pooling, which is in the
     features already; None where nothing is."""
@@ -91,13 +81,13 @@ class MixedFeatures:
 
     def __getitem__(self, rows: "slice | list[int] | np.ndarray") -> "MixedFeatures":
         factors = None if self.factors is None else self.factors[rows]
-        return MixedFeatures(self.dense[rows], self.sparse[rows], self.powers, factors)
+        return MixedFeatures(self.dense[rows], self.sparse[rows], factors)
 
     def __neg__(self) -> "MixedFeatures":
-        return MixedFeatures(-self.dense, -self.sparse, self.powers, self.factors)
+        return MixedFeatures(-self.dense, -self.sparse, self.factors)
 
     def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
-        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse, self.powers, self.factors)
+        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse, self.factors)
 
 
 Features: TypeAlias = DenseFeatures | SparseFeatures | MixedFeatures

@@ -226,7 +226,7 @@ def test_group_by_field_and_by_file(world: Run) -> None:
     assert (ran.status, "expected one of --by FIELD and --groups FILE" in ran.err) == (1, True)
 
 
-@pytest.mark.parametrize("pool", ["top-5", "order-2", "order-inf", "order-2-paper", "mean", "sum"])
+@pytest.mark.parametrize("pool", ["order-2", "order-inf", "order-2-paper", "mean", "sum"])
 def test_groups_are_scored_by_the_pool_that_is_typed_in(world: Run, pool: str) -> None:
     ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", pool)
     result = json.loads(world(*ask, "--json").out)
@@ -255,9 +255,9 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
     [
         (
             ("--pool", "max"),
-            "--pool max: does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K",
+            "--pool max: does not exist; expected sum, mean, diminishing, attention, signed-attention, order-K",
         ),
-        (("--pool", "top-0"), "--pool top-0: does not exist"),
+        (("--pool", "order-0"), "--pool order-0: does not exist"),
         (("--pool", "order-"), "--pool order-: does not exist"),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
         (("--pool", "mean", "--temperature", "0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),

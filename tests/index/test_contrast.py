@@ -203,16 +203,6 @@ def test_an_answer_is_no_better_than_itself(index: airrep.Index) -> None:
         index.top(bad[0], better="  ")
 
 
-def test_powers_are_contrasted_score_by_score(tmp_path: Path) -> None:
-    channels = [{"method": "tfidf", "pool": "power-2", "name": "squared"}]
-    made = airrep.make_attributor("channels", {"channels": [*channels, CHANNELS[1]]})
-    index = airrep.build_index(make_corpus(20), tmp_path / "powers", made)
-    bad, good = pairs(2)
-    expected = contrasts(index, bad, good)
-    for number, hits in enumerate(index.top(bad, k=20, better=good)):
-        np.testing.assert_allclose([hit.score for hit in hits], expected[number][[hit.row for hit in hits]], atol=2e-5)
-
-
 def test_contrasts_that_are_not_held_are_the_same(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = pairs()
     held = index.top(bad, k=9, better=good).to_dict()

@@ -133,7 +133,7 @@ def test_a_served_index_asks_again_for_scores_that_were_dropped(
     np.testing.assert_array_equal(served.score_row(served.encode_file(queries), 3), wanted[1])
 
 
-@pytest.mark.parametrize("pool", [None, "sum", "mean", "attention", "signed-attention", "top-3"])
+@pytest.mark.parametrize("pool", [None, "sum", "mean", "attention", "signed-attention"])
 def test_groups_and_what_if(index: airrep.Index, direct: airrep.Index, queries: Corpus, pool: str | None) -> None:
     one, other = (each.group_scores(queries, by="source", pool=pool) for each in (index, direct))
     np.testing.assert_allclose(other.scores, one.scores, rtol=1e-4, atol=1e-5)

@@ -44,12 +44,6 @@ def pool_signed_attention(scores: Sequence[float], temperature: float = 1.0) -> 
     return math.fsum(w * s for w, s in zip(weights, scores, strict=True)) / math.fsum(weights)
 
 
-def pool_top(scores: Sequence[float], k: int) -> float:
-    """Return the mean of the k highest scores, of all where there are fewer."""
-    highest = sorted(scores, reverse=True)[:k]
-    return math.fsum(highest) / len(highest)
-
-
 def group_scores(
     queries: np.ndarray,
     train: np.ndarray,
@@ -67,8 +61,6 @@ def group_scores(
                 pooled[i, j] = pool_attention(members, temperature)
             elif pool == "signed-attention":
                 pooled[i, j] = pool_signed_attention(members, temperature)
-            elif pool.startswith("top-"):
-                pooled[i, j] = pool_top(members, int(pool.removeprefix("top-")))
             else:
                 pooled[i, j] = {"sum": pool_sum, "mean": pool_mean}[pool](members)
     return pooled

@@ -561,7 +561,7 @@ def test_the_page_tells_pool_and_temperature() -> None:
     line = Page(render_report([cold])).line
     assert "pool: attention at temperature 0.2." in line
     assert "Pool attention at temperature 0.2" in line
-    assert "Pool top-5" in Page(render_report([run | {"provenance": POOLED | {"pool": "top-5"}}])).line
+    assert "Pool order-2" in Page(render_report([run | {"provenance": POOLED | {"pool": "order-2"}}])).line
 
 
 def test_same_results_same_bytes(runs: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ codes, scales = quantise(features)
 blocks = [Block(0, features, codes, scales, error_bounds(features, codes, scales))]
 groups = Groups.from_lists({str(j): range(j, j + 30) for j in range(0, 200, 7)})
 found = dict(zip(("rows", "scores"), top_k(queries, blocks, 9), strict=True))
-for pool in ("sum", "mean", "diminishing", "attention", "signed-attention", "power-2", "top-3", "order-2"):
+for pool in ("sum", "mean", "diminishing", "attention", "signed-attention", "order-2"):
     found[pool] = group_scores(queries, blocks, groups, pool)
 found["exact"] = exact_group_scores(queries, blocks, groups, "attention")["attention"]
 found["all"] = score_all(queries.astype(np.float32), features)

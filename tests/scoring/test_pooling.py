@@ -13,7 +13,7 @@ from reference import pooling as reference
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.pooling import Pooling, pool_scores
 
-POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
+POOLS = ("sum", "mean", "attention", "signed-attention")
 scores_of_a_group = arrays(
     np.float32, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-200, 200, width=32)
 )
@@ -29,7 +29,7 @@ def test_the_order_of_members_does_not_matter(scores: np.ndarray, pool: str, ran
 
 
 @settings(deadline=None)
-@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention", "top-2")), st.floats(0.05, 20))
+@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention")), st.floats(0.05, 20))
 def test_the_result_lies_among_the_members(scores: np.ndarray, pool: str, temperature: float) -> None:
     pooled = pool_scores(scores, pool, temperature if pool.endswith("attention") else 1.0)
     slack = 1e-6 * np.abs(scores).max(axis=1) + 1e-30
@@ -85,13 +85,6 @@ def test_attention_that_is_signed_passes_over_members_far_below_nought() -> None
     )
 
 
-@settings(deadline=None)
-@given(scores_of_a_group, st.integers(1, 12))
-def test_top_k_is_the_mean_of_the_highest_scores(scores: np.ndarray, k: int) -> None:
-    expected = [reference.pool_top(row.tolist(), k) for row in scores]
-    np.testing.assert_allclose(pool_scores(scores, f"top-{k}"), expected, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("text", "pooling"),
     [
@@ -99,7 +92,6 @@ def test_top_k_is_the_mean_of_the_highest_scores(scores: np.ndarray, k: int) -> 
         ("mean", Pooling("mean")),
         ("attention", Pooling("attention")),
         ("signed-attention", Pooling("signed-attention")),
-        ("top-5", Pooling("top", 5)),
         ("order-1", Pooling("order", 1)),
         ("order-12", Pooling("order", 12)),
         ("order-inf", Pooling("order")),
@@ -122,8 +114,8 @@ def test_a_pool_tells_its_temperature() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "top", "top-", "top-0", "top--1", "top-1.5", "top-inf", "top-\u0663", "top-5 ", "top-3-paper", "Sum"),
-        *("order", "order-0", "order-", "order-x", "order-inf-paper", "top-1234567890", "order-3-paper", "order-2\n"),
+        *("", "order", "order-", "order-0", "order--1", "order-1.5", "order-\u0663", "order-5 ", "order-x", "Sum"),
+        *("order-inf-paper", "order-1234567890", "order-3-paper", "order-2\n", "top-3", "power-2"),
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
@@ -137,9 +129,8 @@ def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
     ("arguments", "message"),
     [
         ({"kind": "max"}, "pool 'max': does not exist"),
-        ({"kind": "top"}, "pool 'top-inf': does not exist"),
         ({"kind": "sum", "k": 3}, "pool 'sum': does not exist"),
-        ({"kind": "top", "k": 0}, "pool 'top-0': K is below 1"),
+        ({"kind": "order", "k": 0}, "pool 'order-0': K is below 1"),
         ({"kind": "order", "k": 2, "constants": "other"}, "pool 'order-2-other': the paper prints"),
         ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': the paper prints"),
         ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: belongs to attention, not to order-2 pool"),
@@ -167,7 +158,7 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
             "max",
             1.0,
             ConfigError,
-            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K",
+            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, order-K",
         ),
         (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features, not scores"),
         (np.ones((1, 1)), "mean", 0.2, ConfigError, "temperature 0.2: belongs to attention, not to mean pooling"),

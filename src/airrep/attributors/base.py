@@ -118,7 +118,7 @@ class Attributor(ABC):
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
                 f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
-                "Use sum, mean, attention, signed-attention or top-K."
+                "Use sum, mean, attention or signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
             raise ConfigError(f"pool 'ngram-lm': counts n-grams, which {self.name} has not. Use method ngram.")

@@ -191,7 +191,7 @@ def with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) ->
     if isinstance(features, MixedFeatures):
         joined = with_columns(features.sparse, columns, scores)
         assert isinstance(joined, sparse.csr_array)
-        return MixedFeatures(features.dense, joined, features.powers, features.factors)
+        return MixedFeatures(features.dense, joined, features.factors)
     assert isinstance(features, sparse.csr_array)
     parts = (scores.ravel(), np.tile(columns, len(scores)), np.arange(len(scores) + 1) * len(columns))
     added: SparseFeatures = (features + sparse.csr_array(parts, shape=features.shape)).astype(np.float32)

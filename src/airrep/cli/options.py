@@ -50,9 +50,9 @@ LabelDataOption = Annotated[list[str] | None, f"The data of the labels; may be r
 WhereOption = Annotated[str | None, "Only training examples that fulfil this, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "sum, mean, diminishing (mean in which members that are alike count for less), attention, signed-attention, top-K "
-    "(mean of the K highest), order-K or order-inf (effect of removal), power-K (sum of K-th powers), ngram-lm (of "
-    "method ngram); the method's own, with its temperature, if not given.",
+    "sum, mean, diminishing (mean in which members that are alike count for less), attention, signed-attention, "
+    "order-K or order-inf (effect of removal), ngram-lm (of method ngram); the method's own, with its temperature, if "
+    "not given.",
 ]
 TemperatureOption = Annotated[float, "Of attention: the larger, the flatter."]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

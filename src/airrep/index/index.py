@@ -344,8 +344,8 @@ class Index(EditableIndex):
             by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
             better: better answers, as for :meth:`top`: then a score is that for the answer minus that for the better
                 one, and the group of the greatest taught the answer in its place.
-            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
-                ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"order-K"`` or ``"order-inf"``
+                (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter. Where *pool* is None, 1 is the method's own.
             why: tell what each channel gave; a pool over the summed scores of channels leaves them one.
             progress: called with the number of encoded queries.

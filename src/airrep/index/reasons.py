@@ -52,9 +52,7 @@ class Reasons:
         if self._channels is not None:
             assert isinstance(features, MixedFeatures)
             assert products is not None
-            single = dict(_single_scores(self._channels, features, products, block, place))
-            products = _with_powers(products, self._channels)
-            channels = single
+            channels = dict(_single_scores(self._channels, features, products, block, place))
         if asked is None or products is None:
             return Why(channels)
         example = self._index.example(hit.row)
@@ -90,25 +88,9 @@ def _single_scores(
             score = float(query.dense[0, part].astype(np.float64) @ dense[part])
         else:
             score = float(products.values[_own(products, channel)].sum())
-        yield channel.name, score * _power_factor(channel, score)
-
-
-def _with_powers(products: Products, channels: Sequence[ChannelPool]) -> Products:
-    """Products by which each column shares in its channel's power as it does in the channel's plain score."""
-    values = products.values.copy()
-    for channel in channels:
-        if not channel.dense:
-            own = _own(products, channel)
-            values[own] *= _power_factor(channel, float(values[own].sum()))
-    return Products(products.columns, values)
+        yield channel.name, score
 
 
 def _own(products: Products, channel: ChannelPool) -> slice:
     first, last = np.searchsorted(products.columns, [channel.start, channel.stop]).tolist()
     return slice(first, last)
-
-
-def _power_factor(channel: ChannelPool, score: float) -> float:
-    """What a channel's score of a single example is multiplied by: |s|^(K-1) for powers, else 1."""
-    power = channel.pooling.k if channel.pooling.kind == "power" else 1
-    return abs(score) ** ((power or 1) - 1)

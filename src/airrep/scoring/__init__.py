@@ -7,8 +7,8 @@ devices       Where dense products run: numpy, or torch on a card.
 group_scores  Pooled group scores, streamed over blocks of rows.
 groups        Groups of training examples, as row numbers.
 min_rank      Min-rank over blocks of scores, and draws by weight.
-pooling       Pools in plain form: sum, mean, attention, top-K of members' scores.
-pools/        Pools that stream over blocks: counting gains, order-k influence, top-K means, weighted sums.
+pooling       Pools in plain form: sum, mean, attention of members' scores.
+pools/        Pools that stream over blocks: counting gains, order-k influence, weighted sums.
 products      Products of queries with rows: exact, and approximate with error bounds.
 scores        All influence scores over stored features, streamed.
 topk          Exact top-k by a bounded scan and re-ranking.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, whole_number
+from airrep.arrays import Features, Mask, MixedFeatures, Rows, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
@@ -274,19 +274,13 @@ def narrow(queries: Features, blocks: Sequence[Block], size: int = 0) -> tuple[F
         return queries, blocks
     if isinstance(queries, MixedFeatures):
         columns = np.unique(queries.sparse.indices)
-        powers = tuple(_narrowed(one, columns) for one in queries.powers)
-        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers, queries.factors)
+        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), queries.factors)
         return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=chosen(block.sparse)))
     if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange | ScoreColumns):
         return queries, blocks
     columns = np.unique(queries.indices)
     some = MappedBlocks(blocks, lambda block: block._replace(features=chosen(block.features)))
     return select_columns(queries, columns), some
-
-
-def _narrowed(powers: PowerColumns, columns: np.ndarray) -> PowerColumns:
-    start, stop = np.searchsorted(columns, [powers.start, powers.stop]).tolist()
-    return powers._replace(start=start, stop=stop)
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:

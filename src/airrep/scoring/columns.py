@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import PowerColumns, SparseFeatures
+from airrep.arrays import SparseFeatures
 from airrep.errors import ConfigError
 from airrep.scoring.devices import widened
 
@@ -198,35 +198,16 @@ def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) ->
 
 
 class SparseProducts:
-    """Sparse queries, ready to be multiplied with rows; some channels' scores to a power, signs kept."""
+    """Sparse queries, ready to be multiplied with rows."""
 
-    def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
-        wide = queries.astype(np.float64)
+    def __init__(self, queries: SparseFeatures) -> None:
+        wide = queries.astype(np.float64).T.tocsr()
+        # Dense queries spare the making of a sparse product, and sums keep their order.
         self._dense = queries.shape[0] * queries.shape[1] <= DENSE
-        inside = np.zeros(wide.nnz, bool)
-        self._powers = []
-        for start, stop, power in powers:
-            own = (wide.indices >= start) & (wide.indices < stop)
-            inside |= own
-            self._powers.append((_only(wide, own), power))
-        self._plain = _only(wide, ~inside) if len(powers) else wide.T.tocsr()
+        self._queries = wide.toarray() if self._dense else wide
 
     def scores(self, rows: SparseMatrix) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
-        found = self._product(rows, self._plain)
-        for queries, power in self._powers:
-            single = self._product(rows, queries)
-            found += np.sign(single) * np.abs(single) ** power
-        return found
-
-    def _product(self, rows: SparseMatrix, queries: SparseFeatures) -> np.ndarray:
-        # Dense queries spare the making of a sparse product, and sums keep their order.
-        product: np.ndarray = rows @ queries.toarray() if self._dense else (rows @ queries).toarray()
-        return product
-
-
-def _only(queries: SparseFeatures, kept: np.ndarray) -> SparseFeatures:
-    """The transposed queries with some of their numbers alone."""
-    ends = np.concatenate([[0], np.cumsum(kept)])[queries.indptr]
-    part: SparseFeatures = sparse.csr_array((queries.data[kept], queries.indices[kept], ends), shape=queries.shape)
-    return part.T.tocsr()
+        product: Any = rows @ self._queries
+        scores: np.ndarray = product if self._dense else product.toarray()
+        return scores

@@ -29,7 +29,6 @@ from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling, PoolLik
 from airrep.scoring.pools.gains import gain_scores
 from airrep.scoring.pools.orders import order_scores
 from airrep.scoring.pools.sums import MemberChunk, linear_scores, member_chunks
-from airrep.scoring.pools.tops import top_means
 from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -74,7 +73,7 @@ def group_scores(
         blocks: the features of all training examples, in order of rows.
         groups: which rows belong together; they may overlap.
         pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
-            ``"power-K"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
+            ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16 on a card, save where norms allow |s| / temperature above 8;
             products on the CPU are float32 all the same.
@@ -105,10 +104,6 @@ def group_scores(
             scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
         elif pooling.kind == "ngram-lm":
             scores = _gain_scores(queries, blocks, groups).astype(np.float32)
-        elif pooling.kind == "top" and pooling.k is not None:
-            most = BFLOAT16_MOST
-            queries, blocks = narrow(queries, blocks)
-            scores = top_means(queries, blocks, groups, pooling.k, precision=precision, most=most, device=device)
         else:
             scores = _pooled(queries, blocks, groups, pooling, precision, device)
     return _finite(scores)
@@ -126,7 +121,7 @@ def _finite(scores: np.ndarray) -> np.ndarray:
 def _pooled(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
 ) -> np.ndarray:
-    """Sums, means, powers and attention, ``(q, m)``."""
+    """Sums, means and attention, ``(q, m)``."""
     if pooling.kind == "diminishing":
         _check_dense(queries, pooling)
     if pooling.linear and isinstance(queries, np.ndarray):
@@ -235,7 +230,6 @@ class _Float64Pool:
     def __init__(self, pooling: Pooling) -> None:
         self.pooling, self.members = pooling, 0
         self.greatest, self.above, self.below = np.float64(-np.inf), np.float64(0), np.float64(0)
-        self.highest: list[np.ndarray] = []
 
     def add(self, scores: np.ndarray) -> None:
         """Take some members into account."""
@@ -249,17 +243,11 @@ class _Float64Pool:
             self.above = self.above * shrink + (weights * scores).sum(axis=0)
             self.below = self.below * shrink + weights.sum(axis=0)
             self.greatest = new
-        elif self.pooling.kind == "top" and self.pooling.k is not None:
-            self.highest = [np.sort(np.concatenate([*self.highest, scores]), axis=0)[-self.pooling.k :]]
-        elif self.pooling.kind == "power" and self.pooling.k is not None:
-            self.above = self.above + (np.sign(scores) * np.abs(scores) ** self.pooling.k).sum(axis=0)
         else:
             self.above = self.above + scores.sum(axis=0)
 
     def score(self) -> np.ndarray:
         """The group's scores, ``(q,)``."""
-        if self.highest:
-            return np.asarray(self.highest[0].mean(axis=0))
         if self.pooling.attends:
             return np.asarray(self.above / self.below)
         return np.asarray(self.above / self.members if self.pooling.kind == "mean" else self.above)
@@ -342,11 +330,6 @@ class _SumTile:
             chunk.add(self.denominator, weights)
             if self.centered:
                 scores -= self.center
-            scores *= weights
-        elif self.pooling.kind == "power" and self.pooling.k is not None:
-            np.sign(scores, out=weights)
-            np.abs(scores, out=scores)
-            np.power(scores, self.pooling.k, out=scores)
             scores *= weights
         chunk.add(self.numerator, scores)
 

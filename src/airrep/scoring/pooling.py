@@ -1,4 +1,4 @@
-"""Pools in plain form: sum, mean, attention, top-K of members' scores."""
+"""Pools in plain form: sum, mean, attention of members' scores."""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,30 +16,23 @@ TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-_POOLS = (
-    "sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf, power-K, ngram-lm, with K of at "
-    "least 1"
-)
-_EXAMPLES = (*get_args(Pool), "top-10", "order-1", "order-inf", "power-2")
+_POOLS = "sum, mean, diminishing, attention, signed-attention, order-K or order-inf, ngram-lm, with K of at least 1"
+_EXAMPLES = (*get_args(Pool), "order-1", "order-inf")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
-Kind: TypeAlias = Literal[
-    "sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top", "order"
-]
+Kind: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "order"]
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
-_KINDS: dict[str, Kind] = {"power": "power", "top": "top", "order": "order"}
-_NUMBERED = re.compile(r"(power|top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
+_ORDER = re.compile(r"order-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Pooling:
     """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
 
-    ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
-    scores (of all, where there are fewer), ``power-K`` the sum of their K-th powers, signs kept. Three need features,
-    not scores alone. ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the
-    cosines of member i with the others: who has learnt from one has less to learn from those that are like it
+    :func:`pool_scores` defines ``sum``, ``mean`` and both attentions. Three pools need features, not scores alone.
+    ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the cosines of member i
+    with the others: who has learnt from one has less to learn from those that are like it
     (:mod:`airrep.scoring.pools.sums`). ``order-K`` is the increase of the query's loss if the group were removed, as
     far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.pools.orders`). ``ngram-lm`` is the gain
     in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.pools.gains`).
@@ -47,7 +40,7 @@ class Pooling:
 
     kind: Kind
     k: int | None = None
-    """Members that count, terms of the series (None for all), or the power."""
+    """Terms of the series of ``order-K``; None for all."""
     temperature: float = 1.0
     """Temperature of attention: the larger, the flatter."""
     constants: Constants = "exact"
@@ -55,7 +48,7 @@ class Pooling:
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
-        if self.kind not in get_args(Kind) or not self._has_its_k():
+        if self.kind not in get_args(Kind) or (self.k is not None and self.kind != "order"):
             raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
         if self.k is not None and self.k < 1:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
@@ -68,10 +61,6 @@ class Pooling:
             raise ConfigError(
                 f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
             )
-
-    def _has_its_k(self) -> bool:
-        """``top`` and ``power`` need one, ``order`` may have one, no other pool has."""
-        return self.kind == "order" or (self.k is None) == (self.kind not in ("top", "power"))
 
     def _printed(self) -> bool:
         return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
@@ -94,10 +83,10 @@ class Pooling:
     @property
     def text(self) -> str:
         """Text that :meth:`parse` reads, the temperature aside."""
-        if self.kind not in ("power", "top", "order"):
+        if self.kind != "order":
             return self.kind
         suffix = "" if self.constants == "exact" else f"-{self.constants}"
-        return f"{self.kind}-{'inf' if self.k is None else self.k}{suffix}"
+        return f"order-{'inf' if self.k is None else self.k}{suffix}"
 
     def __str__(self) -> str:
         return pooling_text(self.text, self.temperature)
@@ -108,8 +97,8 @@ class Pooling:
 
         Args:
             pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
-                ``"power-K"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and
-                ``"order-2-paper"`` take the constants that the paper prints.
+                ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that
+                the paper prints.
             temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
             where: name of the pool in errors; its own text if not given.
 
@@ -123,11 +112,11 @@ class Pooling:
         _require_positive(temperature)
         if isinstance(pool, str) and pool in _PLAIN:
             return cls(_PLAIN[pool], temperature=temperature)
-        found = _NUMBERED.fullmatch(pool) if isinstance(pool, str) else None
+        found = _ORDER.fullmatch(pool) if isinstance(pool, str) else None
         if found is None:
             named = where or f"pool {pool!r}"
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. {near(pool, _EXAMPLES)}")
-        return cls(_KINDS[found[1]], int(found[2]), temperature, "paper" if found[3] else "exact")
+        return cls("order", int(found[1]), temperature, "paper" if found[2] else "exact")
 
 
 @dataclass(frozen=True)
@@ -191,12 +180,11 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
 
     ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
     with temperature T, which lies between the least and the greatest s_i. ``signed-attention`` is
-    Σ_i softmax_i(s_i / T) · s_i: members that score far below 0 count little instead of much. ``top-K`` is the mean
-    of the K highest s_i, or of all where there are fewer; ``power-K`` is Σ_i sign(s_i) |s_i|^K.
+    Σ_i softmax_i(s_i / T) · s_i: members that score far below 0 count little instead of much.
 
     Args:
         scores: ``(q, k)`` scores of the k members; higher = more helpful.
-        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"power-K"`` or ``"top-K"``.
+        pool: ``"sum"``, ``"mean"``, ``"attention"`` or ``"signed-attention"``.
         temperature: the larger, the flatter the attention.
 
     Returns:
@@ -238,8 +226,4 @@ def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
         return pooled
     if pooling.kind == "sum":
         return np.asarray(scores.sum(axis=1))
-    if pooling.kind == "power" and pooling.k is not None:
-        return np.asarray((np.sign(scores) * np.abs(scores) ** pooling.k).sum(axis=1))
-    if pooling.k is not None:
-        scores = np.sort(scores, axis=1)[:, -pooling.k :]
     return np.asarray(scores.mean(axis=1))

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 import numpy as np
 import simsimd
 
-from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
+from airrep.arrays import Features, MixedFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, quantise
 from airrep.scoring.columns import SparseMatrix, SparseProducts
@@ -89,12 +89,11 @@ class DenseQueries:
 class SparseQueries:
     """Some CSR queries, ready to be multiplied with rows."""
 
-    def __init__(self, queries: SparseFeatures, device: Device, powers: Sequence[PowerColumns] = ()) -> None:
-        self.count, self.device, self.powers = queries.shape[0], device, powers
+    def __init__(self, queries: SparseFeatures, device: Device) -> None:
+        self.count, self.device = queries.shape[0], device
         self.queries, self.rounded_norm = queries, 0.0
-        self.products = SparseProducts(queries, powers)
-        # Powers are bounded by nothing known here, so that attention over them looks at each score.
-        self.norm = float("inf") if len(powers) else longest_row(queries)
+        self.products = SparseProducts(queries)
+        self.norm = longest_row(queries)
 
     def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
         """Write scores ``(b, w)``."""
@@ -103,7 +102,7 @@ class SparseQueries:
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
         part: SparseFeatures = self.queries[some]
-        return SparseProducts(part, self.powers).scores(piece.sparse())
+        return SparseProducts(part).scores(piece.sparse())
 
 
 class MixedQueries:
@@ -111,7 +110,7 @@ class MixedQueries:
 
     def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: Device) -> None:
         self.dense = DenseQueries(queries.dense, precision, most, device)
-        self.sparse = SparseQueries(queries.sparse, device, queries.powers)
+        self.sparse = SparseQueries(queries.sparse, device)
         self.count, self.device, self.rounded_norm = self.dense.count, device, self.dense.norm
         self.norm = float(np.hypot(self.dense.norm, self.sparse.norm))
 
@@ -259,8 +258,8 @@ class DenseScan:
 class SparseScan:
     """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
 
-    def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
-        self.products = SparseProducts(queries, powers)
+    def __init__(self, queries: SparseFeatures) -> None:
+        self.products = SparseProducts(queries)
         self.slack = np.zeros((3, queries.shape[0]))
 
     def look(self, piece: Piece) -> BoundedScores:
@@ -275,7 +274,7 @@ class MixedScan:
 
     def __init__(self, queries: MixedFeatures, room: np.ndarray, device: Device) -> None:
         self.dense = DenseScan(queries.dense, room, device)
-        self.products = SparseProducts(queries.sparse, queries.powers)
+        self.products = SparseProducts(queries.sparse)
 
     def look(self, piece: Piece) -> BoundedScores:
         bounded, known = self.dense.look(piece), self.products.scores(piece.sparse())
@@ -291,7 +290,7 @@ def scan_of(queries: Features, room: np.ndarray, device: Device) -> Scan:
     """The scan that suits the features."""
     if isinstance(queries, MixedFeatures):
         sparse_alone = queries.dense.shape[1] == 0
-        return SparseScan(queries.sparse, queries.powers) if sparse_alone else MixedScan(queries, room, device)
+        return SparseScan(queries.sparse) if sparse_alone else MixedScan(queries, room, device)
     return DenseScan(queries, room, device) if isinstance(queries, np.ndarray) else SparseScan(queries)
 
 

@@ -80,7 +80,7 @@ def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) 
     asked = place.queries(dense) if isinstance(dense, np.ndarray) else None
     products = None
     if isinstance(queries, MixedFeatures):
-        products = SparseProducts(queries.sparse, queries.powers)
+        products = SparseProducts(queries.sparse)
     elif not isinstance(queries, np.ndarray):
         products = SparseProducts(queries)
     for piece in pieces(blocks, size):

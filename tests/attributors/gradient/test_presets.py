@@ -104,8 +104,8 @@ def test_bad_presets_pools_and_temperatures_are_told(name: str) -> None:
         settings_of(name, preset="best")
     with pytest.raises(ConfigError, match="temperature: belongs to attention; expected pool=attention or"):
         settings_of(name, temperature=0.4)
-    with pytest.raises(ConfigError, match="pool='top-5': input should be"):
-        settings_of(name, pool="top-5")
+    with pytest.raises(ConfigError, match="pool='order-5': input should be"):
+        settings_of(name, pool="order-5")
     with pytest.raises(ConfigError, match="'preset' is not a setting here"):
         settings_of("trak", preset="paper")
 

@@ -61,7 +61,7 @@ def recipe(encoder: str) -> list[dict[str, Any]]:
     """Channels of every kind."""
     return [
         {"method": "ngram", "weight": 2.0},
-        {"method": "tfidf", "settings": {"view": "response"}, "pool": "power-2", "weight": 3.0},
+        {"method": "tfidf", "settings": {"view": "response"}, "weight": 3.0},
         {"method": "airrep", "settings": {"encoder": encoder}, "temperature": 0.5, "weight": 0.1},
         {"method": "airrep", "settings": {"encoder": encoder, "view": "response"}, "pool": "mean", "weight": 0.2},
         {"method": "bm25", "settings": {"view": "whole"}, "pool": "attention", "temperature": 2.0},
@@ -421,14 +421,6 @@ def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: s
     with pytest.raises(ConfigError, match=message):
         build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": channels})
     assert not (tmp_path / "index").exists()
-
-
-def test_powers_of_dense_channels_are_refused(encoder: str) -> None:
-    channels = [{"method": "tfidf"}, {"method": "airrep", "settings": {"encoder": encoder}, "pool": "power-2"}]
-    made = make_attributor("channels", {"channels": channels})
-    with pytest.raises(ConfigError, match="channel airrep: has the pool 'power-2', but its features are dense"):
-        made.fit(TRAIN)
-        made.encode_train(TRAIN)
 
 
 def test_a_dense_channel_whose_like_members_count_for_less_is_that_pool_of_its_method(

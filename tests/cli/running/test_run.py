@@ -341,7 +341,12 @@ def test_channels_and_results_without_history(run: Run) -> None:
 
 def test_what_was_learnt_tells_its_settings_and_what_to_fill_in(run: Run) -> None:
     members = [
-        {"method": "ngram", "settings": {"tokenizer": "words", "orders": [1, 2]}, "pool": "top-3", "name": "a, [b]"},
+        {
+            "method": "ngram",
+            "settings": {"tokenizer": "words", "orders": [1, 2]},
+            "pool": "attention",
+            "name": "a, [b]",
+        },
         {"method": "bm25", "settings": {}, "pool": None, "temperature": 1.0, "relative": True, "name": None},
     ]
     rivals = {"tfidf:view=response": {"method": "tfidf", "settings": {"view": "response"}}}

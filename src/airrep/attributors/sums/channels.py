@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures, multiply_rows
+from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures, multiply_rows
 from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
@@ -27,7 +27,7 @@ from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
 
-POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top")
+POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
 """Kinds of pools that a channel may have."""
 WEIGHING = ("pool", "temperature", "weight", "relative")
 """Settings of a channel that training features do not depend on."""
@@ -44,8 +44,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     """f(x, S) = Σ_c w_c g_c(x, S) over channels c: each pools the scores of its own representation in its own way.
 
     A single example is a group of one. Features are those of all channels side by side, dense ones dense and sparse
-    ones sparse. Weights are in the features of queries: since all pools but powers keep factors, w g_T(s) = g_wT(w s)
-    with the temperature T of attention times w; a power p takes the p-th root of w.
+    ones sparse. Weights are in the features of queries: since all pools keep factors, w g_T(s) = g_wT(w s) with
+    the temperature T of attention times w.
 
     The weight of a relative channel is w σ(x) / σ_c(x): over random groups of the training corpus, its scores for query
     x have the deviation σ_c(x), and the sum of the channels that are not relative σ(x). Of one that is relative "apart"
@@ -281,7 +281,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             else _nothing(one, len(examples))
             for number, (one, counts) in enumerate(zip(self.parts, self.counted, strict=True))
         ]
-        weights = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
+        weights = [channel.weight for channel in self.channels]
         if not self._relative:
             return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
         reference = self.check_fitted(self._reference)
@@ -309,15 +309,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         dense = [part for part in parts if isinstance(part, np.ndarray)]
         sparse_parts = [part for part in parts if isinstance(part, sparse.csr_array)]
         rows = parts[0].shape[0]
-        powers = tuple(
-            PowerColumns(place.start, place.stop, pool.k)
-            for channel, place, pool in zip(self.channels, places, self._pools, strict=True)
-            if pool.kind == "power" and pool.k is not None
-        )
         return MixedFeatures(
             np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
             _side_by_side(sparse_parts, rows),
-            powers,
         )
 
 
@@ -376,13 +370,11 @@ class _Place(NamedTuple):
 
 
 def _check_pool(channel: Channel, place: _Place, pool: Pooling) -> None:
-    """Refuse powers of dense features, whose bounds in a search are those of plain products, and cosines of sparse."""
-    wanted = {"power": ("sparse", "tfidf or ngram"), "diminishing": ("dense", "logra or an encoder")}.get(pool.kind)
-    if wanted is not None and place.dense == (wanted[0] == "sparse"):
-        found = "dense" if place.dense else "sparse"
+    """Refuse cosines of sparse features."""
+    if pool.kind == "diminishing" and not place.dense:
         raise ConfigError(
-            f"channel {channel.title}: has the pool '{pool}', but its features are {found}; expected {wanted[0]} "
-            f"ones, such as those of {wanted[1]}. Take another pool."
+            f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense ones, such "
+            "as those of logra or an encoder. Take another pool."
         )
 
 
@@ -429,7 +421,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
         ConfigError: there is no such pool, or it does not pool scores of members.
     """
     found = method.pooling(channel.pool, channel.temperature)
-    if not isinstance(found, Pooling) or found.kind not in POOLS or (channel.relative and found.kind == "power"):
+    if not isinstance(found, Pooling) or found.kind not in POOLS:
         raise ConfigError(
             f"channel {channel.title}: has the pool '{found}'; expected one that scores members, such as attention. "
             "Take another pool."
@@ -441,10 +433,6 @@ def _weighed(pooling: Pooling, channel: Channel) -> Pooling:
     """The pool of scores that are multiplied by the weight already; those of relative channels are divided again."""
     attends = pooling.attends and not channel.relative
     return replace(pooling, temperature=pooling.temperature * channel.weight) if attends else pooling
-
-
-def _factor(weight: float, pooling: Pooling) -> float:
-    return weight ** (1 / pooling.k) if pooling.kind == "power" and pooling.k is not None else weight
 
 
 def _times(features: Features, factor: float) -> DenseFeatures | SparseFeatures:

@@ -23,7 +23,7 @@ def even_pairs(attributor: Attributor, encoded: Features) -> Features:
     means = np.sqrt(own * np.roll(own, len(own) // 2, axis=0))
     changes = np.divide(means, own, out=np.ones_like(own), where=own > 0)
     dense = encoded.dense * np.repeat(changes, attributor.widths(dense=True), axis=1).astype(np.float32)
-    return MixedFeatures(dense, _scaled(encoded.sparse, changes, attributor.widths(dense=False)), encoded.powers, means)
+    return MixedFeatures(dense, _scaled(encoded.sparse, changes, attributor.widths(dense=False)), means)
 
 
 def _scaled(features: SparseFeatures, changes: np.ndarray, widths: Sequence[int]) -> SparseFeatures:

@@ -269,10 +269,7 @@ def _chosen(own: Pooling, features: Sequence[MemberFeatures]) -> Pooling:
 
 
 def _pools(features: MemberFeatures) -> Iterator[Pooling]:
-    """Pools to try: sums, and attention at temperatures of the size of the scores.
-
-    Powers are left out: a query of large scores would have large sums, and decide the weights alone.
-    """
+    """Pools to try: sums, and attention at temperatures of the size of the scores."""
     yield Pooling("sum")
     spread = float(np.std(features.scores))
     if spread > 0:
