@@ -46,5 +46,5 @@ def test_an_answer_is_read_back_and_told_in_one_line(kind: str, index: airrep.In
 def test_what_is_no_result_is_refused(index: airrep.Index, tmp_path: Path) -> None:
     top = index.top(QUERIES, k=2)
     assert airrep.read_result(top.save(tmp_path / "top")).to_dict() == top.to_dict()
-    with pytest.raises(ArtifactError, match="is of kind 'index'; expected a run of `airrep top`"):
+    with pytest.raises(ArtifactError, match="is of kind 'index'; expected a result"):
         airrep.read_result(index.path)

@@ -11,11 +11,11 @@ from worlds.stored_features import stored_scores
 
 import airrep
 from airrep.answers.harm import top_of_set
+from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.errors import AirRepError, ConfigError
 from airrep.index.contrast import Question, answered
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.reading import read_result
 from airrep.scoring import contrast
 from airrep.scoring.contrast import contrast_scores
 

@@ -15,9 +15,8 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.results.forms import NamedGroup, TopForm
 from airrep.index.results.hits import Hit, Hits
-from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult
 from airrep.index.results.provenance import Provenance
 from airrep.reports import results_data as report_data
 from airrep.reports.page import short, visible
@@ -458,7 +457,7 @@ def test_runs_of_one_name_are_numbered() -> None:
 
 def test_roll_up_counts_and_sums() -> None:
     run = report_data.read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
-    assert isinstance(run, TopForm)
+    assert isinstance(run, TopResult)
     hits = report_data.all_hits(run)
     assert report_data.roll_up(hits, "source") == [("a", 3, 1.0, 4.0)]
     assert report_data.roll_up(hits, "label") == []
@@ -482,7 +481,7 @@ def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
     }
     for order, expected in (("most helpful first", [6, 7]), ("most harmful first", [7, 6])):
         run = report_data.read_runs([top(hits, order=order)])[0]
-        assert isinstance(run, TopForm)
+        assert isinstance(run, TopResult)
         found = report_data.recurring(run, numbers)
         assert [int(row.example.id[1:]) for row in found] == expected
     assert found[0].queries == (1, 2, 3)
@@ -544,9 +543,9 @@ def test_result_objects_and_their_json_forms_give_the_same_page() -> None:
     hits = tuple(Hits(query, (Hit(1, 0.5, 0, train),), provenance) for query in queries)
     scores = np.array([[0.25, 1.5], [0.5, -1.0]], dtype=np.float32)
     results = [
-        TopResult(hits, provenance),
-        GroupResult(queries, ("a", "b"), (3, 4), scores, pooled),
-        WhatIfResult(queries, scores[:, 0], scores[:, 1], 5, 6, pooled),
+        TopResult(hits, provenance, False),
+        GroupResult.of(queries, ("a", "b"), (3, 4), scores, pooled),
+        WhatIfResult.of(queries, scores[:, 0], scores[:, 1], 5, 6, pooled),
     ]
     html = render_report(results)
     assert html == render_report([result.to_dict() for result in results])
@@ -619,14 +618,11 @@ def test_one_id_for_two_queries_is_refused() -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({}, "result 1 is not the JSON form .* the whole"),
-        ({"kind": "index"}, "result 1 is not the JSON form"),
-        ({"kind": "top", "provenance": PROVENANCE}, r"top\.order: field required"),
-        (
-            top({"q1": [(float("nan"), 1)]}),
-            r"top\.queries\.0\.hits\.0\.score: input should be a finite number",
-        ),
-        (groups({"q1": [1.0]}, ["a", "b"]), "scores for other groups than it names"),
+        ({}, "result 1: is of kind 'None'"),
+        ({"kind": "index"}, "result 1: is of kind 'index'"),
+        ({"kind": "top", "provenance": PROVENANCE, "queries": []}, "result 1: .*order"),
+        (top({"q1": [(float("nan"), 1)]}), r"result 1: .*queries\.0\.hits\.0\.score: .*finite"),
+        (groups({"q1": [1.0]}, ["a", "b"]), "result 1: .*groups"),
     ],
 )
 def test_what_is_not_a_result_is_refused(broken: dict[str, Any], message: str) -> None:

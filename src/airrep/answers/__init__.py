@@ -1,6 +1,6 @@
 """Answers from scores: what taught an answer, what harms, leaks and mixes.
 
-answer       The base of all answers: a JSON form, written and read back.
+answer       The base of all answers: a result, with what is told beside it.
 audit        Evaluation items that the training data contain, or nearly contain.
 clean        Training examples that are likely wrong, repeated, odd or harmful; with reasons.
 explain      Which training examples taught an answer, or in place of a better one.

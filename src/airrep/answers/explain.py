@@ -17,10 +17,9 @@ from airrep.corpus.inputs import given_or_typed
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results.hits import Record, fields_of
+from airrep.index.results.hits import Record, Verdict, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.index.results.summary import Summary, summarise, with_summary
-from airrep.index.results.verdict import Verdict
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.scores import stream_scores

@@ -10,17 +10,20 @@ from airrep.answers.explain import ExplainResult
 from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.proof.result import ProofResult
-from airrep.index.results import reading
+from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.result import Result
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 
 _ANSWERS = (ExplainResult, CleanResult, AuditResult, MixResult, HarmResult, SetResult, ProofResult)
 ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}
 """Classes of answers, by the kinds of their artifacts."""
+KINDS: Mapping[str, type[Result]] = {**{kind.kind: kind for kind in (TopResult, GroupResult, WhatIfResult)}, **ANSWERS}
+"""Classes of results and answers, by the kinds of their artifacts."""
 
 
-def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult | Answer:
+def read_result(path: str | Path) -> Result:
     """Read a result that was written as an artifact, after checking its bytes: what its ``save`` wrote.
 
     Raises:
@@ -36,4 +39,9 @@ def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult | An
     """
     folder = fetched(path)
     kind = read_manifest(folder)["kind"]
-    return ANSWERS[kind].read(folder) if kind in ANSWERS else reading.read_result(folder)
+    if kind not in KINDS:
+        raise ArtifactError(
+            f"{folder}: is of kind '{kind}'; expected a result made with --out ({', '.join(KINDS)}; for a report also "
+            "an evaluation, comparison, plan or diagnosis). Give the path of one."
+        )
+    return KINDS[kind].read(folder)

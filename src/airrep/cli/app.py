@@ -93,7 +93,7 @@ def report_command(
 
         write_answer_report(opened, out, title=title, replace=replace)
     else:
-        from airrep.index.results.reading import read_result
+        from airrep.answers.reading import read_result
         from airrep.reports.results import write_report
 
         write_report([read_result(run) for run in runs], out, title=title, replace=replace)

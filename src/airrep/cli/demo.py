@@ -9,6 +9,7 @@ from airrep.cli.show.results import print_groups
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index
+from airrep.index.results.result import Result
 from airrep.index.selection.picking import select
 from airrep.reports.results import write_report
 
@@ -38,7 +39,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
 
 
 def _write_report(index: Index, queries: Corpus, out: Path, replace: bool) -> Path:
-    results = {
+    results: dict[str, Result] = {
         "top": index.top(queries, k=5),
         "least": index.top(queries, k=5, least=True),
         "by-source": index.group_scores(queries, "source"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airrep.evaluation.result import Evaluation
     from airrep.index.contrast import Better
     from airrep.index.index import Index
-    from airrep.index.results.kinds import Result
+    from airrep.index.results.result import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
     from airrep.planning.plan import Plan

@@ -367,7 +367,7 @@ class Index(EditableIndex):
         provenance = question.told(self._group_provenance(chosen, sizes), pooled=True)
         scores = question.less_better(scores)
         asked = tuple(question.queries)
-        return GroupResult(asked, members.names, sizes, scores, provenance, channels, question.better)
+        return GroupResult.of(asked, members.names, sizes, scores, provenance, channels, question.better)
 
     def _group_scores(
         self, encoded: Features, members: Groups, pooling: AnyPooling, why: bool
@@ -430,7 +430,7 @@ class Index(EditableIndex):
             before, after = np.sum(list(parts.values()), axis=0).T
             several = isinstance(chosen, ChannelPooling)
             changes = {name if several else self.method: part[:, 1] - part[:, 0] for name, part in parts.items()}
-        return WhatIfResult(
+        return WhatIfResult.of(
             tuple(question.queries),
             before=before,
             after=after,

@@ -13,7 +13,7 @@ from scipy import stats
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
 from airrep.index.frames import Shown
-from airrep.index.results.forms import first_problem
+from airrep.index.results.result import first_problem
 from airrep.runtime.artifacts.checks import read_json
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import new_artifact

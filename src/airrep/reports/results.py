@@ -17,9 +17,8 @@ from airrep.answers.reading import read_result
 from airrep.corpus.places import Span
 from airrep.corpus.turns import last_message, system_end
 from airrep.errors import ConfigError
-from airrep.index.results.forms import Form
-from airrep.index.results.kinds import Result
-from airrep.index.results.provenance import HARMFUL
+from airrep.index.results.kinds import TopResult, WhatIfResult
+from airrep.index.results.result import Result
 from airrep.reports import results_data as data
 from airrep.reports.answers.pages import write_answer_report
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
@@ -121,7 +120,7 @@ class _Report:
 
     title: str
     notes: Sequence[str]
-    runs: Sequence[Form]
+    runs: Sequence[data.Run]
     parts: Sequence[data.QueryPart]
     names: Sequence[str]
     """Of the files of its pages."""
@@ -131,7 +130,7 @@ class _Report:
         cls, results: Sequence[Result | Mapping[str, Any]], name: str, title: str | None, notes: Sequence[str]
     ) -> Self:
         """The report of some results, whose first page has the file name *name*."""
-        runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
+        runs = data.read_runs(results)
         parts, file = data.merge(runs), Path(name)
         pages = range(2, -(-len(parts) // PAGE_QUERIES) + 1)
         names = [name, *(f"{file.stem}-{number}{file.suffix}" for number in pages)]
@@ -281,7 +280,7 @@ def shifted(spans: Iterable[Span], start: int) -> list[Span]:
     return [replace(span, start=span.start - start, stop=span.stop - start) for span in spans]
 
 
-def _cautions(runs: Sequence[Form]) -> list[str]:
+def _cautions(runs: Sequence[data.Run]) -> list[str]:
     """Each caution once; not those that others begin with, which say more."""
     found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
     return [one for one in found if not any(other != one and other.startswith(one) for other in found)]
@@ -293,7 +292,7 @@ def _environment() -> Environment:
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
     made.filters |= {"contrast": data.is_contrast}
-    own = {"data": data, "Scale": Scale, "HARMFUL": HARMFUL, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    own = {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
     made.globals = made.globals | own
     return made
 
@@ -306,13 +305,13 @@ def _text_limit(parts: Sequence[data.QueryPart]) -> int:
     return next(fitting, TEXT_LIMITS[-1])
 
 
-def _fields(runs: Sequence[Form]) -> list[str]:
+def _fields(runs: Sequence[data.Run]) -> list[str]:
     """Which of source and label any hit has."""
-    hits = [hit for run in runs if run.kind == "top" for hit in data.all_hits(run)]
+    hits = [hit for run in runs if isinstance(run, TopResult) for hit in data.all_hits(run)]
     return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
 
 
-def _names(runs: Sequence[Form]) -> list[str]:
+def _names(runs: Sequence[data.Run]) -> list[str]:
     """The heading of each run; runs that would have one name are numbered."""
     bare = [_name(run) for run in runs]
     return [
@@ -321,12 +320,12 @@ def _names(runs: Sequence[Form]) -> list[str]:
     ]
 
 
-def _name(run: Form) -> str:
-    if run.kind == "top" and data.is_contrast(run):
-        return "What teaches the better answers" if run.order == HARMFUL else "What taught the answers"
-    if run.kind == "top":
-        return "Most harmful examples" if run.order == HARMFUL else "Most helpful examples"
-    if run.kind == "what-if":
+def _name(run: data.Run) -> str:
+    if isinstance(run, TopResult) and data.is_contrast(run):
+        return "What teaches the better answers" if run.least else "What taught the answers"
+    if isinstance(run, TopResult):
+        return "Most harmful examples" if run.least else "Most helpful examples"
+    if isinstance(run, WhatIfResult):
         told = f": {short(run.removal, 120)}" if run.removal else ""
         return f"What if {run.removed:,} of {run.removed + run.kept:,} examples were left out{told}"
     more = len(run.groups) - 3

@@ -10,21 +10,10 @@ from numpy.typing import ArrayLike
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.errors import ConfigError
-from airrep.index.results.forms import (
-    Form,
-    NamedGroup,
-    QueryChange,
-    QueryHits,
-    QueryScores,
-    TopForm,
-    WhatIfForm,
-    read_form,
-)
-from airrep.index.results.hits import Hit
-from airrep.index.results.provenance import HELPFUL
-from airrep.index.results.summary import Summary, summarise
-from airrep.index.results.verdict import Kind
+from airrep.errors import ConfigError, DataError
+from airrep.index.results.hits import Hit, Hits, Kind
+from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
+from airrep.index.results.result import Result
 
 OVERVIEW_ROWS = 20
 """Most recurring examples, and most changed queries, shown in the overview."""
@@ -33,8 +22,12 @@ ROLL_UP_ROWS = 20
 FIRST_GROUPS, LAST_GROUPS = 20, 10
 """Groups shown from both ends of a long ranking."""
 
+_KINDS: Mapping[str, type[TopResult | GroupResult | WhatIfResult]] = {
+    kind.kind: kind for kind in (TopResult, GroupResult, WhatIfResult)
+}
 T = TypeVar("T")
-Entry: TypeAlias = QueryHits | QueryScores | QueryChange
+Run: TypeAlias = TopResult | GroupResult | WhatIfResult
+Entry: TypeAlias = Hits | QueryScores | QueryChange
 
 
 @dataclass
@@ -51,7 +44,7 @@ class QueryPart:
     @property
     def hits(self) -> list[Hit]:
         """Its hits in all runs."""
-        return [hit for _, entry in self.entries if isinstance(entry, QueryHits) for hit in entry.hits]
+        return [hit for _, entry in self.entries if isinstance(entry, Hits) for hit in entry.hits]
 
 
 class HitShare(NamedTuple):
@@ -111,7 +104,7 @@ class Recurring(NamedTuple):
     """Its best rank."""
 
 
-def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
+def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
     """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
 
     Raises:
@@ -120,7 +113,7 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
     """
     if not results:
         raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
-    runs = [read_form(result, f"report: result {number}") for number, result in enumerate(results, 1)]
+    runs = [_run(result, f"report: result {number}") for number, result in enumerate(results, 1)]
     first = runs[0].provenance.index
     for index in (run.provenance.index for run in runs):
         if index != first:
@@ -131,13 +124,23 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
     return sorted(runs, key=_order)
 
 
-def _order(run: Form) -> int:
-    if run.kind == "top":
-        return 0 if run.order == HELPFUL else 1
-    return 2 if run.kind == "group" else 3
+def _run(result: Result | Mapping[str, Any], name: str) -> Run:
+    """A result, read from its JSON where that is given."""
+    if isinstance(result, TopResult | GroupResult | WhatIfResult):
+        return result
+    kind = str(result.get("kind")) if isinstance(result, Mapping) else "none"
+    if not isinstance(result, Mapping) or kind not in _KINDS:
+        raise DataError(f"{name}: is of kind {kind[:40]!r}; expected {', '.join(_KINDS)}. Give one of those.")
+    return _KINDS[kind].from_dict(result, name)
 
 
-def merge(runs: Sequence[Form]) -> list[QueryPart]:
+def _order(run: Run) -> int:
+    if isinstance(run, TopResult):
+        return int(run.least)
+    return 2 if isinstance(run, GroupResult) else 3
+
+
+def merge(runs: Sequence[Run]) -> list[QueryPart]:
     """Bring together what the runs say about each query, by the query's id.
 
     Raises:
@@ -145,7 +148,7 @@ def merge(runs: Sequence[Form]) -> list[QueryPart]:
     """
     parts: dict[str, QueryPart] = {}
     for place, run in enumerate(runs):
-        for entry in run.queries:
+        for entry in run.entries:
             part = parts.setdefault(entry.query.id, QueryPart(len(parts) + 1, entry.query))
             _check_same(part.query, entry.query)
             part.better = part.better or entry.better
@@ -165,24 +168,19 @@ def _check_same(one: Example, other: Example) -> None:
         )
 
 
-def all_hits(run: TopForm) -> list[Hit]:
+def all_hits(run: TopResult) -> list[Hit]:
     """The hits of all queries of a run."""
-    return [hit for entry in run.queries for hit in entry.hits]
+    return [hit for entry in run.entries for hit in entry.hits]
 
 
-def is_contrast(run: Form) -> bool:
+def is_contrast(run: Run) -> bool:
     """Whether scores are of answers in place of better ones."""
-    return any(entry.better is not None for entry in run.queries)
+    return any(entry.better is not None for entry in run.entries)
 
 
-def in_sum(run: TopForm) -> Summary:
-    """What the first examples over all queries of a run have in common."""
-    return summarise([entry.hits for entry in run.queries], least=run.order != HELPFUL)
-
-
-def verdict_counts(run: TopForm) -> list[tuple[str, int]]:
+def verdict_counts(run: TopResult) -> list[tuple[str, int]]:
     """How many queries have each kind of verdict, where they have one."""
-    counts = Counter(entry.verdict.kind for entry in run.queries if entry.verdict is not None)
+    counts = Counter(entry.verdict.kind for entry in run.entries if entry.verdict is not None)
     return [(kind, counts[kind]) for kind in get_args(Kind) if kind in counts]
 
 
@@ -196,9 +194,9 @@ def hit_marks(hit: Hit) -> list[Span]:
     return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
 
 
-def most_changed(run: WhatIfForm) -> list[QueryChange]:
+def most_changed(run: WhatIfResult) -> list[QueryChange]:
     """The queries whose score changes most, largest absolute change first."""
-    return sorted(run.queries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
+    return sorted(run.entries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
 
 
 def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[HitShare]:
@@ -218,7 +216,7 @@ def channel_names(entries: Sequence[QueryScores]) -> list[str]:
     return min(told, key=len, default=[])
 
 
-def channel_rows(entries: Sequence[QueryScores], names: Sequence[str]) -> list[list[tuple[float, ...]]]:
+def channel_rows(entries: Sequence[QueryScores], names: Sequence[str]) -> list[list[np.ndarray]]:
     """For each of the channels, what it gave to all groups for each query."""
     return [[entry.channels[name] for entry in entries if entry.channels is not None] for name in names]
 
@@ -256,15 +254,15 @@ def both_ends(ranking: Sequence[T]) -> tuple[Sequence[T], int, Sequence[T]]:
     return ranking[:split], left_out, ranking[split + left_out :]
 
 
-def recurring(run: TopForm, numbers: Mapping[str, int]) -> list[Recurring]:
+def recurring(run: TopResult, numbers: Mapping[str, int]) -> list[Recurring]:
     """The first of the examples in common (:func:`in_common`) of a run.
 
     Args:
         run: a ranking for several queries.
         numbers: the number of each query, by its id.
     """
-    ranked = [(numbers[entry.query.id], entry.hits) for entry in run.queries]
-    return in_common(ranked, least=run.order != HELPFUL)[:OVERVIEW_ROWS]
+    ranked = [(numbers[entry.query.id], entry.hits) for entry in run.entries]
+    return in_common(ranked, least=run.least)[:OVERVIEW_ROWS]
 
 
 def in_common(ranked: Iterable[tuple[int, Iterable[RankedExample]]], *, least: bool = False) -> list[Recurring]:

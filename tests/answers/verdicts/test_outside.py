@@ -17,7 +17,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor
 from airrep.corpus.corpus import Example
 from airrep.errors import DataError
-from airrep.index.results.verdict import kind_of
+from airrep.index.results.hits import kind_of
 
 
 @pytest.fixture

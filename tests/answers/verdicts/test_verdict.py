@@ -10,7 +10,7 @@ import airrep
 from airrep.answers.verdicts.verdict import judged_top, verdicts
 from airrep.corpus.corpus import Example
 from airrep.index.contrast import Question as Contrast
-from airrep.index.results.verdict import Verdict
+from airrep.index.results.hits import Verdict
 
 RECIPES = {"tfidf": {}, "ngram": {"tokenizer": "words"}}
 

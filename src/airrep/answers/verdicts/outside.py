@@ -20,7 +20,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
 from airrep.index.index import Index
-from airrep.index.results.verdict import STANDS_OUT
+from airrep.index.results.hits import STANDS_OUT
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.publishing.files import write_output
 from airrep.runtime.remote import places

@@ -12,9 +12,8 @@ from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, Queries
-from airrep.index.results.hits import Hits
+from airrep.index.results.hits import Hits, Kind, Verdict, kind_of
 from airrep.index.results.kinds import TopResult
-from airrep.index.results.verdict import Kind, Verdict, kind_of
 from airrep.scoring.blocks import at_most
 
 TOGETHER = 64

@@ -213,8 +213,8 @@ def _typed(name: str, method: str, settings: Mapping[str, Any]) -> str:
 
 def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     """Of top, group and what-if."""
-    from airrep.index.results.kinds import RESULTS
     from airrep.index.results.provenance import HARMFUL
+    from airrep.index.results.result import RESULTS
 
     origin, kind = manifest["provenance"], manifest["kind"]
     result = json.loads((path / RESULTS).read_bytes())

@@ -11,7 +11,7 @@ from airrep.cli.show.why import MARK, channel_parts, marked
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.turns import folded
-from airrep.index.results.verdict import Verdict
+from airrep.index.results.hits import Verdict
 from airrep.index.why import Why
 from airrep.reports.tables import signed
 

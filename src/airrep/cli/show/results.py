@@ -25,7 +25,6 @@ from airrep.cli.show.summaries import (
     snippet_plain,
 )
 from airrep.cli.show.why import CAUSE, has_same_words
-from airrep.index.results.forms import NamedGroup
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import ZERO, order_in_words
@@ -102,8 +101,7 @@ def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> 
 
 def _print_first_to_drop(console: Console, result: GroupResult) -> None:
     """Say which group teaches the answers most in place of the better ones."""
-    groups = list(map(NamedGroup, result.names, result.sizes))
-    first = rank_groups(groups, result.scores)[0]
+    first = rank_groups(result.groups, result.scores)[0]
     if first.score <= 0:
         say(console, "No group teaches the answers in place of the better ones: none is the one to drop.")
         return

@@ -11,10 +11,9 @@ from rich.text import Text
 from airrep.cli.show.console import snippet
 from airrep.cli.show.hits import SEPARATOR, deviations_text, one_line, print_hit, print_lines, say
 from airrep.corpus.corpus import Example
-from airrep.index.results.forms import NamedGroup
+from airrep.index.results.hits import Verdict
 from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import Shared, Summary
-from airrep.index.results.verdict import Verdict
 from airrep.reports.results_data import both_ends, rank_groups
 from airrep.reports.tables import signed, unsigned
 
@@ -82,14 +81,13 @@ def add_both_ends(table: Table, rows: Sequence[Sequence[str]]) -> None:
 
 def print_group_means(console: Console, result: GroupResult) -> None:
     """Print mean and spread of each group's scores, and how many queries agree."""
-    groups = list(map(NamedGroup, result.names, result.sizes))
     table = Table("group", "examples", "mean score", "spread", "first of", "above mean of")
     rows = [
         (
             *(snippet(one.group.name, 60), f"{one.group.size:,}", signed(one.score, 4), unsigned(one.spread, 4)),
             *(f"{one.first:,}", f"{one.above:,}"),
         )
-        for one in rank_groups(groups, result.scores)
+        for one in rank_groups(result.groups, result.scores)
     ]
     add_both_ends(table, rows)
     console.print(f"over {len(result.queries):,} queries", highlight=False)

@@ -11,7 +11,7 @@ import numpy as np
 from airrep.arrays import Rows
 from airrep.errors import ConfigError, DataError
 from airrep.index.index import Index
-from airrep.index.results.kinds import RESULTS
+from airrep.index.results.result import RESULTS
 from airrep.index.rows import RowsLike
 from airrep.runtime.artifacts.names import MANIFEST
 

@@ -1,69 +1,36 @@
 """Kinds of results of asking an index: top examples, group scores, what-ifs."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.index.frames import Tabular
-from airrep.index.results.forms import (
-    Form,
-    GroupForm,
-    NamedGroup,
-    QueryChange,
-    QueryHits,
-    QueryScores,
-    TopForm,
-    WhatIfForm,
-    json_of,
-)
-from airrep.index.results.hits import Hits
+from airrep.index.results.hits import Hits, Record
 from airrep.index.results.provenance import HARMFUL, HELPFUL, Provenance
+from airrep.index.results.result import Numbers, Origin, Result, Sparing
 from airrep.index.results.summary import Summary, summarise, with_summary
-from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.publishing.files import write_file
 
-RESULTS = "results.json"
+T = TypeVar("T")
 
 
-class Result(Tabular, ABC):
-    """What all results share: a JSON form, and writing it as an artifact."""
+def _is_least(order: Any) -> Any:
+    """Whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
+    return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
-    kind: ClassVar[str]
-    provenance: Provenance
 
-    @abstractmethod
-    def _form(self) -> Form:
-        """The result query by query, as it is written."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values; the layout is in docs/formats.md."""
-        return json_of(self._form())
-
-    def save(self, out: str | Path, *, replace: bool = False) -> Path:
-        """Write the result as an artifact that `airrep report` reads.
-
-        Raises:
-            ArtifactError: *out* exists and *replace* is false, or it cannot be written.
-        """
-        path = Path(out)
-        with new_artifact(path, self.kind, {"provenance": asdict(self.provenance)}, replace=replace) as folder:
-            write_file(folder / RESULTS, canonical_json(self.to_dict()))
-        return path
-
-    write = save
-    """Earlier name of :meth:`save`."""
+def _order(least: bool) -> str:
+    return HARMFUL if least else HELPFUL
 
 
 @dataclass(frozen=True, repr=False)
-class TopResult(Result, Sequence[Hits]):
+class TopResult(Tabular, Result, Sequence[Hits]):
     """The top training examples of each of several queries.
 
     Example:
@@ -72,10 +39,14 @@ class TopResult(Result, Sequence[Hits]):
         (5, [3, 3, 3, 3, 3])
     """
 
-    queries: tuple[Hits, ...]
-    provenance: Provenance
-    least: bool = False
+    queries: tuple[Annotated[Hits, Sparing], ...]
+    provenance: Origin
+    least: Annotated[bool, Field(alias="order"), BeforeValidator(_is_least), PlainSerializer(_order)]
     kind: ClassVar[str] = "top"
+
+    def __post_init__(self) -> None:
+        told = (replace(hits, provenance=self.provenance, least=self.least) for hits in self.queries)
+        object.__setattr__(self, "queries", tuple(told))
 
     @overload
     def __getitem__(self, position: int) -> Hits: ...
@@ -88,6 +59,11 @@ class TopResult(Result, Sequence[Hits]):
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    @property
+    def entries(self) -> tuple[Hits, ...]:
+        """What it says of each query."""
+        return self.queries
 
     def in_common(self) -> Summary:
         """What the queries have in common: their first examples, and the sources, labels and openings of these.
@@ -110,13 +86,28 @@ class TopResult(Result, Sequence[Hits]):
         longest = max((len(hits) for hits in self.queries), default=0)
         return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
 
-    def _form(self) -> TopForm:
-        rows = tuple(QueryHits(hits.query, hits.hits, hits.better, hits.verdict) for hits in self.queries)
-        return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
+
+@dataclass(frozen=True, eq=False)
+class QueryScores:
+    """The group scores of one query, in the order of the groups."""
+
+    query: Record
+    scores: Numbers
+    channels: dict[str, Numbers] | None = None
+    """What each channel gave to each group."""
+    better: Record | None = None
+
+
+@dataclass(frozen=True)
+class NamedGroup:
+    """A group and its number of examples."""
+
+    name: str
+    size: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupResult(Result):
+class GroupResult(Tabular, Result):
     """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful.
 
     Example:
@@ -125,16 +116,71 @@ class GroupResult(Result):
         (('label 0', 'label 1', 'label 2'), (5, 3))
     """
 
-    queries: tuple[Example, ...]
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    scores: GroupScores
-    provenance: Provenance
-    channels: dict[str, GroupScores] | None = None
-    """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
-    better: tuple[Example, ...] | None = None
-    """The better answers, of contrasts."""
+    groups: tuple[NamedGroup, ...]
+    entries: Annotated[tuple[Annotated[QueryScores, Sparing], ...], Field(alias="queries")]
+    """What it says of each query."""
+    provenance: Origin
     kind: ClassVar[str] = "group"
+
+    def __post_init__(self) -> None:
+        if any(len(entry.scores) != len(self.groups) for entry in self.entries):
+            raise DataError("scores for other groups than are named")
+        _check_channels(self.entries)
+        if any(len(part) != len(self.groups) for one in self.entries for part in (one.channels or {}).values()):
+            raise DataError("channels are told of some groups alone")
+
+    @classmethod
+    def of(
+        cls,
+        queries: Sequence[Example],
+        names: Sequence[str],
+        sizes: Sequence[int],
+        scores: GroupScores,
+        provenance: Provenance,
+        channels: Mapping[str, GroupScores] | None = None,
+        better: Sequence[Example] | None = None,
+    ) -> Self:
+        """The result of arrays ``(q, m)``: scores, and what each channel gave of them, where that was asked for."""
+        entries = (
+            QueryScores(query, row, _at(channels, i, np.asarray), other)
+            for i, (query, row, other) in enumerate(_each(queries, scores, better))
+        )
+        return cls(tuple(map(NamedGroup, names, sizes)), tuple(entries), provenance)
+
+    @property
+    def queries(self) -> tuple[Example, ...]:
+        """The queries."""
+        return tuple(entry.query for entry in self.entries)
+
+    @property
+    def better(self) -> tuple[Example, ...] | None:
+        """The better answers, of contrasts."""
+        return _better(self.entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(group.name for group in self.groups)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Examples in each group."""
+        return tuple(group.size for group in self.groups)
+
+    @cached_property
+    def scores(self) -> GroupScores:
+        """Scores, ``(q, m)``."""
+        return self._stacked([entry.scores for entry in self.entries])
+
+    @cached_property
+    def channels(self) -> dict[str, GroupScores] | None:
+        """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
+        told = [entry.channels for entry in self.entries if entry.channels is not None]
+        return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
+
+    def _stacked(self, rows: Sequence[np.ndarray]) -> GroupScores:
+        found: GroupScores = np.stack(rows) if rows else np.zeros((0, len(self.groups)), np.float32)
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.scores, dtype=dtype, copy=copy)
@@ -151,25 +197,31 @@ class GroupResult(Result):
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        for i, query in enumerate(self.queries):
-            for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
-                parts = {f"from {one}": float(part[i, j]) for one, part in (self.channels or {}).items()}
-                yield {"query": query.id, "group": name, "size": size, "score": float(self.scores[i, j]), **parts}
+        for one in self.entries:
+            for j, group in enumerate(self.groups):
+                parts = {f"from {name}": float(part[j]) for name, part in (one.channels or {}).items()}
+                numbers = {"group": group.name, "size": group.size, "score": float(one.scores[j])}
+                yield {"query": one.query.id, **numbers, **parts}
 
     def summary(self) -> str:
         return f"{len(self.queries):,} queries × {len(self.names):,} groups; higher = more helpful"
 
-    def _form(self) -> GroupForm:
-        groups = map(NamedGroup, self.names, self.sizes)
-        rows = (
-            QueryScores(query, tuple(self.scores[i].tolist()), _channels_of(self.channels, i), other)
-            for i, (query, other) in enumerate(_pairs(self.queries, self.better))
-        )
-        return GroupForm("group", self.provenance, tuple(groups), tuple(rows))
+
+@dataclass(frozen=True)
+class QueryChange:
+    """The group score of the corpus for one query before and after a removal."""
+
+    query: Record
+    change: float
+    before: float
+    after: float
+    channels: dict[str, float] | None = None
+    """The change of each channel."""
+    better: Record | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WhatIfResult(Result):
+class WhatIfResult(Tabular, Result):
     """How the group score of the corpus changes when part of it is left out.
 
     ``change = after - before``, one value for each query: below 0, what was removed had been helping.
@@ -180,34 +232,78 @@ class WhatIfResult(Result):
         (20, (5,))
     """
 
-    queries: tuple[Example, ...]
-    before: np.ndarray
-    after: np.ndarray
     removed: int
     kept: int
-    provenance: Provenance
-    channels: dict[str, np.ndarray] | None = None
-    """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
+    entries: Annotated[tuple[Annotated[QueryChange, Sparing], ...], Field(alias="queries")]
+    """What it says of each query."""
+    provenance: Origin
     removal: str | None = None
     """What was left out, in words, such as ``without source == "forum"``; None in results of earlier versions."""
-    better: tuple[Example, ...] | None = None
-    """The better answers, of contrasts."""
     kind: ClassVar[str] = "what-if"
+
+    def __post_init__(self) -> None:
+        _check_channels(self.entries)
+
+    @classmethod
+    def of(
+        cls,
+        queries: Sequence[Example],
+        before: np.ndarray,
+        after: np.ndarray,
+        removed: int,
+        kept: int,
+        provenance: Provenance,
+        channels: Mapping[str, np.ndarray] | None = None,
+        removal: str | None = None,
+        better: Sequence[Example] | None = None,
+    ) -> Self:
+        """The result of arrays ``(q,)``: scores before and after, and the change of each channel if asked for."""
+        numbers = zip((after - before).tolist(), before.tolist(), after.tolist(), strict=True)
+        entries = (
+            QueryChange(query, *row, _at(channels, i, float), other)
+            for i, (query, row, other) in enumerate(_each(queries, list(numbers), better))
+        )
+        return cls(removed, kept, tuple(entries), provenance, removal)
+
+    @property
+    def queries(self) -> tuple[Example, ...]:
+        """The queries."""
+        return tuple(entry.query for entry in self.entries)
+
+    @property
+    def better(self) -> tuple[Example, ...] | None:
+        """The better answers, of contrasts."""
+        return _better(self.entries)
+
+    @property
+    def before(self) -> np.ndarray:
+        """Scores before, ``(q,)`` float64."""
+        return np.array([entry.before for entry in self.entries], np.float64)
+
+    @property
+    def after(self) -> np.ndarray:
+        """Scores after, ``(q,)`` float64."""
+        return np.array([entry.after for entry in self.entries], np.float64)
 
     @property
     def change(self) -> np.ndarray:
-        """``after - before``, ``(q,)``; float64, as the two are, since little may be left of them."""
-        difference: np.ndarray = self.after - self.before
-        return difference
+        """``after - before``, ``(q,)`` float64, since little may be left of the two."""
+        return np.array([entry.change for entry in self.entries], np.float64)
+
+    @property
+    def channels(self) -> dict[str, np.ndarray] | None:
+        """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
+        told = [entry.channels for entry in self.entries if entry.channels is not None]
+        return {name: np.array([one[name] for one in told], np.float64) for name in told[0]} if told else None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.change, dtype=dtype, copy=copy)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        for i, query in enumerate(self.queries):
-            numbers = {"change": self.change[i], "before": self.before[i], "after": self.after[i]}
-            parts = {f"from {one}": float(part[i]) for one, part in (self.channels or {}).items()}
-            yield {"query": query.id, **{name: float(value) for name, value in numbers.items()}, **parts}
+        for one in self.entries:
+            parts = {f"from {name}": part for name, part in (one.channels or {}).items()}
+            numbers = {"change": one.change, "before": one.before, "after": one.after}
+            yield {"query": one.query.id, **numbers, **parts}
 
     def summary(self) -> str:
         return (
@@ -215,22 +311,26 @@ class WhatIfResult(Result):
             "they had been helping"
         )
 
-    def _form(self) -> WhatIfForm:
-        numbers = zip(self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist(), strict=True)
-        others = [other for _, other in _pairs(self.queries, self.better)]
-        rows = (QueryChange(*row, _changes_of(self.channels, i), others[i]) for i, row in enumerate(numbers))
-        return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows), self.removal)
 
-
-def _pairs(queries: Sequence[Example], better: Sequence[Example] | None) -> Iterator[tuple[Example, Example | None]]:
-    """Each query, and the better answer to it if there is one."""
+def _each(
+    queries: Sequence[Example], rows: Iterable[T], better: Sequence[Example] | None
+) -> Iterator[tuple[Example, T, Example | None]]:
+    """Each query with its row, and the better answer to it if there is one."""
     others: Sequence[Example | None] = better or [None] * len(queries)
-    return zip(queries, others, strict=True)
+    return zip(queries, rows, others, strict=True)
 
 
-def _channels_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, tuple[float, ...]] | None:
-    return None if channels is None else {name: tuple(part[query].tolist()) for name, part in channels.items()}
+def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[Any], T]) -> dict[str, T] | None:
+    return None if channels is None else {name: made(part[query]) for name, part in channels.items()}
 
 
-def _changes_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, float] | None:
-    return None if channels is None else {name: float(part[query]) for name, part in channels.items()}
+def _better(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> tuple[Example, ...] | None:
+    """The better answers of contrasts; None where a query has none."""
+    found = tuple(entry.better for entry in entries if entry.better is not None)
+    return found if found and len(found) == len(entries) else None
+
+
+def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
+    """Refuse a result that tells channels of some queries alone, or others of each (DataError)."""
+    if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
+        raise DataError("channels are told of some queries alone, or others of each")

@@ -45,3 +45,7 @@ class Provenance:
     def pooling(self) -> str:
         """The pool, and the temperature if it is not 1; empty for scores of single examples."""
         return pooling_text(self.pool, self.temperature)
+
+
+NOWHERE = Provenance("", "")
+"""Provenance of what belongs to no result yet."""
