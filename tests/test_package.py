@@ -175,7 +175,7 @@ def test_extras_named_in_errors_exist() -> None:
         for extra in re.findall(r'\bneed\((?:f?"[^"]*"|[\w.()]+), "(\w+)"', path.read_text()):
             assert extra in extras
             named.add(extra)
-    assert {"lm", "encoders", "peft", "explorer", "figures"} <= named
+    assert {"lm", "encoders", "peft", "explorer"} <= named
 
 
 def test_every_page_is_on_the_site() -> None:

@@ -45,7 +45,7 @@ TAKEN: dict[str, Callable[[Any, Path], object]] = {
     "top: write_report": lambda path, out: airrep.write_report(path, out / "page.html").read_bytes(),
     "classes: read_evaluation": lambda path, _: airrep.read_evaluation(path).to_dict(),
     "classes: write_evaluation_report": lambda path, out: airrep.write_evaluation_report(
-        path, out / "page.html", draw=False
+        path, out / "page.html"
     ).exists(),
 }
 

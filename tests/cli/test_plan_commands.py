@@ -70,7 +70,7 @@ def test_methods_without_lm_are_planned_without_one(run, tmp_path: Path) -> None
     assert list(value["methods"][0]["fixed_parts"]) == ["fit"]
     assert (value["lm"], value["crossovers"]) == (None, [])
     assert value["last_real"][0]["what"].startswith("index: 400 examples by dsir")
-    assert run("report", "plan", "--out", "plan.html", "--no-figures").status == 0
+    assert run("report", "plan", "--out", "plan.html").status == 0
     for more, message in (
         (("--method", "logra"), "plan: method 'logra' reads a language model. Give --lm, or leave it out."),
         (("--set", "epochs=3"), "plan: 'epochs' is a setting of fine-tuning, and there is no LM. Give --lm, or"),

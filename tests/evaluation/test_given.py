@@ -97,11 +97,11 @@ def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_their_paths
     with pytest.raises(ConfigError, match="^compare: runs holds a int; expected evaluations, their paths, or pairs"):
         airrep.compare_evaluations([3])
     pages = [
-        airrep.write_evaluation_report(given, tmp_path / f"{number}.html", draw=False).read_text()
+        airrep.write_evaluation_report(given, tmp_path / f"{number}.html").read_text()
         for number, given in enumerate((found, [found]))
     ]
     assert pages[0] == pages[1]
-    assert airrep.write_evaluation_report(str(path), tmp_path / "path.html", draw=False).exists()
+    assert airrep.write_evaluation_report(str(path), tmp_path / "path.html").exists()
 
 
 def test_an_instance_is_a_list_of_one(index: airrep.Index) -> None:

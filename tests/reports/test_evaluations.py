@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
 
 from airrep.cli.app import main
-from airrep.errors import ArtifactError, ConfigError, MissingExtraError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.reports.evaluations import Page, evaluation_page, write_evaluation_report
 
@@ -119,7 +118,7 @@ def test_captions_hold_counts_intervals_and_the_command(page: Page) -> None:
     assert "40 queries, 30 subsets; 0 to 1 queries left out" in bars.caption
     assert bars.commands == (HOSTILE,)
     for exhibit in page.figures:
-        assert exhibit.drawing is not None
+        assert exhibit.chart is not None
         assert exhibit.caption.split(".")[0] in page.html
         assert exhibit.commands
     assert page.html.count("curve 500") == 3  # caption, list of runs, description of the figure
@@ -138,26 +137,14 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
         write_evaluation_report([accuracy()], tmp_path / f"{name}.html", figures=tmp_path / name)
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert files == ["captions.txt", "classify-bars.png", "classify-bars.svg"]
+    assert files == ["captions.txt", "classify-bars.svg"]
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     assert "airrep evaluate classify --out runs/0" in (tmp_path / "one" / "captions.txt").read_text()
 
 
-def test_without_figures_all_numbers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    runs = [lds("a"), made_evaluation(names=("airrep",), shift=0.5, tags={"size": "7"})]
-    plain = evaluation_page(runs, draw=False, curves=["size"])
-    assert "<svg" not in plain.html
-    assert [one.name for one in plain.sections[0].exhibits] == ["lds-values", "lds-curve-1"]
-    assert {"42.0", "63.0"} <= set(Read(plain.html).texts)
-    with pytest.raises(MissingExtraError, match=r"pip install 'airrep\[figures\]'"):
-        write_evaluation_report(runs, tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_a_large_evaluation_makes_no_larger_page() -> None:
-    small, large = (evaluation_page([lds("a", queries=queries)], draw=False).html for queries in (100, 6520))
+    small, large = (evaluation_page([lds("a", queries=queries)]).html for queries in (100, 6520))
     assert len(large) < 1.01 * len(small)
 
 
@@ -166,20 +153,20 @@ def test_cautions_are_told_once_with_the_rows_that_they_hold_for() -> None:
     for one in made:
         for row in one.rows:
             object.__setattr__(row, "caution", "The set is large.")
-    html = evaluation_page(made, draw=False).html
+    html = evaluation_page(made).html
     assert html.count("airrep, logra: The set is large.") == 1
 
 
 def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
     out, figures = tmp_path / "page.html", tmp_path / "figures"
     figures.mkdir()
-    (figures / "classify-bars.png").write_text("mine")
-    with pytest.raises(ArtifactError, match=r"classify-bars\.png: exists already"):
+    (figures / "classify-bars.svg").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"classify-bars\.svg: exists already"):
         write_evaluation_report([accuracy()], out, figures=figures)
     assert not out.exists()
-    assert [path.name for path in figures.iterdir()] == ["classify-bars.png"]
+    assert [path.name for path in figures.iterdir()] == ["classify-bars.svg"]
     write_evaluation_report([accuracy()], out, figures=figures, replace=True)
-    assert (figures / "classify-bars.png").read_bytes().startswith(b"\x89PNG")
+    assert (figures / "classify-bars.svg").read_bytes().startswith(b"<svg")
     with pytest.raises(ArtifactError, match=r"page\.html: exists already"):
         write_evaluation_report([accuracy()], out)
 
@@ -187,16 +174,16 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
 def test_replacing_removes_the_figures_that_the_old_captions_name_and_nothing_else(tmp_path: Path) -> None:
     out, figures = tmp_path / "page.html", tmp_path / "figures"
     write_evaluation_report([lds("a"), accuracy()], out, figures=figures)
-    assert {"lds-bars.svg", "lds-bars.png"} <= {path.name for path in figures.iterdir()}
-    for name in ("mine.svg", "lds-other.png", "lds-bars.pdf"):
+    assert {"lds-bars.svg"} <= {path.name for path in figures.iterdir()}
+    for name in ("mine.svg", "lds-other.svg", "lds-bars.pdf"):
         (figures / name).write_text("mine")
     (tmp_path / "away.svg").write_text("mine")
     with (figures / "captions.txt").open("a") as stream:
         stream.write("\nFigure 9 (../away): Outside.\nFigure 8 (mine): Within a caption.\n")
     write_evaluation_report([accuracy()], out, figures=figures, replace=True)
     kept, new = (
-        {"mine.svg", "lds-other.png", "lds-bars.pdf"},
-        {"captions.txt", "classify-bars.png", "classify-bars.svg"},
+        {"mine.svg", "lds-other.svg", "lds-bars.pdf"},
+        {"captions.txt", "classify-bars.svg"},
     )
     assert {path.name for path in figures.iterdir()} == kept | new
     assert (tmp_path / "away.svg").exists()
@@ -204,18 +191,16 @@ def test_replacing_removes_the_figures_that_the_old_captions_name_and_nothing_el
 
 def test_captions_that_no_report_wrote_remove_nothing(tmp_path: Path) -> None:
     (tmp_path / "captions.txt").write_bytes(b"holidays \xff\n")
-    (tmp_path / "holidays.png").write_text("mine")
+    (tmp_path / "holidays.svg").write_text("mine")
     write_evaluation_report([accuracy()], tmp_path / "page.html", figures=tmp_path, replace=True)
-    assert (tmp_path / "holidays.png").read_text() == "mine"
+    assert (tmp_path / "holidays.svg").read_text() == "mine"
 
 
-def test_curves_that_cannot_be_drawn_and_figures_without_figures_are_errors(tmp_path: Path) -> None:
+def test_a_curve_that_cannot_be_drawn_is_an_error() -> None:
     with pytest.raises(
         ConfigError, match=r"--curve size: no run is tagged size; expected some with numbers\. Tag them"
     ):
-        evaluation_page([lds("a")], curves=["size"], draw=False)
-    with pytest.raises(ConfigError, match="nothing is drawn with --no-figures"):
-        write_evaluation_report([lds("a")], tmp_path / "page.html", figures=tmp_path, draw=False)
+        evaluation_page([lds("a")], curves=["size"])
 
 
 def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -231,7 +216,7 @@ def test_the_command_reads_evaluations(
     monkeypatch.chdir(tmp_path)
     lds("tasks").save("lds")
     write_artifact(Path("top"), "top", {})
-    assert run("report", "lds", "--out", "page.html", "--no-figures", monkeypatch=monkeypatch) == 0
+    assert run("report", "lds", "--out", "page.html", monkeypatch=monkeypatch) == 0
     assert "Linear datamodelling score" in Path("page.html").read_text()
     assert run("report", "lds", "top", "--out", "other.html", monkeypatch=monkeypatch) == 1
     assert run("report", "top", "--out", "other.html", "--curve", "size", monkeypatch=monkeypatch) == 1

@@ -64,7 +64,7 @@ def test_two_rows_of_one_name_are_an_error_that_names_both_runs():
 
 
 def test_a_report_shows_one_column_and_lists_both_runs():
-    pages = [evaluation_page([ONE, OTHER], draw=False, join=join) for join in (False, True)]
+    pages = [evaluation_page([ONE, OTHER], join=join) for join in (False, True)]
     heads = [page.sections[0].exhibits[0].tables[0].columns for page in pages]
     assert [sum(head.startswith("tasks") for head in columns) for columns in heads] == [2, 1]
     assert all("airrep one" in page.html and "airrep other" in page.html for page in pages)

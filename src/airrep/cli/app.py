@@ -52,9 +52,8 @@ def report_command(
     out: Annotated[Path, "HTML page to write."],
     title: Annotated[str | None, "Title of the page."] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of evaluations: also write each figure as SVG and PNG here.")
+        Path | None, typer.Option(metavar="DIR", help="Of evaluations: also write each figure as SVG here.")
     ] = None,
-    no_figures: Annotated[bool, "Of evaluations: tables alone, which need no matplotlib."] = False,
     curve: Annotated[
         list[str] | None,
         typer.Option(metavar="TAG", help="Of evaluations: draw values against a numeric tag; may be repeated."),
@@ -73,7 +72,6 @@ def report_command(
             opened,
             out,
             figures=figures,
-            draw=not no_figures,
             curves=curve or (),
             join=join,
             title=title,
@@ -81,10 +79,9 @@ def report_command(
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return
-    if figures is not None or no_figures or curve or join:
+    if figures is not None or curve or join:
         raise ConfigError(
-            "report: --figures, --no-figures, --curve and --join are for evaluations; "
-            "expected none of them here. Leave them out."
+            "report: --figures, --curve and --join are for evaluations; expected none of them here. Leave them out."
         )
     from airrep.answers.reading import ANSWERS
 

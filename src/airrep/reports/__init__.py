@@ -1,12 +1,10 @@
 """Results and evaluations as pages, tables and charts.
 
 answers/           Answers of explain, clean, audit, mix and top as one HTML page.
-charts             Bars and curves of values, and how charts look.
-cost_chart         A chart of values against cost and storage, every point named.
+charts             The charts of reports as plain SVG: bars, curves, costs.
 evaluation_tables  Tables of evaluations, and the texts of a row for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           The tables and figures that a set of evaluations gives.
-figures            Figures drawn by matplotlib as SVG and PNG.
 other_tables       Tables of comparisons, diagnoses and plans.
 page               Self-contained HTML pages: templates, policy, text made safe.
 results            Results of top, group and what-if as one HTML page.

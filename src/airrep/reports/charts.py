@@ -1,42 +1,27 @@
-"""Bars and curves of values, and how charts look."""
+"""The charts of reports as plain SVG: bars, curves, costs."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from airrep.evaluation.result import Row
 from airrep.planning.plan import Plan
-from airrep.reports.evaluation_tables import mark_of
-from airrep.reports.figures import INK, SOFT, new_figure, plain
+from airrep.reports.evaluation_tables import BY_CLOCK, mark_of
+from airrep.reports.page import short, visible
 from airrep.reports.sources import Point, ReportSource, panel_rows
-from airrep.reports.tables import PAGE, is_number, three
+from airrep.reports.tables import PAGE, bytes_text, is_number, seconds_text, three
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-class Family(NamedTuple):
-    """A kind of methods and how its bars look: told apart by hatch, in black and white too."""
-
-    name: str
-    fill: str
-    hatch: str
-    methods: tuple[str, ...]
-
-
-_GRADIENTS = ("tracin", "logra", "trak", "dsdm", "less", "influence", "ekfac", "readout")
-FAMILIES = (
-    Family("representations", "#8fb8ea", "", ("airrep", "gte", "rds", "stack")),
-    Family("gradients", "#f4c7a5", "////", _GRADIENTS),
-    Family("others", "#ffffff", "", ()),
-)
+INK, SOFT, GRID = "#1a1d22", "#59616d", "#d4d8de"
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", "*", "h", ">", "p")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+DASHES = ("", "7 2", "2 2", "8 2 2 2")
+WIDTH, SIZE, ROW = 740, 11.5, 20
+"""Pixels: of a chart, of its letters, and from one bar to the next."""
 BANDS = 5
-"""Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
+"""Most lines whose intervals are drawn as bands; more lines have whiskers."""
 WIDE = 8
 """Ratio of largest to smallest from which an axis is logarithmic."""
 TIMES = {
@@ -47,238 +32,403 @@ TIMES = {
 """Round times for an axis, by their seconds."""
 
 
+class Family(NamedTuple):
+    """A kind of methods and how its bars look: told apart without colour too."""
+
+    name: str
+    fill: str
+    methods: tuple[str, ...]
+
+
+_GRADIENTS = ("tracin", "logra", "trak", "dsdm", "less", "influence", "ekfac", "readout")
+FAMILIES = (
+    Family("representations", "#8fb8ea", ("airrep", "gte", "rds", "stack")),
+    Family("gradients", "url(#hatch)", _GRADIENTS),
+    Family("others", "#ffffff", ()),
+)
+
+
+class Chart(NamedTuple):
+    """What is drawn, and how high it is."""
+
+    height: float
+    parts: list[str]
+
+    def svg(self, name: str, title: str, description: str) -> str:
+        """An element for a page or a file of its own; *name* begins its ids, the texts are for those who cannot see."""
+        hatch = (
+            '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+            f'<rect width="6" height="6" fill="#f4c7a5"/><path d="M0 0V6" stroke="{INK}" stroke-width="1.4"/></pattern>'
+        )
+        content = "".join(["<defs>", hatch, "</defs>", *self.parts]).replace("#hatch", f"#{name}-hatch")
+        content = content.replace('id="hatch"', f'id="{name}-hatch"')
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height:g}" width="{WIDTH}" '
+            f'height="{self.height:g}" role="img" aria-label="{escape(visible(title))}" class="drawing" '
+            f'font-family="system-ui, sans-serif" font-size="{SIZE}" fill="{INK}"><desc>{_safe(description)}</desc>'
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{content}</svg>'
+        )
+
+
+class Axis(NamedTuple):
+    """The range of one axis, from its low end to its high one."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def part(self, value: float) -> float:
+        """Where a value stands: 0 at the low end, 1 at the high one."""
+        ends = (self.low, self.high, value)
+        low, high, at = map(math.log, ends) if self.log else ends
+        return (at - low) / ((high - low) or 1.0)
+
+    def ticks(self) -> list[float]:
+        """Round values within the range, some five of them."""
+        if self.log:
+            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+            return [10.0**power for power in powers[:: max(1, -(-len(powers) // 7))]]
+        rough = (self.high - self.low) / 6 or 1.0
+        unit = 10 ** math.floor(math.log10(rough))
+        step = unit * next(times for times in (1, 2, 5, 10) if times * unit >= rough * (1 - 1e-9))
+        first = math.ceil(self.low / step - 1e-9)
+        return [step * number for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+class Panel(NamedTuple):
+    """A part of a chart with axes of its own; places are in pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    across: Axis
+    up: Axis
+
+    def x(self, value: float) -> float:
+        """Pixels from the left of the chart."""
+        return self.left + self.width * self.across.part(value)
+
+    def y(self, value: float) -> float:
+        """Pixels from its top."""
+        return self.top + self.height * (1 - self.up.part(value))
+
+    def frame(self, title: str, below: str, beside: str, show: Callable[[float], str], **ticks: Any) -> list[str]:
+        """Grid, ticks, names of both axes and the title; *ticks* may give those of the two, with their texts."""
+        bottom, parts = self.top + self.height, []
+        for value, words in ticks.get("across") or [(one, show(one)) for one in self.across.ticks()]:
+            parts += [_line(self.x(value), self.top, self.x(value), bottom, GRID, 0.8)]
+            parts += [_text(self.x(value), bottom + 15, words, "middle", fill=SOFT)]
+        for value, words in ticks.get("up") or [(one, three(one)) for one in self.up.ticks()]:
+            parts += [_line(self.left, self.y(value), self.left + self.width, self.y(value), GRID, 0.8)]
+            parts += [_text(self.left - 6, self.y(value) + 4, words, "end", fill=SOFT)]
+        parts += [
+            _line(self.left, bottom, self.left + self.width, bottom),
+            _line(self.left, self.top, self.left, bottom),
+        ]
+        parts += [_text(self.left + self.width / 2, bottom + 32, below, "middle")]
+        parts += [_text(self.left - 46, self.top - 8, beside, fill=SOFT)] if beside else []
+        place = self.left + (_wide(beside) - 30 if beside else 0)
+        return [
+            *parts,
+            _text(max(self.left, place), self.top - 8, _cut(title, self.width - (70 if beside else 0)), bold=True),
+        ]
+
+
+def _safe(text: str) -> str:
+    return escape(visible(text), quote=False)
+
+
+def _wide(text: str) -> float:
+    """About how many pixels a text takes."""
+    return SIZE * sum(1.0 if unicodedata.east_asian_width(sign) in "WF" else 0.57 for sign in text)
+
+
+def _cut(text: str, width: float) -> str:
+    return short(text, max(4, int(width / (0.57 * SIZE))))
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", *, bold: bool = False, fill: str = INK) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"{weight}>{_safe(words)}</text>'
+
+
+def _line(
+    x: float, y: float, to_x: float, to_y: float, colour: str = INK, width: float = 1.0, dash: str = "", fade: float = 1
+) -> str:
+    return _path([(x, y), (to_x, to_y)], colour, width, dash, fade)
+
+
+def _path(places: Iterable[tuple[float, float]], colour: str, width: float, dash: str = "", fade: float = 1) -> str:
+    shown = f' stroke-dasharray="{dash}"' if dash else ""
+    shown += f' opacity="{fade}"' if fade < 1 else ""
+    return f'<path d="{_moves(places)}" fill="none" stroke="{colour}" stroke-width="{width:g}"{shown}/>'
+
+
+def _moves(places: Iterable[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+
+
+def _band(panel: Panel, at: Sequence[float], low: Sequence[float], high: Sequence[float], number: int) -> str:
+    places = [
+        (panel.x(x), panel.y(y)) for x, y in [*zip(at, high, strict=True), *reversed(list(zip(at, low, strict=True)))]
+    ]
+    return f'<path d="{_moves(places)}Z" fill="{COLOURS[number % len(COLOURS)]}" opacity="0.14"/>'
+
+
+_SHAPES = (
+    "", "M-1-1H1V1H-1Z", "M0-1.2L1.1.9H-1.1Z", "M0-1.3L1.3 0 0 1.3-1.3 0Z", "M0 1.2L1.1-.9H-1.1Z",
+    "M-.45-1.2H.45V-.45H1.2V.45H.45V1.2H-.45V.45H-1.2V-.45H-.45Z",
+)  # fmt: skip
+"""Outlines of markers about 0; the first is a circle."""
+
+
+def _marker(number: int, x: float, y: float, radius: float = 3.5) -> str:
+    """The marker of the row with a number: 6 shapes, filled or hollow, and 10 colours, so that 60 look unlike."""
+    colour = COLOURS[number % len(COLOURS)]
+    fill, shape = ("#ffffff" if number // len(_SHAPES) % 2 else colour), _SHAPES[number % len(_SHAPES)]
+    look = f'fill="{fill}" stroke="{colour}"'
+    if not shape:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" {look} stroke-width="1.4"/>'
+    moved = f"translate({x:.1f} {y:.1f}) scale({radius:.1f})"
+    return f'<path d="{shape}" transform="{moved}" {look} stroke-width="{1.4 / radius:.2f}"/>'
+
+
+def _legend(names: Sequence[str], top: float, *, lines: bool) -> list[str]:
+    """Name the markers, and the lines through them, four in a row."""
+    parts, step = [], WIDTH / 4
+    for number, name in enumerate(names):
+        x, y = 20 + step * (number % 4), top + 18 * (number // 4)
+        dash, colour = DASHES[number % len(DASHES)], COLOURS[number % len(COLOURS)]
+        parts += [_line(x - 12, y - 4, x + 12, y - 4, colour, 1.4, dash)] if lines else []
+        parts += [_marker(number, x, y - 4), _text(x + 17, y, _cut(name, step - 36))]
+    return parts
+
+
+def _legend_height(names: Sequence[str]) -> int:
+    return 10 + 18 * -(-len(names) // 4)
+
+
+def _places(
+    count: int, most: int, height: float, *, left: float, top: float
+) -> tuple[list[tuple[float, float, float, float]], float]:
+    """Left, top, width and height of each panel, at *most* so many side by side, and where the last of them end."""
+    across = 2 if count == 4 else min(count, most)  # four as a square rather than three and one
+    step, deep = WIDTH / across, height + top + 44
+    places = [(step * (n % across) + left, deep * (n // across) + top, step - left - 16, height) for n in range(count)]
+    return places, deep * -(-count // across)
+
+
+def bars(panels: Sequence[ReportSource], label: str) -> Chart:
+    """Value × 100 of each row as bars with whiskers, one panel each; rows stand in one order."""
+    names, rows = panel_rows(panels), [row for panel in panels for row in panel.evaluation.rows]
+    left = min(175.0, 14 + max((_wide(name) for name in names), default=0))
+    places, height = _places(len(panels), 2, ROW * len(names), left=left, top=44)
+    parts: list[str] = []
+    for place, panel in zip(places, panels, strict=True):
+        drawn = Panel(*place, _reach(rows), Axis(len(names), 0))
+        parts += drawn.frame(
+            panel.label, label, "", three, up=[(n + 0.5, _cut(one, left - 10)) for n, one in enumerate(names)]
+        )
+        parts += _references(drawn, panel)
+        for number, name in enumerate(names):
+            parts += _bar(drawn, number + 0.5, panel.rows.get(name), panel.evaluation.best)
+    return Chart(height + 24, [*parts, *_family_key(rows, height + 14)])
+
+
+def _reach(rows: Sequence[Row]) -> Axis:
+    """The axis that holds all whiskers and 0, and on the right the numbers."""
+    ends = [0.0, *(100 * end for row in rows for end in (*row.interval, row.value))]
+    span = (max(ends) - min(ends)) or 1.0
+    return Axis(min(ends) - (0.04 * span if min(ends) < 0 else 0), max(ends) + 0.28 * span)
+
+
 def family_of(row: Row) -> Family:
     """The family of a row's method; "others" for methods in none."""
     return next((family for family in FAMILIES if row.method in family.methods), FAMILIES[-1])
 
 
-def panels_of(count: int, most: int, height: float, more: float, **shared: Any) -> "tuple[Figure, list[Axes], int]":
-    """A figure of *count* panels, at *most* so many side by side; the panels; and how many are side by side.
-
-    A panel is *height* inches high; what all share, such as a legend, takes *more*.
-    """
-    across = 2 if count == 4 else min(count, most)  # four as a square rather than three and one
-    deep = -(-count // across)
-    figure = new_figure(deep * height + more)
-    grid = figure.subplots(deep, across, squeeze=False, **shared).ravel()
-    for axes in grid[count:]:
-        axes.remove()
-    return figure, list(grid[:count]), across
-
-
-def name_axes(grid: "Sequence[Axes]", across: int, below: str, beside: str = "") -> None:
-    """Name the axes: below the last panel of each column, and beside the first of each row."""
-    for place, axes in enumerate(grid):
-        if place + across >= len(grid):
-            axes.set_xlabel(below)
-        if beside and place % across == 0:
-            axes.set_ylabel(beside)
+def _bar(panel: Panel, place: float, row: Row | None, best: Row) -> list[str]:
+    y = panel.y(place)
+    if row is None:
+        return [_text(panel.x(0) + 4, y + 4, "not run", fill=SOFT)]
+    value, low, high = (100 * one for one in (row.value, *row.interval))
+    start, width = min(panel.x(0), panel.x(value)), abs(panel.x(value) - panel.x(0))
+    bold = row.value == best.value
+    words = " ".join(filter(None, [PAGE.hundred(row.value), mark_of(row)]))
+    box = f'x="{start:.1f}" y="{y - 7:.1f}" width="{width:.1f}" height="14" stroke-width="{1.6 if bold else 0.7}"'
+    return [
+        f'<rect {box} fill="{family_of(row).fill}" stroke="{INK}"/>',
+        _whisker(panel, low, high, y),
+        _text(panel.x(max(0.0, value, high)) + 5, y + 4, words, bold=bold),
+    ]
 
 
-def log_ticks(axes: "Axes", text: Callable[[float], str]) -> None:
-    """Set ticks at powers of ten on the x-axis, written by *text*."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.xaxis.set_major_locator(LogLocator(10, numticks=7))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+def _whisker(panel: Panel, low: float, high: float, y: float) -> str:
+    start, end = panel.x(low), panel.x(high)
+    caps = "".join(f"M{x:.1f} {y - 3:.1f}v6" for x in (start, end))
+    return f'<path d="M{start:.1f} {y:.1f}H{end:.1f}{caps}" stroke="{INK}" stroke-width="1.1" fill="none"/>'
 
 
-def look(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line with a number; 12 markers × 4 dashes, so that no two look the same."""
-    colour = COLOURS[number % len(COLOURS)]
-    return {
-        "color": colour,
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[(number + number // len(MARKERS)) % len(DASHES)],
-        "markersize": 5,
-        "linewidth": 1.4,
-        "markerfacecolor": "white" if number % 2 else colour,
-    }
-
-
-def line_legend(figure: "Figure", names: Sequence[str]) -> None:
-    """Name the lines below a figure."""
-    from matplotlib.lines import Line2D
-
-    keys = [Line2D([], [], **look(number)) for number in range(len(names))]
-    figure.legend(keys, [plain(name, 26) for name in names], loc="outside lower center", ncols=4)
-
-
-def bars(panels: Sequence[ReportSource], label: str) -> "Figure":
-    """Value × 100 of each row as bars with whiskers, one panel each; rows stand in one order."""
-    names = panel_rows(panels)
-    figure, grid, across = panels_of(len(panels), 3, 0.85 + 0.235 * len(names), 0.35, sharey=True)
-    reach = _reach([row for panel in panels for row in panel.evaluation.rows])
-    for axes, panel in zip(grid, panels, strict=True):
-        _bar_panel(axes, panel, names, reach)
-        _references(axes, panel, reach, 34 if across < 3 else 23)
-    grid[0].set_yticks(range(len(names)), [plain(name, 26) for name in names])
-    grid[0].set_ylim(len(names) - 0.4, -0.6)
-    name_axes(grid, across, label)
-    _family_key(figure, panels)
-    return figure
-
-
-def _reach(rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of the axis, which hold all whiskers and 0, and on the right the numbers."""
-    ends = [100 * end for row in rows for end in (*row.interval, row.value)]
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    span = (high - low) or 1.0
-    return low - (0.04 * span if low < 0 else 0), high + 0.24 * span
-
-
-def _bar_panel(axes: "Axes", panel: ReportSource, names: Sequence[str], reach: tuple[float, float]) -> None:
-    for place, name in enumerate(names):
-        row = panel.rows.get(name)
-        if row is None:
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            axes.text(0.02 * reach[1], place, "not run", va="center", fontsize=7.5, color=SOFT, bbox=box)
-        else:
-            _bar(axes, place, row, best=row.value == panel.evaluation.best.value, room=reach[1] - reach[0])
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlim(*reach)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-
-
-def _bar(axes: "Axes", place: int, row: Row, *, best: bool, room: float) -> None:
-    value, (low, high), family = 100 * row.value, (100 * end for end in row.interval), family_of(row)
-    axes.barh(place, value, 0.66, color=family.fill, hatch=family.hatch, edgecolor=INK, linewidth=1.4 if best else 0.6)
-    axes.plot([low, high], [place, place], color=INK, linewidth=1.1)
-    axes.plot([low, high], [place, place], "|", color=INK, markersize=5, markeredgewidth=1.1)
-    text = " ".join(filter(None, [PAGE.hundred(row.value), mark_of(row)]))
-    right = max(0.0, value, high) + 0.015 * room
-    axes.text(right, place, text, va="center", fontsize=7.5, fontweight="bold" if best else "normal")
-
-
-def _references(axes: "Axes", panel: ReportSource, reach: tuple[float, float], length: int) -> None:
-    """Draw the heading, and noise ceiling and chance level: in words, and as broken lines where in reach."""
-    known = [("noise ceiling", panel.evaluation.ceiling), ("chance", panel.evaluation.facts.get("chance"))]
-    found = {name: float(value) for name, value in known if is_number(value)}
-    for name, value in found.items():
-        if reach[0] < 100 * value < reach[1]:
-            dashes = DASHES[1 if name == "chance" else 2]
-            axes.axvline(100 * value, color=INK, linewidth=0.9, linestyle=dashes, zorder=0.9)
+def _references(panel: Panel, source: ReportSource) -> list[str]:
+    """Noise ceiling and chance: in words above the bars, and as broken lines where in reach."""
+    known = {"noise ceiling": source.evaluation.ceiling, "chance": source.evaluation.facts.get("chance")}
+    found = {name: float(value) for name, value in known.items() if is_number(value)}
     words = ", ".join(f"{name} {PAGE.hundred(value)}" for name, value in found.items())
-    axes.text(0, 1.012, words, transform=axes.transAxes, va="bottom", fontsize=7, color=SOFT)
-    axes.set_title("\n".join(plain(part, length) for part in panel.label.split(", ", 1)), pad=15 if words else 6)
+    parts = [_text(panel.left, panel.top - 24, words, fill=SOFT)] if words else []
+    for name, value in found.items():
+        if panel.across.low < 100 * value < panel.across.high:
+            x = panel.x(100 * value)
+            parts.append(_line(x, panel.top, x, panel.top + panel.height, INK, 1, DASHES[1 if name == "chance" else 2]))
+    return [*parts, _line(panel.x(0), panel.top, panel.x(0), panel.top + panel.height)]
 
 
-def _family_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
-    from matplotlib.patches import Patch
-
-    shown = {family_of(row) for panel in panels for row in panel.evaluation.rows}
-    found = [family for family in FAMILIES if family in shown]
-    boxes = [Patch(facecolor=one.fill, hatch=one.hatch, edgecolor=INK, linewidth=0.6) for one in found]
-    if len(found) > 1:
-        figure.legend(boxes, [one.name for one in found], loc="outside lower center", ncols=len(found))
+def _family_key(rows: Sequence[Row], y: float) -> list[str]:
+    found, parts = [family for family in FAMILIES if family in {family_of(row) for row in rows}], []
+    for number, family in enumerate(found if len(found) > 1 else ()):
+        box = f'<rect x="{14 + 150 * number}" y="{y - 10}" width="18" height="12" fill="{family.fill}" stroke="{INK}"/>'
+        parts += [box, _text(38 + 150 * number, y, family.name)]
+    return parts
 
 
-def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> "Figure":
+def _fitting(rows: Iterable[Row]) -> Axis:
+    """An axis that holds the intervals of some rows × 100, with a little room."""
+    ends = [100 * end for row in rows for end in (*row.interval, row.value)]
+    room = 0.08 * ((max(ends) - min(ends)) or 1.0)
+    return Axis(min(ends) - room, max(ends) + room)
+
+
+def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> Chart:
     """Value × 100 against a numeric tag, a line for each row; one panel for each role."""
     names = panel_rows([point.source for _, points in groups for point in points])
-    figure, grid, across = panels_of(len(groups), 2, 2.6, 0.25 + 0.2 * -(-len(names) // 4))
-    for axes, (heading, points) in zip(grid, groups, strict=True):
-        _curve_panel(axes, points, names)
-        axes.set_title(plain(heading, 34))
-    name_axes(grid, across, plain(tag.replace("_", " "), 60), label)
-    line_legend(figure, names)
-    return figure
+    places, height = _places(len(groups), 2, 190, left=52, top=30)
+    parts: list[str] = []
+    for place, (heading, points) in zip(places, groups, strict=True):
+        at = [point.at for point in points]
+        rows = [row for point in points for row in point.source.evaluation.rows]
+        panel = Panel(*place, _along(at), _fitting(rows))
+        few = {"across": [(one, three(one)) for one in at]} if len(at) <= 7 else {}
+        parts += panel.frame(heading, tag.replace("_", " "), label, three, **few)
+        for number, name in enumerate(names):
+            own = [(point.at, point.source.rows[name]) for point in points if name in point.source.rows]
+            parts += _curve(panel, own, number, len(names)) if own else []
+    return Chart(height + _legend_height(names), [*parts, *_legend(names, height + 12, lines=True)])
 
 
-def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) -> None:
-    places = [point.at for point in points]
-    wide = min(places) > 0 and max(places) / min(places) >= WIDE
-    for number, name in enumerate(names):
-        rows = [(at, source.rows[name]) for at, source in points if name in source.rows]
-        if rows:
-            _curve(axes, rows, number, len(names), wide=wide)
-    if wide:
-        axes.set_xscale("log")
-    if len(places) == 1:
-        axes.set_xlim(places[0] - 1, places[0] + 1)
-    _place_ticks(axes, places)
+def _along(at: Sequence[float]) -> Axis:
+    """The axis of a tag's values: logarithmic where they are far apart."""
+    if min(at) > 0 and max(at) / min(at) >= WIDE:
+        return Axis(min(at) / 1.15, max(at) * 1.15, log=True)
+    room = 0.04 * (max(at) - min(at)) or 1.0
+    return Axis(min(at) - room, max(at) + room)
 
 
-def _curve(axes: "Axes", rows: Sequence[tuple[float, Row]], number: int, count: int, *, wide: bool) -> None:
-    colour = look(number)["color"]
-    at = np.array([place for place, _ in rows])
-    middle, low, high = 100 * np.array([(row.value, *row.interval) for _, row in rows]).T
+def _curve(panel: Panel, rows: Sequence[tuple[float, Row]], number: int, count: int) -> list[str]:
+    colour, at = COLOURS[number % len(COLOURS)], [place for place, _ in rows]
+    low, high = ([100 * row.interval[end] for _, row in rows] for end in (0, 1))
+    aside, parts = 0.0, []
     if count <= BANDS and len(at) > 1:
-        axes.fill_between(at, low, high, color=colour, alpha=0.14, linewidth=0)
-    else:
-        at = _dodge(at, number, count, wide=wide)
-        axes.vlines(at, low, high, color=colour, linewidth=0.8, alpha=0.7)
-    axes.plot(at, middle, **look(number))
+        parts.append(_band(panel, at, low, high, number))
+    else:  # whiskers of several lines stand side by side
+        aside = 8 * ((number + 0.5) / count - 0.5)
+        for x, *ends in zip(at, low, high, strict=True):
+            y, to_y = map(panel.y, ends)
+            parts.append(_line(panel.x(x) + aside, y, panel.x(x) + aside, to_y, colour, 0.9, fade=0.7))
+    places = [(panel.x(x) + aside, panel.y(100 * row.value)) for x, row in rows]
+    parts.append(_path(places, colour, 1.5, DASHES[number % len(DASHES)]))
+    return [*parts, *(_marker(number, x, y) for x, y in places)]
 
 
-def _dodge(at: np.ndarray, number: int, count: int, *, wide: bool) -> np.ndarray:
-    """Move points a little to the side, so that whiskers of several lines do not cover each other."""
-    aside = (number - (count - 1) / 2) / count
-    if wide:
-        return np.asarray(at * 1.12**aside)
-    return np.asarray(at + aside * 0.04 * ((at.max() - at.min()) or 1.0))
+def timed(panel: ReportSource) -> list[Row]:
+    """The rows whose time is known."""
+    return [row for row in panel.evaluation.rows if row.cost is not None and (row.cost.seconds_per_example or 0) > 0]
 
 
-def _place_ticks(axes: "Axes", places: Sequence[float]) -> None:
-    """Set ticks at the values themselves where there are few, and none between."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three(value)))
-    if len(places) <= 7:
-        axes.xaxis.set_major_locator(FixedLocator(list(places)))
-        axes.xaxis.set_minor_locator(NullLocator())
+def by_clock(panels: Sequence[ReportSource]) -> bool:
+    """Whether some seconds are wall-clock time, not process CPU time."""
+    return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
-def plan_lines(plan: Plan) -> "Figure":
+def costs(panels: Sequence[ReportSource], label: str) -> Chart:
+    """Value × 100 against the seconds for one example; the larger a disc, the more storage an example takes.
+
+    Names of rows whose seconds are those by the clock say so. Each panel has a row whose time is known.
+    """
+    rows = {row.name: row for panel in panels for row in timed(panel)}
+    names = list(rows)
+    places, height = _places(len(panels), 2, 200, left=52, top=30)
+    below = "Seconds for one training example" if by_clock(panels) else "CPU time for one training example"
+    parts: list[str] = []
+    for place, panel in zip(places, panels, strict=True):
+        found = timed(panel)
+        seconds = [row.cost.seconds_per_example or 0 for row in found if row.cost]
+        drawn = Panel(*place, Axis(min(seconds) / 3, max(seconds) * 3, log=True), _fitting(found))
+        parts += drawn.frame(panel.label, below, label, seconds_text)
+        spots = [(row, drawn.x(at), drawn.y(100 * row.value)) for row, at in zip(found, seconds, strict=True)]
+        parts += [_disc(x, y, row.cost.bytes_per_example) for row, x, y in spots if row.cost]
+        for row, x, y in spots:
+            parts.append(_line(x, drawn.y(100 * row.interval[0]), x, drawn.y(100 * row.interval[1]), SOFT, 0.9))
+            parts.append(_marker(names.index(row.name), x, y))
+    clocked = [f"{name}, {BY_CLOCK}" if row.cost and row.cost.clock else name for name, row in rows.items()]
+    sizes = _size_key([row.cost.bytes_per_example for row in rows.values() if row.cost], height + 14)
+    key = _legend(clocked, height + 38, lines=False)
+    return Chart(height + 26 + _legend_height(names), [*parts, *sizes, *key])
+
+
+def _disc(x: float, y: float, size: float) -> str:
+    """A pale disc for storage: its radius is 4 up to 100 bytes, 2 more for each factor of 10, at most 14."""
+    radius = min(max(4 + 2 * (math.log10(max(size, 1.0)) - 2), 4.0), 14.0)
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#dfe3e8" stroke="{SOFT}" opacity="0.7"/>'
+
+
+def _size_key(sizes: Sequence[float], y: float) -> list[str]:
+    """Storage for some sizes of markers; powers of 8 are whole numbers of bytes, KiB and MiB."""
+    low, high = (max(2, round(math.log(max(end(sizes), 1.0), 8))) for end in (min, max))
+    parts, x = [_text(2, y, "storage per example:")], 150.0
+    for power in range(low, high + 1, max(1, -(-(high - low) // 4))):
+        parts += [_disc(x, y - 4, 8.0**power), _text(x + 18, y, bytes_text(8.0**power))]
+        x += 110
+    return parts
+
+
+def plan_lines(plan: Plan) -> Chart:
     """Total CPU time of each method against examples processed; crossovers are marked."""
-    figure = new_figure(3.6 + 0.2 * -(-len(plan.methods) // 4))
-    axes = figure.subplots()
-    crossings = [cross.examples for cross in plan.crossovers if cross.examples]
-    most = max([1e6, 10.0 * (plan.corpus or 0), *(10 * at for at in crossings)])
-    at = np.geomspace(100, most, 200)
-    for number, method in enumerate(plan.methods):
-        axes.fill_between(at, *method.ends(at), color=look(number)["color"], alpha=0.12, linewidth=0)
-        axes.plot(at, method.seconds(at), markevery=(8 + 3 * number, 40), **look(number))
-    axes.set(xscale="log", yscale="log", xlim=(100, most), xlabel="examples processed", ylabel="CPU time in all")
-    log_ticks(axes, lambda value: f"{value:,.0f}")
-    _time_ticks(axes)
-    _mark_crossings(axes, plan)
-    line_legend(figure, [method.name for method in plan.methods])
-    return figure
-
-
-def _time_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    axes.yaxis.set_major_locator(FixedLocator(list(TIMES)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: TIMES.get(value, "")))
-
-
-def _mark_crossings(axes: "Axes", plan: Plan) -> None:
-    """Draw a dotted line down from each crossing, and its number of examples, on a level of its own."""
     methods = {method.name: method for method in plan.methods}
-    found = [
-        (cross.examples, cross.method, "" if cross.interval else " (uncertain)")
-        for cross in plan.crossovers
-        if cross.examples and cross.method in methods
+    crossings = sorted(
+        (c.examples, c.method, c.interval) for c in plan.crossovers if c.examples and c.method in methods
+    )
+    most = max([1e6, 10.0 * (plan.corpus or 0), *(10 * at for at, _, _ in crossings)])
+    at = np.geomspace(100, most, 100)
+    costs = [method.seconds(at) for method in plan.methods]
+    ends = [value for cost in costs for value in (float(np.min(cost)), float(np.max(cost))) if value > 0]
+    top = 30 + 16 * len(crossings)
+    up = Axis(min(ends) / 1.5, max(ends) * 1.5, log=True)
+    panel = Panel(66, top, WIDTH - 90, 240, Axis(100, most, log=True), up)
+    times = [(value, words) for value, words in TIMES.items() if up.low <= value <= up.high]
+    parts = panel.frame("", "examples processed", "CPU time in all", "{:,.0f}".format, up=times)
+    for number, (method, cost) in enumerate(zip(plan.methods, costs, strict=True)):
+        low, high = (np.clip(np.broadcast_to(end, at.shape), up.low, up.high).tolist() for end in method.ends(at))
+        places = [
+            (panel.x(x), panel.y(max(y, up.low)))
+            for x, y in zip(at.tolist(), np.broadcast_to(cost, at.shape).tolist(), strict=True)
+        ]
+        parts += [_band(panel, at.tolist(), low, high, number)]
+        parts += [_path(places, COLOURS[number % len(COLOURS)], 1.5, DASHES[number % len(DASHES)])]
+        parts += [_marker(number, *places[place]) for place in range(8 + 3 * number, len(places), 24)]
+    for place, (examples, name, interval) in enumerate(crossings):
+        words = f"{examples:,.0f} examples: {short(name, 20)}{'' if interval else ' (uncertain)'}"
+        parts += _crossing(panel, examples, methods[name].seconds(examples), words, top - 14 - 16 * place)
+    names = list(methods)
+    bottom = top + 240 + 44
+    return Chart(bottom + _legend_height(names), [*parts, *_legend(names, bottom + 12, lines=True)])
+
+
+def _crossing(panel: Panel, examples: float, seconds: float, words: str, level: float) -> list[str]:
+    """A dotted line up from a crossing to its number of examples, on a level of its own above the panel."""
+    x, y = panel.x(examples), panel.y(seconds)
+    fits = x > _wide(words) + 10
+    return [
+        _line(x, level - 8, x, panel.top + panel.height, INK, 0.9, DASHES[2]),
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="#ffffff" stroke="{INK}"/>',
+        _text(x + (-5 if fits else 5), level, words, "end" if fits else "start"),
     ]
-    low, high = axes.get_ylim()  # as it is now: the lines below would stretch it
-    for place, (examples, name, doubt) in enumerate(sorted(found)):
-        height, level = methods[name].seconds(examples), 1.04 + 0.055 * place
-        axes.plot([examples, examples], [low, height], color=INK, linewidth=0.9, linestyle=DASHES[2])
-        axes.plot([examples], [height], "o", color="white", markeredgecolor=INK, markersize=7, zorder=5)
-        _flag(axes, examples, level, f"{examples:,.0f} examples: {plain(name, 20)}{doubt}")
-    axes.set_ylim(low, high)
-
-
-def _flag(axes: "Axes", at: float, level: float, text: str) -> None:
-    """Words above the panel, and a thin line from there down into it."""
-    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
-    right_half = at > np.prod(axes.get_xlim()) ** 0.5  # the middle of a logarithmic axis
-    shift, ha = (-3, "right") if right_half else (3, "left")
-    axes.annotate(text, (at, level), (shift, 0), textcoords="offset points", ha=ha, va="center", fontsize=7.5, **above)
-    arrow = {"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"}
-    axes.annotate("", (at, 1.0), (at, level + 0.02), textcoords=above["xycoords"], arrowprops=arrow, **above)

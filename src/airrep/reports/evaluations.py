@@ -2,14 +2,11 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import NamedTuple
 
 from airrep._version import __version__
-from airrep.errors import ConfigError
 from airrep.reports.exhibits import Exhibit, Section, sections
-from airrep.reports.figures import draw_figure, require_matplotlib
 from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, short
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.runtime.publishing.files import writing
@@ -31,7 +28,7 @@ class Page(NamedTuple):
     @property
     def figures(self) -> list[Exhibit]:
         """The exhibits that are drawn."""
-        return [one for section in self.sections for one in section.exhibits if one.drawing is not None]
+        return [one for section in self.sections for one in section.exhibits if one.chart is not None]
 
 
 def write_evaluation_report(
@@ -39,7 +36,6 @@ def write_evaluation_report(
     out: str | Path,
     *,
     figures: str | Path | None = None,
-    draw: bool = True,
     curves: Sequence[str] = (),
     join: bool = False,
     title: str | None = None,
@@ -48,14 +44,13 @@ def write_evaluation_report(
 ) -> Path:
     """Write tables and figures of evaluations as one HTML page that needs nothing else: no network, no other file.
 
-    The same runs give the same bytes with the same versions of airrep and matplotlib.
+    The same runs give the same bytes with the same version of airrep.
 
     Args:
         runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`,
             `plan` and `diagnose`; or one alone.
         out: the file to write; missing directories are made.
-        figures: a directory for each figure as SVG and PNG, with their captions; none if None.
-        draw: whether the page has figures, which need the extra ``figures``; its tables need nothing.
+        figures: a directory for each figure as SVG, with their captions; none if None.
         curves: numeric tags of evaluations to draw their values against.
         join: whether evaluations of the same tags, queries and labels become one, with one first row.
         title: heading of the page.
@@ -66,26 +61,20 @@ def write_evaluation_report(
         The path of the page.
 
     Raises:
-        ConfigError: no runs, one given twice, a curve that cannot be drawn, files of figures without figures, or rows
-            of one name to be joined.
+        ConfigError: no runs, one given twice, a curve that cannot be drawn, or rows of one name to be joined.
         DataError: a plan that is not as expected.
         ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
-        MissingExtraError: matplotlib is not installed.
 
     Example:
         >>> found = airrep.classify([("tfidf", index)], queries)
-        >>> airrep.write_evaluation_report([found], "evaluation.html", draw=False).name
+        >>> airrep.write_evaluation_report([found], "evaluation.html").name
         'evaluation.html'
     """
-    if figures is not None and not draw:
-        raise ConfigError("--figures: nothing is drawn with --no-figures; expected one of them. Leave one out.")
     path = Path(out)
     check_page_free(path, replace)
-    if draw:
-        require_matplotlib()
     if figures is not None:
         figures = here_only(figures, "figures are written")
-    page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
+    page = evaluation_page(runs, curves=curves, join=join, title=title, notes=notes)
     files = {} if figures is None else _figure_files(page, Path(figures))
     for file in files:  # all of them before the first is written
         check_page_free(file, replace)
@@ -100,8 +89,6 @@ def write_evaluation_report(
 def evaluation_page(
     runs: Sequence[Given] | Given,
     *,
-    draw: bool = True,
-    png: bool = False,
     curves: Sequence[str] = (),
     join: bool = False,
     title: str | None = None,
@@ -109,10 +96,7 @@ def evaluation_page(
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
     sources = read_sources(runs, join=join, curves=curves)
-    shown = [
-        changed(section, exhibits=tuple(_draw(exhibit, png=png) for exhibit in section.exhibits))
-        for section in sections(sources, figures=draw)
-    ]
+    shown = sections(sources)
     styles = [asset("report.css"), asset("evaluations.css")]
     template = environment().get_template("evaluations.html.j2")
     html = template.render(
@@ -126,14 +110,6 @@ def evaluation_page(
         version=__version__,
     )
     return Page(html, shown)
-
-
-def _draw(exhibit: Exhibit, *, png: bool) -> Exhibit:
-    """An exhibit with its figure, if it has one."""
-    if exhibit.build is None:
-        return exhibit
-    text = " ".join([exhibit.caption, *(f"Command: {command}" for command in exhibit.commands)])
-    return changed(exhibit, drawing=draw_figure(exhibit.build, exhibit.name, exhibit.title, text, png=png))
 
 
 def _judgements(sources: Sources) -> list[str]:
@@ -156,7 +132,7 @@ def _labels(shown: Sequence[Section]) -> dict[str, str]:
     numbers = {"Figure": 0, "Table": 0}
     labels = {}
     for exhibit in (one for section in shown for one in section.exhibits):
-        kind = "Table" if exhibit.drawing is None else "Figure"
+        kind = "Table" if exhibit.chart is None else "Figure"
         numbers[kind] += 1
         labels[exhibit.name] = f"{kind} {numbers[kind]}"
     return labels
@@ -178,11 +154,9 @@ def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
     """The files of the figures and their captions, by their paths."""
     labels, files, captions = _labels(page.sections), {}, []
     for exhibit in page.figures:
-        if exhibit.drawing is not None:
-            files[folder / f"{exhibit.name}.svg"] = page_bytes(exhibit.drawing.svg)
-            files[folder / f"{exhibit.name}.png"] = exhibit.drawing.png
-            lines = [f"{labels[exhibit.name]} ({exhibit.name}): {exhibit.title}.", exhibit.caption, *exhibit.commands]
-            captions.append("\n".join(lines) + "\n")
+        files[folder / f"{exhibit.name}.svg"] = page_bytes(exhibit.svg)
+        lines = [f"{labels[exhibit.name]} ({exhibit.name}): {exhibit.title}.", exhibit.caption, *exhibit.commands]
+        captions.append("\n".join(lines) + "\n")
     return {**files, folder / CAPTIONS: page_bytes("\n".join(captions))}
 
 

@@ -1,15 +1,12 @@
 """The tables and figures that a set of evaluations gives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Measure
 from airrep.planning.plan import Plan
-from airrep.reports.charts import BANDS, bars, curves, plan_lines
-from airrep.reports.cost_chart import by_clock, cost_scatter, timed
+from airrep.reports.charts import BANDS, Chart, bars, by_clock, costs, curves, plan_lines, timed
 from airrep.reports.evaluation_tables import (
     ABOVE,
     BELOW,
@@ -26,13 +23,9 @@ from airrep.reports.evaluation_tables import (
     value_table,
     words_of,
 )
-from airrep.reports.figures import Drawing
 from airrep.reports.other_tables import comparison_table, findings_table, plan_about, plan_tables
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -48,10 +41,14 @@ class Exhibit:
     """The table itself, or the numbers behind the figure."""
     folded: bool = False
     """Whether its tables are seen only when unfolded."""
-    build: "Callable[[], Figure] | None" = None
-    """Makes the figure; None for a table."""
-    drawing: Drawing | None = None
-    """The figure once it is drawn."""
+    chart: Chart | None = None
+    """What is drawn; None for a table."""
+
+    @property
+    def svg(self) -> str:
+        """The figure as an element for a page, or a file of its own; empty for a table."""
+        text = " ".join([self.caption, *(f"Command: {command}" for command in self.commands)])
+        return self.chart.svg(self.name, self.title, text) if self.chart else ""
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,8 @@ class Section:
     exhibits: tuple[Exhibit, ...]
 
 
-def sections(sources: Sources, *, figures: bool) -> list[Section]:
-    """The sections of a page, in order; nothing is drawn yet.
+def sections(sources: Sources) -> list[Section]:
+    """The sections of a page, in order.
 
     Raises:
         ConfigError: no evaluation has one of the tags of which curves are made, or its value is not a number.
@@ -75,8 +72,8 @@ def sections(sources: Sources, *, figures: bool) -> list[Section]:
                 f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
-    found = [_measure(measure, sources, figures=figures) for measure in WORDS if measure in sources.panels]
-    found += [_plan(f"plan-{number}", plan, figures=figures) for number, (_, plan) in enumerate(sources.plans, 1)]
+    found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]
+    found += [_plan(f"plan-{number}", plan) for number, (_, plan) in enumerate(sources.plans, 1)]
     compared = [comparison_table(name, one) for name, one in sources.comparisons]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
     diagnosed = [findings_table(name, one) for name, one in sources.diagnoses]
@@ -86,17 +83,15 @@ def sections(sources: Sources, *, figures: bool) -> list[Section]:
     return [section for section in found if section.exhibits]
 
 
-def _measure(measure: Measure, sources: Sources, *, figures: bool) -> Section:
+def _measure(measure: Measure, sources: Sources) -> Section:
     panels, heading = sources.panels[measure], WORDS[measure].heading
     values = value_table(f"{heading}: all methods", panels)
-    exhibits = [_table(f"{measure}-values", values)]
-    if figures:
-        exhibits.append(_bars(f"{measure}-bars", panels, values))
-    if figures and measure == "lds" and any(map(timed, panels)):
+    exhibits = [_table(f"{measure}-values", values), _bars(f"{measure}-bars", panels, values)]
+    if measure == "lds" and any(map(timed, panels)):
         exhibits.append(_cost(f"{measure}-cost", panels))
     for number, tag in enumerate(dict.fromkeys(sources.curves), 1):
         if groups := sources.curve(measure, tag):
-            exhibits.append(_curve(f"{measure}-curve-{number}", tag, groups, figures=figures))
+            exhibits.append(_curve(f"{measure}-curve-{number}", tag, groups))
     for number, panel in enumerate(panels, 1):
         extras, parts = extras_table(panel), parts_table(panel)
         exhibits += [_table(f"{measure}-more-{number}", extras)] if extras else []
@@ -129,8 +124,8 @@ def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
     if any("chance" in panel.evaluation.facts for panel in panels):
         parts.append("Dashed line, where in reach: chance.")
     caption = " ".join([*parts, about(panels)])
-    build = partial(bars, panels, f"{words.short} × 100")
-    return Exhibit(name, f"{words.heading} with intervals", caption, commands(panels), _behind(values), True, build)
+    chart = bars(panels, f"{words.short} × 100")
+    return Exhibit(name, f"{words.heading} with intervals", caption, commands(panels), _behind(values), True, chart)
 
 
 def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
@@ -138,12 +133,12 @@ def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
     clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
     caption = (
         f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
-        f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. "
+        f"The larger a disc, the more storage each example takes. Whiskers: {words.interval}. "
         f"{about(shown)}{_without_cost(shown)}"
     )
     title = f"{words.heading} against cost and storage"
-    build = partial(cost_scatter, shown, f"{words.short} × 100")
-    return Exhibit(name, title, caption, commands(shown), _behind(value_table("", shown)), True, build)
+    chart = costs(shown, f"{words.short} × 100")
+    return Exhibit(name, title, caption, commands(shown), _behind(value_table("", shown)), True, chart)
 
 
 def _without_cost(panels: Sequence[ReportSource]) -> str:
@@ -153,26 +148,26 @@ def _without_cost(panels: Sequence[ReportSource]) -> str:
     return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""
 
 
-def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]], *, figures: bool) -> Exhibit:
+def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]]) -> Exhibit:
     panels = label_panels([point.source for _, points in groups for point in points])
     words = words_of(panels)
     shape = "Bands" if len(panel_rows(panels)) <= BANDS else "Vertical lines"
-    caption = f"{words.value}. {shape if figures else 'In brackets'}: {words.interval}. {about(panels)}"
+    caption = f"{words.value}. {shape}: {words.interval}. {about(panels)}"
     tables = tuple(curve_table(label, tag, points) for label, points in groups)
-    build = partial(curves, groups, tag, f"{words.short} × 100") if figures else None
+    chart = curves(groups, tag, f"{words.short} × 100")
     title = f"{words.heading} against {tag.replace('_', ' ')}"
-    return Exhibit(name, title, caption, commands(panels), tables, figures, build)
+    return Exhibit(name, title, caption, commands(panels), tables, True, chart)
 
 
-def _plan(name: str, plan: Plan, *, figures: bool) -> Section:
+def _plan(name: str, plan: Plan) -> Section:
     tables = plan_tables(plan)
     exhibits = _numbered(f"{name}-table", tables)
     caption = (
         "Predicted process CPU time in all, what is paid once included; both axes are logarithmic. Bands: 95 % "
         f"intervals. Circles and dotted lines: from here on AirRep takes less. {plan_about(plan)}"
     )
-    if figures and plan.methods:
-        costs, title = tables[0], "Cost against examples processed"
-        lines = Exhibit(f"{name}-lines", title, caption, costs.commands, (costs,), True, partial(plan_lines, plan))
+    if plan.methods:
+        table, title = tables[0], "Cost against examples processed"
+        lines = Exhibit(f"{name}-lines", title, caption, table.commands, (table,), True, plan_lines(plan))
         exhibits = (lines, *exhibits)
     return Section(name, "Cost", exhibits)

@@ -97,7 +97,7 @@ def test_judge_ends_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert "counting" in ran.out
     told = json.loads(run(*asked, "--json").out)
     assert (told["sentence"], told["kind"]) == (last, "judgement")
-    assert run("report", "run/evaluation", "--out", "page.html", "--no-figures").status == 0
+    assert run("report", "run/evaluation", "--out", "page.html").status == 0
     assert last[:40] in Path("page.html").read_text()
 
 
