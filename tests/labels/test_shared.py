@@ -12,7 +12,7 @@ from airrep.labels.farm import label
 from airrep.labels.labels import Labels, open_labels
 from airrep.labels.plan import open_plan
 from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.remote.mirror import Mirror
+from airrep.runtime.remote.folders import Mirror
 from airrep.runtime.remote.storage import Storage
 
 URL = "memory://corp/labels"

@@ -25,7 +25,7 @@ from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retri
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
-from airrep.runtime.remote.mirror import Mirror
+from airrep.runtime.remote.folders import Mirror
 
 TIMES = "times"
 

@@ -1,10 +1,10 @@
 """Places that are URLs, on a storage in memory; and on a real server of S3 where one is installed."""
 
 import contextlib
+import errno
 import json
 import sys
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ def test_an_unchanged_index_is_fetched_once(memory: Place, monkeypatch: pytest.M
     build(memory)
     forget_all()
     first = airrep.Index(f"{memory.url}/index").path
-    monkeypatch.setattr(folders, "fetch_file", None)  # would be called for any file but the manifest
+    monkeypatch.setattr(Storage, "get", None)  # would be called for any file but the manifest
     assert airrep.Index(f"{memory.url}/index").path == first
 
 
@@ -171,17 +171,17 @@ def test_another_index_in_its_place_is_seen(place: Place) -> None:
 
 
 def test_half_an_upload_is_never_taken_for_a_whole_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = folders.put_files
+    whole = Storage.put
     sent: list[str] = []
 
-    def cut(folder: Path, url: str, names: Any) -> None:
-        whole(folder, url, list(names)[:2])
-        sent.append(url)
-        raise ArtifactError(f"{url}: the network is gone.")
+    def cut(storage: Storage, folder: Path, names: Any) -> None:
+        whole(storage, folder, list(names)[:2])
+        sent.append(storage.url)
+        raise ArtifactError(f"{storage.url}: the network is gone.")
 
     for replacing in (False, True):
         with monkeypatch.context() as patch:
-            patch.setattr(folders, "put_files", cut)
+            patch.setattr(Storage, "put", cut)
             with pytest.raises(ArtifactError, match=r"the network is gone. What was made is kept on this machine"):
                 build(place, replace=replacing)
         with pytest.raises(ArtifactError, match=r"/index: has no manifest.json, so it is unfinished, or an upload"):
@@ -198,7 +198,7 @@ def test_what_was_made_is_sent_by_the_next_run(memory: Place, monkeypatch: pytes
     from airrep.index import building
 
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "put_file", lambda url, content: (_ for _ in ()).throw(ArtifactError("gone.")))
+        patch.setattr(Storage, "write", lambda *_: (_ for _ in ()).throw(ArtifactError("gone.")))
         with pytest.raises(ArtifactError, match="gone"):
             build(memory)
     monkeypatch.setattr(building, "_build", None)  # would be called if it were made once more
@@ -226,38 +226,35 @@ def test_an_altered_or_missing_file_is_named(place: Place) -> None:
 def test_an_interrupted_fetch_goes_on(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     build(memory)
     forget_all()
-    fetch, asked = folders.fetch_file, []
+    fetch, asked = Storage.get, list[list[str]]()
 
-    def once(storage: Storage, folder: Path, name: str) -> str:
-        asked.append(name)
-        if len(asked) == 3:
-            raise ArtifactError("the network is gone.")
-        return fetch(storage, folder, name)
-
-    monkeypatch.setattr(folders, "fetch_file", once)
-    monkeypatch.setattr(folders, "_AT_ONCE", 1)
-    with pytest.raises(ArtifactError, match="network"):
-        airrep.Index(f"{memory.url}/index")
-    before = list(asked)
-    assert len(airrep.Index(f"{memory.url}/index")) == 12
-    assert not set(before[:2]) & set(asked[len(before) :]), "what was there is not fetched again"
-
-
-def test_a_file_that_broke_off_is_fetched_anew(memory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = Storage(f"{memory.url}/files")
-    storage.files.pipe_file(storage.at("a"), bytes(100))
-    whole = folders._chunks
-
-    def broken(storage: Storage, name: str) -> Iterator[bytes]:
-        yield next(whole(storage, name))[:10]
+    def broken(storage: Storage, names: Any, folder: Path) -> None:
+        asked.append(list(names))
+        fetch(storage, asked[0][:2], folder)
+        (folder / asked[0][2]).write_bytes(b"half")
         raise ArtifactError("the network is gone.")
 
-    monkeypatch.setattr(folders, "_chunks", broken)
-    with pytest.raises(ArtifactError, match="network"):
-        folders.fetch_file(storage, tmp_path / "here", "a")
-    assert list((tmp_path / "here").iterdir()) == []
-    monkeypatch.setattr(folders, "_chunks", whole)
-    assert folders.fetch_file(storage, tmp_path / "here", "a") == sha256(bytes(100)).hexdigest()
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "get", broken)
+        with pytest.raises(ArtifactError, match="network"):
+            airrep.Index(f"{memory.url}/index")
+    monkeypatch.setattr(
+        Storage, "get", lambda storage, names, folder: fetch(storage, asked.append(names) or names, folder)
+    )
+    assert len(airrep.Index(f"{memory.url}/index")) == 12
+    assert asked[1] == asked[0][2:], "what was there is not fetched again, and what broke off is"
+
+
+def test_a_full_disk_is_told_of_where_files_are_fetched_to(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(memory)
+    forget_all()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(memory.files), "get_file", full)
+    with pytest.raises(ArtifactError, match="cannot be written: the disk is full"):
+        airrep.Index(f"{memory.url}/index")
 
 
 def test_files_of_others_are_left_alone(place: Place) -> None:
@@ -306,7 +303,7 @@ def test_models_are_fetched_once_as_they_are(place: Place, monkeypatch: pytest.M
 
     assert index.manifest["settings"]["encoder"] == url
     first = fetched(url, loose=True)
-    monkeypatch.setattr(folders, "fetch_file", None)
+    monkeypatch.setattr(Storage, "get", None)
     assert fetched(url, loose=True) == first
     with pytest.raises(ConfigError, match=rf"^encoder {place.url}/none: does not exist"):
         load_encoder(f"{place.url}/none")

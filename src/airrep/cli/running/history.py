@@ -15,8 +15,8 @@ from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.artifacts.names import HISTORY, MANIFEST
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.publishing.files import append_line
-from airrep.runtime.remote.folders import put_files
 from airrep.runtime.remote.places import published_from, url_of
+from airrep.runtime.remote.storage import Storage
 
 IN_PLACE = ("append", "delete", "compact")
 """Commands that change an index; their argument is what they change."""
@@ -156,7 +156,7 @@ def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bo
         line = {"airrep": __version__, "step": step.to_dict(), "folder": _folder(artifact), "inputs": dict(inputs)}
         append_line(artifact / HISTORY, json.dumps(line))  # in ASCII: names of files may be bytes that are no text
         if (url := published_from(artifact)) is not None:
-            put_files(artifact, url, [HISTORY])
+            Storage(url).put(artifact, [HISTORY])
 
 
 def _is_ours(artifact: Path, step: Step) -> bool:

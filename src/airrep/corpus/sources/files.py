@@ -14,7 +14,7 @@ from airrep.corpus.sources.source import RecordSource, check_columns
 from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
-from airrep.runtime.remote.data import RemoteData
+from airrep.runtime.remote.storage import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 Place: TypeAlias = Path | RemoteData

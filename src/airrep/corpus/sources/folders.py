@@ -11,7 +11,7 @@ from airrep.corpus.sources.files import LONGEST_LINE, Place, open_file, open_tex
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
 from airrep.runtime.artifacts.manifests import is_made
-from airrep.runtime.remote.data import RemoteData
+from airrep.runtime.remote.storage import RemoteData
 
 _TEXTS = (".txt", ".md")
 _NO_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")

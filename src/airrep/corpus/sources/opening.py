@@ -11,8 +11,8 @@ from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError, escaped, near_path
 from airrep.runtime.artifacts.manifests import is_made
 from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.remote.data import RemoteData
 from airrep.runtime.remote.places import path_of, url_of
+from airrep.runtime.remote.storage import RemoteData
 
 LONGEST_NAME = 80
 """Characters of the name of no file that an error shows."""

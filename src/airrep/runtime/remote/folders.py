@@ -1,4 +1,4 @@
-"""Folders at a URL: fetched into a cache, published with one file last.
+"""Folders at a URL: fetched into a cache, published with one file last, or kept in step by several machines.
 
 A folder that is whole has the file :data:`LAST`, which names all others; it is removed first and written last, so that
 half of an upload is never taken for a whole one. Other folders, such as models, are what is listed below their URL.
@@ -8,18 +8,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import sync, write_file, write_output, writing
-from airrep.runtime.publishing.folders import new_place
-from airrep.runtime.remote.places import cache, name_of, stand_for
-from airrep.runtime.remote.storage import Storage, telling
+from airrep.runtime.publishing.files import sync, temporary_folder, write_file, writing
+from airrep.runtime.publishing.folders import new_place, sync_tree
+from airrep.runtime.remote.places import cache, name_of, published_from, stand_for
+from airrep.runtime.remote.storage import Storage
 
 LAST = "manifest.json"
 """The file that makes a folder whole."""
@@ -27,9 +25,6 @@ BEGUN = ".airrep-upload.json"
 """The file that is there while a folder is published: the names of its files, and of those before."""
 Files = Mapping[str, Mapping[str, Any]]
 """Names of files with their ``bytes`` and ``sha256``."""
-
-_AT_ONCE = 8
-_CHUNK = 1 << 23
 
 
 def manifest_at(url: str) -> bytes | None:
@@ -55,11 +50,33 @@ def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Pat
     with _cached(url, hashlib.sha256(last).hexdigest()) as (folder, there):
         if not there:
             write_file(folder / LAST, last)
-            files = files_of(folder)
-            each(partial(_fetch_checked, storage, folder), list(files.items()))
+            _fetch_checked(storage, folder, files_of(folder))
             if (content := storage.read(beside)) is not None:
                 write_file(folder / beside, content)
     return _named(folder, url)
+
+
+def _fetch_checked(storage: Storage, folder: Path, files: Files) -> None:
+    """Fetch files with known checksums, but those that an interrupted run has fetched."""
+    missing = [name for name, entry in files.items() if not _is_whole(folder / name, entry)]
+    known = storage.below() if missing else {}
+    if (lost := next((name for name in missing if name not in known), None)) is not None:
+        raise ArtifactError(
+            f"{storage.url}/{lost}: cannot be read: it is not there, though {LAST} names it. Publish it anew."
+        )
+    storage.get(missing, folder)
+    if (altered := next((name for name in missing if not _is_whole(folder / name, files[name])), None)) is not None:
+        raise ArtifactError(
+            f"{storage.url}/{altered}: is not what its {LAST} says: it was altered, or is being replaced. "
+            "Try again; if that fails, publish it anew."
+        )
+
+
+def _is_whole(file: Path, entry: Mapping[str, Any]) -> bool:
+    if not file.is_file() or file.stat().st_size != entry["bytes"]:
+        return False
+    with file.open("rb") as stream:
+        return bool(hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"])
 
 
 def fetch_listed(url: str) -> Path | None:
@@ -69,14 +86,16 @@ def fetch_listed(url: str) -> Path | None:
         ArtifactError: as for :func:`fetch_whole`.
     """
     storage = Storage(url)
-    with telling(url):
-        listed = storage.below()
+    listed = storage.below()
     if not listed:
         return None
     digest = hashlib.sha256(repr([url, [(name, _stamp(entry)) for name, entry in listed.items()]]).encode()).hexdigest()
     with _cached(url, digest) as (folder, there):
         if not there:
-            each(partial(_fetch_listed, storage, folder), list(listed.items()))
+            storage.get(listed, folder)
+            for name, entry in listed.items():
+                if entry.get("size") not in (None, (folder / name).stat().st_size):
+                    raise ArtifactError(f"{url}/{name}: was replaced while it was fetched. Try again.")
     return _named(folder, url)
 
 
@@ -104,6 +123,7 @@ def _cached(url: str, digest: str) -> Iterator[tuple[Path, bool]]:
                 yield folder, True
                 return
             yield unfinished, False
+            sync_tree(unfinished)
             unfinished.rename(folder)
             sync(place)
 
@@ -115,53 +135,6 @@ def _named(folder: Path, url: str) -> Path:
     return whole
 
 
-def _fetch_checked(storage: Storage, folder: Path, item: tuple[str, Mapping[str, Any]]) -> None:
-    """Fetch a file with a known checksum, unless an interrupted run has."""
-    name, entry = item
-    target = folder / name
-    if target.is_file() and target.stat().st_size == entry["bytes"] and _digest(target) == entry["sha256"]:
-        return
-    if fetch_file(storage, folder, name) != entry["sha256"]:
-        raise ArtifactError(
-            f"{storage.url}/{name}: is not what its {LAST} says: it was altered, or is being replaced. "
-            "Try again; if that fails, publish it anew."
-        )
-
-
-def _fetch_listed(storage: Storage, folder: Path, item: tuple[str, Mapping[str, Any]]) -> None:
-    name, entry = item
-    fetch_file(storage, folder, name)
-    if entry.get("size") not in (None, (folder / name).stat().st_size):
-        raise ArtifactError(f"{storage.url}/{name}: was replaced while it was fetched. Try again.")
-
-
-def fetch_file(storage: Storage, folder: Path, name: str) -> str:
-    """Fetch one file below a URL into a folder; its sha256 (ArtifactError)."""
-    digest = hashlib.sha256()
-
-    def hashed() -> Iterator[bytes]:
-        for content in _chunks(storage, name):
-            digest.update(content)
-            yield content
-
-    write_output(folder / name, hashed())
-    return digest.hexdigest()
-
-
-def _chunks(storage: Storage, name: str) -> Iterator[bytes]:
-    """The bytes of a file at a URL."""
-    url = f"{storage.url}/{name}"
-    with telling(url):
-        stream = storage.files.open(storage.at(name), "rb", block_size=_CHUNK)
-    with stream:
-        while True:
-            with telling(url):
-                content = stream.read(_CHUNK)
-            if not content:
-                return
-            yield content
-
-
 def check_ours(url: str) -> set[str]:
     """Names of the files at a URL that airrep published there, wholly or half.
 
@@ -169,14 +142,15 @@ def check_ours(url: str) -> set[str]:
         ArtifactError: other files are there, or the storage does not say.
     """
     storage = Storage(url)
-    named: set[str] = set()
-    for name in (LAST, BEGUN):
-        named |= _names(name, storage.read(name))
-    with telling(url):
-        there = storage.below().keys()
+    named = {one for name in (LAST, BEGUN) for one in _names(name, storage.read(name))}
+    there = storage.below().keys()
     if there and not there & {LAST, BEGUN}:
-        raise ArtifactError(f"{url}: holds files that airrep did not publish, such as {min(there)}. Give another URL.")
+        raise _not_ours(url, min(there))
     return named & there
+
+
+def _not_ours(url: str, name: str) -> ArtifactError:
+    return ArtifactError(f"{url}: holds files that airrep did not publish, such as {name}. Give another URL.")
 
 
 def _names(name: str, content: bytes | None) -> set[str]:
@@ -202,64 +176,72 @@ def publish_folder(folder: Path, url: str, names: Sequence[str]) -> None:
     """
     storage, before = Storage(url), check_ours(url)
     all_names = sorted((before | set(names)) - {LAST, BEGUN})
-    put_file(f"{url}/{BEGUN}", json.dumps(all_names).encode())
-    with telling(url, "written"):
-        if LAST in before:
-            storage.files.rm_file(storage.at(LAST))
-    put_files(folder, url, names)
-    put_files(folder, url, [LAST])
-    with telling(url, "written"):
-        for name in [*(set(all_names) - set(names)), BEGUN]:
-            if name == BEGUN or name in before:
-                storage.files.rm_file(storage.at(name))
-
-
-def put_files(folder: Path, url: str, names: Sequence[str]) -> None:
-    """Publish some files of a folder, several at once (ArtifactError)."""
-    each(partial(_put, Storage(url), folder), names)
-
-
-def _put(storage: Storage, folder: Path, name: str) -> None:
-    with telling(f"{storage.url}/{name}", "written"):
-        parent = storage.at(name).rpartition("/")[0]
-        if _has_folders(storage):
-            storage.files.makedirs(parent, exist_ok=True)
-        storage.files.put_file(str(folder / name), storage.at(name))
-
-
-def _has_folders(storage: Storage) -> bool:
-    """Whether folders must be made there: object stores have none, and might make a bucket."""
-    return not hasattr(storage.files, "call_s3")
-
-
-def put_file(url: str, content: bytes) -> None:
-    """Publish one small file (ArtifactError)."""
-    parent, _, name = url.rpartition("/")
-    storage = Storage(parent)
-    with telling(url, "written"):
-        if _has_folders(storage):
-            storage.files.makedirs(storage.path, exist_ok=True)
-        storage.files.pipe_file(storage.at(name), content)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def each(do: Callable[[Any], object], items: Sequence[Any]) -> None:
-    """Do something for every item, several at once; the first error ends it."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        running = [pool.submit(do, item) for item in items]
-        try:
-            for one in running:
-                one.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    storage.write(BEGUN, json.dumps(all_names).encode())
+    storage.remove(before & {LAST})
+    storage.put(folder, names)
+    storage.put(folder, [LAST])
+    storage.remove([*(before & set(all_names) - set(names)), BEGUN])
 
 
 def take_over(copy: Path, out: Path) -> None:
     """Put a copy of what is at a URL under the name where it is made; both are in the cache, and share bytes."""
     with new_place(out, replace=True) as made:
         shutil.copytree(copy, made, copy_function=os.link)
+
+
+class Mirror:
+    """Files of a folder and of the URL that it stands for; nothing of a folder that stands for none."""
+
+    def __init__(self, folder: Path, is_part: Callable[[str], bool], changing: Iterable[str]) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            folder: the folder on this machine.
+            is_part: tells the names of files that belong to it.
+            changing: names of files whose content may change; others are named by it.
+        """
+        self._folder = folder
+        self._is_part = is_part
+        self._changing = {LAST, *changing}
+        url = published_from(folder)
+        self._storage = None if url is None else Storage(url)
+
+    def pull(self) -> None:
+        """Have here what is there (ArtifactError where other files are there, or the storage does not give them)."""
+        if self._storage is None:
+            return
+        names = set(self._storage.below())
+        strange = {name for name in names if not self._is_part(name)}
+        if strange and not names & self._changing:
+            raise _not_ours(self._storage.url, min(strange))
+        wanted = [name for name in sorted(names - strange) if name in self._changing or not self._holds(name)]
+        with writing(self._folder), temporary_folder(self._folder) as own:  # no half of a file gets its name
+            self._storage.get(wanted, own)
+            for name in wanted:
+                (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+                sync(own / name)
+                (own / name).replace(self._folder / name)
+
+    def push(self, names: Iterable[str] | None = None) -> None:
+        """Have there what is here: some files, or all but the one that makes the folder whole (ArtifactError)."""
+        if self._storage is None:
+            return
+        if names is None:
+            # What lies in a folder, or is an array, is named by its content.
+            there = {name for name in self._storage.below() if "/" in name or name.endswith(".npy")}
+            names = sorted(self._here() - there - {LAST})
+        self._storage.put(self._folder, names)
+
+    def finish(self) -> None:
+        """Make the folder whole there if it is here, and remove there what is no longer here (ArtifactError)."""
+        if self._storage is None or not self._holds(LAST):
+            return
+        self.push([LAST])
+        self._storage.remove(sorted({name for name in self._storage.below() if self._is_part(name)} - self._here()))
+
+    def _holds(self, name: str) -> bool:
+        return (self._folder / name).exists()
+
+    def _here(self) -> set[str]:
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        return {name for path in files if self._is_part(name := path.relative_to(self._folder).as_posix())}

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing import files, folders
-from airrep.runtime.remote.folders import put_file, put_files
 from airrep.runtime.remote.places import cache, name_of, path_of, url_of
-from airrep.runtime.remote.storage import Storage, telling
+from airrep.runtime.remote.storage import Storage
 
 
 def is_taken(out: str | PathLike[str]) -> bool:
@@ -18,9 +17,7 @@ def is_taken(out: str | PathLike[str]) -> bool:
     url = url_of(out)
     if url is None:
         return path_of(out).exists()
-    storage = Storage(url)
-    with telling(url):
-        return bool(storage.files.exists(storage.path))
+    return Storage(url).exists()
 
 
 def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
@@ -39,7 +36,8 @@ def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
     if url is None:
         files.write_output(path_of(out), content)
     else:
-        put_file(url, content if isinstance(content, bytes) else b"".join(content))
+        parent, _, name = url.rpartition("/")
+        Storage(parent).write(name, content if isinstance(content, bytes) else b"".join(content))
 
 
 @contextmanager
@@ -63,7 +61,7 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
             made = own / name_of(url)
             yield made
             names = [path.relative_to(own).as_posix() for path in sorted(own.rglob("*")) if path.is_file()]
-            put_files(own, url.rpartition("/")[0], names)
+            Storage(url.rpartition("/")[0]).put(own, names)
 
 
 @contextmanager

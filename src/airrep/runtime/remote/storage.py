@@ -1,22 +1,30 @@
-"""The storage behind a URL, and its errors in one line.
+"""The storage behind a URL: its files, data streamed from it, and its errors in one line.
 
 fsspec reaches it; how, is set as its own documentation says: ``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``FSSPEC_S3_…``.
 """
 
-from collections.abc import Iterator, Mapping
+import errno
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal
 
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, need
+from airrep.runtime.publishing.files import writing
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"
 """What S3 says where not only a file is missing."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST_REASON = 160
+_READ_SIZE = 1 << 20
+_BLOCK = 1 << 23
+"""Bytes that are asked for at once."""
 
 
 class Storage:
-    """The file system of a URL, and the path in it."""
+    """The file system of a URL, and the path in it. What it cannot read or write raises ArtifactError."""
 
     def __init__(self, url: str) -> None:
         """Nothing is asked yet.
@@ -46,19 +54,21 @@ class Storage:
         """The path of a file below the URL."""
         return f"{self.path.rstrip('/')}/{name}"
 
+    def exists(self) -> bool:
+        """Whether something is at the URL."""
+        with telling(self.url):
+            return bool(self.files.exists(self.path))
+
     def below(self) -> dict[str, Mapping[str, Any]]:
         """Files below the URL, by their names from there; what the storage says of each."""
         start = self.path.rstrip("/") + "/"
-        found: Mapping[str, Mapping[str, Any]] = self.files.find(self.path, detail=True)
+        with telling(self.url):
+            found: Mapping[str, Mapping[str, Any]] = self.files.find(self.path, detail=True)
         names = {_slashed(path, start).removeprefix(start): entry for path, entry in found.items()}
         return {name: names[name] for name in sorted(names) if is_inside(name)}
 
     def read(self, name: str) -> bytes | None:
-        """Bytes of a small file below the URL; None if it is not there.
-
-        Raises:
-            ArtifactError: it cannot be read.
-        """
+        """Bytes of a small file below the URL; None if it is not there."""
         with telling(f"{self.url}/{name}"):
             try:
                 return bytes(self.files.cat_file(self.at(name)))
@@ -66,6 +76,119 @@ class Storage:
                 if _NO_BUCKET in str(error):
                     raise
                 return None
+
+    def get(self, names: Iterable[str], folder: Path) -> None:
+        """Fetch files below the URL into a folder, several at once."""
+        wanted = list(names)
+        with writing(folder), telling(self.url):
+            if wanted:
+                self.files.get([self.at(name) for name in wanted], [str(folder / name) for name in wanted])
+
+    def put(self, folder: Path, names: Iterable[str]) -> None:
+        """Publish files of a folder below the URL, several at once."""
+        wanted = list(names)
+        with telling(self.url, "written"):
+            self._make_folders(wanted)
+            if wanted:
+                self.files.put([str(folder / name) for name in wanted], [self.at(name) for name in wanted])
+
+    def write(self, name: str, content: bytes) -> None:
+        """Publish one small file below the URL."""
+        with telling(f"{self.url}/{name}", "written"):
+            self._make_folders([name])
+            self.files.pipe_file(self.at(name), content)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files below the URL."""
+        for name in names:
+            with telling(f"{self.url}/{name}", "written"):
+                self.files.rm_file(self.at(name))
+
+    def _make_folders(self, names: Iterable[str]) -> None:
+        """Make the folders of files; object stores have none, and might make a bucket."""
+        if not hasattr(self.files, "call_s3"):
+            for folder in {self.at(name).rpartition("/")[0] for name in names}:
+                self.files.makedirs(folder, exist_ok=True)
+
+
+class RemoteData:
+    """A file or a folder at a URL with what readers use of paths; nothing of it is kept on the disk."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing is asked yet; errors as of :class:`Storage`."""
+        self._url = url
+        self._storage = Storage(url)
+        self._place = PurePosixPath(self._storage.path)
+        self.name, self.suffix = self._place.name, self._place.suffix
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __lt__(self, other: "RemoteData") -> bool:
+        return self._url < other._url
+
+    def __truediv__(self, name: str) -> "RemoteData":
+        return RemoteData(f"{self._url}/{name}")
+
+    def with_suffix(self, suffix: str) -> PurePosixPath:
+        """The path with another end, as a name."""
+        return self._place.with_suffix(suffix)
+
+    def relative_to(self, folder: "RemoteData") -> PurePosixPath:
+        """The path as seen from a folder."""
+        return self._place.relative_to(folder._place)
+
+    def exists(self) -> bool:
+        """Whether there is a file, or a file below it (DataError where that cannot be known)."""
+        with telling(self._url, kind=DataError):
+            return bool(self._storage.files.exists(self._storage.path))
+
+    def is_dir(self) -> bool:
+        """Whether files are below it; errors as of :meth:`exists`."""
+        with telling(self._url, kind=DataError):
+            return bool(self._storage.files.isdir(self._storage.path))
+
+    def files(self) -> list["RemoteData"]:
+        """All files below it; errors as of :meth:`exists`."""
+        with telling(self._url, kind=DataError):
+            return [RemoteData(f"{self._url}/{name}") for name in self._storage.below()]
+
+    def open(self) -> IO[bytes]:
+        """The bytes of a file, as a stream; DataError, now or while it is read, if the storage does not give them."""
+        with telling(self._url, kind=DataError):
+            stream = self._storage.files.open(self._storage.path, "rb", block_size=_BLOCK)
+        return io.BufferedReader(_Told(stream, self._url), _READ_SIZE)
+
+
+class _Told(io.RawIOBase):
+    """A stream whose errors are told in one line."""
+
+    def __init__(self, stream: Any, url: str) -> None:
+        self._stream, self._url = stream, url
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with telling(self._url, kind=DataError):
+            found = self._stream.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with telling(self._url, kind=DataError):
+            return int(self._stream.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 def is_inside(name: str) -> bool:
@@ -81,7 +204,7 @@ def _slashed(path: str, start: str) -> str:
 def telling(
     url: str, doing: Literal["read", "written"] = "read", kind: type[ArtifactError] | type[DataError] = ArtifactError
 ) -> Iterator[None]:
-    """Turn whatever a storage says into a one-line error.
+    """Turn whatever a storage says into a one-line error; a full disk of this machine is told by who writes there.
 
     Args:
         url: what it is asked for.
@@ -96,6 +219,8 @@ def telling(
         missing = "there is no such bucket" if _NO_BUCKET in str(error) else "it is not there"
         raise kind(f"{url}: cannot be {doing}: {missing}. Check the bucket and the path.") from error
     except Exception as error:  # each storage has errors of its own
+        if doing == "read" and isinstance(error, OSError) and error.errno in _FULL:
+            raise
         if isinstance(error, PermissionError) or type(error).__name__ in _REFUSED:
             raise kind(
                 f"{url}: cannot be {doing}: no permission ({_line(error)}). Check the rights there, and the "
