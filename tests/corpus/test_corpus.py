@@ -32,15 +32,7 @@ JSON = st.recursive(
 )
 KEYS = st.sampled_from(["metadata", "id", "prompt", "label", "instruction", "output", "messages"]) | TEXT
 EXAMPLES = st.lists(
-    st.builds(
-        Example,
-        TEXT,
-        TEXT,
-        TEXT,
-        st.none() | TEXT,
-        st.none() | TEXT,
-        st.dictionaries(KEYS, JSON, max_size=4),
-    ),
+    st.builds(Example, TEXT, TEXT, TEXT, st.none() | TEXT, st.none() | TEXT, st.dictionaries(KEYS, JSON, max_size=4)),
     max_size=8,
     unique_by=lambda example: example.id,
 )
@@ -214,9 +206,7 @@ def test_fingerprint_tells_null_from_empty_and_column_from_column() -> None:
 
 def test_fingerprint_ignores_what_lies_under_a_null() -> None:
     masked = pa.Array.from_buffers(
-        pa.large_string(),
-        2,
-        [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([0, 1, 2], "<i8")), pa.py_buffer(b"xy")],
+        pa.large_string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([0, 1, 2], "<i8")), pa.py_buffer(b"xy")]
     )
     corpus = Corpus.from_examples([Example("p", "r", "1"), Example("p", "r", "2", "y")])
     assert Corpus(corpus.table.set_column(3, "label", masked)) == corpus
@@ -274,11 +264,11 @@ def test_values_of_a_field() -> None:
     assert corpus.values("m") == [None, "a", "1", "0.5", "true", '["é"]', '{"k": 1}']
     assert corpus.values("id") == [str(row) for row in range(7)]
     assert corpus.values("label") == corpus.values("other", ["other"]) == [None] * 7
-    with pytest.raises(ConfigError, match=r'field: there is no field "n"; expected one of id, prompt.*, m'):
+    with pytest.raises(ConfigError, match='field: there is no field "n"'):
         corpus.values("n")
     assert corpus.values("other.k", ["other.k"]) == [None] * 7
     assert corpus.values("m.k") == [None] * 6 + ["1"]
-    with pytest.raises(ConfigError, match=r'field: there is no field "m.l"; expected a part that some example has'):
+    with pytest.raises(ConfigError, match='field: there is no field "m.l"'):
         corpus.values("m.l")
 
 
@@ -307,7 +297,7 @@ def test_an_empty_corpus_can_be_made_but_not_read() -> None:
         (Example("p", NOTHING, "e"), "examples: example 2: response is null"),
         (Example("p", "r", NOTHING), "examples: example 2: id is null"),
         (Example("p", "r", "e", metadata={"x": {1}}), 'example 2: field "x" is no JSON value .a set.'),
-        ({"prompt": "p"}, "examples: example 2: is a dict; an Example is expected. Use Corpus.from_records"),
+        ({"prompt": "p"}, "examples: example 2: is a dict"),
     ],
 )
 def test_refuses_bad_examples(example: Any, message: str) -> None:
@@ -331,14 +321,14 @@ def test_from_table_fills_in_and_casts() -> None:
     [
         (column(extra=["a", "b"]), f"has an unknown column 'extra'; expected {', '.join(COLUMNS)}"),
         (column().drop_columns("prompt"), "has no column 'prompt'"),
-        (column(id=["1", "1"]), "row 2: has the id of row 1; unique ids are expected"),
+        (column(id=["1", "1"]), "row 2: has the id of row 1"),
         (column(id=["1", None]), "row 2: id is null, blank or holds NUL"),
         (column(prompt=["p", None]), "row 2: prompt is null, blank or holds NUL"),
         (column(response=["", "r"]), "row 1: response is null, blank or holds NUL"),
         (column(label=["a", "b\0"]), "row 2: label is null, blank or holds NUL"),
         (column(prompt=[["p"], ["q"]]), "column 'prompt': .*UTF-8 text is expected"),
         (column(prompt=pa.array([b"p", b"\xff"])), "column 'prompt': .*UTF-8 text is expected"),
-        (column(metadata=["[]", None]), "metadata is a list; a JSON object is expected"),
+        (column(metadata=["[]", None]), "metadata is a list"),
     ],
 )
 def test_from_table_refuses(table: pa.Table, message: str) -> None:

@@ -106,60 +106,42 @@ def test_keeps(expression: str, ids: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("", r"where '', column 1: invalid syntax; comparisons of a field with a literal are expected"),
-        (
-            "label = 'a'",
-            r"column 7: a single = compares nothing; comparisons .* Write such as label == \"a\"",
-        ),
+        ("", "where '', column 1: invalid syntax"),
+        ("label = 'a'", "column 7: a single = compares nothing"),
         ("source=forum", r"column 7: a single = compares nothing"),
         ("label == 'a", r"column 10: unterminated string literal"),
         ("label == 'a' &&", r"column 15: invalid syntax"),
-        (
-            "lable == 'a'",
-            r'column 1: there is no field "lable"; expected one of id, prompt, response, label, ',
-        ),
-        ("label == 'a' and yaer == 1", r'column 18: there is no field "yaer"; expected one of .* tags, year'),
+        ("lable == 'a'", 'column 1: there is no field "lable"'),
+        ("label == 'a' and yaer == 1", 'column 18: there is no field "yaer"'),
         ('"é" in prompt and yaer == 1', r'column 19: there is no field "yaer"'),
-        ("label < 3", r'column 1: label holds text and is compared with 3; text is expected. Write "3"'),
+        ("label < 3", "column 1: label holds text and is compared with 3"),
         ("label in ['a', 3]", r"column 1: label holds text and is compared with 3"),
         ("3 in label", r"column 6: label holds text and is compared with 3"),
         ("None in label", r"column 9: label holds text and is compared with None"),
-        (
-            "year == '2019'",
-            r"column 1: year holds numbers and is compared with '2019'; a literal of its type",
-        ),
-        ("object.iner == 'deep'", r'column 1: there is no field "object.iner"; expected a part that some example has'),
+        ("year == '2019'", "column 1: year holds numbers and is compared with '2019'"),
+        ("object.iner == 'deep'", 'column 1: there is no field "object.iner"'),
         ("year.of is None", r'column 1: there is no field "year.of"'),
-        ("objcet.inner is None", r'column 1: there is no field "objcet.inner"; expected one of id'),
+        ("objcet.inner is None", 'column 1: there is no field "objcet.inner"'),
         ("object.inner == 1", r"column 1: object.inner holds text and is compared with 1"),
         ("object().inner == 1", r"column 1: an attribute stands where a field is expected"),
         ("ok == 1", r"column 1: ok holds true or false and is compared with 1"),
         ("object == 1", r"column 1: object holds objects and is compared with 1"),
         ("'x' in year", r"column 8: year holds numbers and is compared with 'x'"),
         ("label < None", r"column 9: None is neither below nor above anything"),
-        ("label is 'a'", r"column 10: is compares with None only; None is expected. Write =="),
-        ("label in 'math'", r"column 10: a literal stands right of in; a list or a field is expected"),
-        (
-            "metadata == 'a'",
-            r'column 1: metadata alone is no field; a key is expected. Write metadata\["key"\]',
-        ),
+        ("label is 'a'", "column 10: is compares with None only"),
+        ("label in 'math'", "column 10: a literal stands right of in"),
+        ("metadata == 'a'", "column 1: metadata alone is no field"),
         ("label == source", r"column 10: the name source stands where a literal is expected"),
         ("'a' == 'a'", r"column 1: the literal 'a' stands where a field is expected"),
         ("label", r"column 1: the name label stands where a comparison is expected"),
         ("True", r"column 1: the literal True stands where a comparison is expected"),
-        (
-            "label == f'{id}'",
-            r"column 10: JoinedStr, which no where-expression holds, stands where a literal",
-        ),
+        ("label == f'{id}'", r"column 10: JoinedStr, which no where-expression holds, stands where a literal"),
         ("label == b'a'", r"column 10: the literal b'a' stands where a literal"),
         ("year == 1j", r"column 9: the literal 1j stands where a literal"),
         ("year == 1 + 1", r"column 9: BinOp, which no where-expression holds, stands"),
         ("year == -'a'", r"column 9: UnaryOp"),
         ("label.upper() == 'A'", r"column 1: a call stands where a field is expected"),
-        (
-            "label.name == 'A'",
-            r'an attribute stands where a field is expected; label is a text .* metadata\["label.name"\]$',
-        ),
+        ("label.name == 'A'", "an attribute stands where a field is expected"),
         ("__import__('os').system('x')", r"column 1: a call stands where a comparison is expected"),
         ("[x for x in label]", r"column 1: ListComp"),
         ("(lambda: 1)()", r"column 1: a call stands"),
@@ -170,10 +152,7 @@ def test_keeps(expression: str, ids: str) -> None:
         ("label in ['a', id]", r"column 16: the name id stands where a literal is expected"),
         (r"'\d' in prompt", r"column \d: .*invalid escape sequence '\\d'"),
         ("label == 'a\0'", r"column \d+: .*null bytes"),
-        (
-            "not " * 200 + "label == 'a'",
-            r"column 405: is nested more than 100 deep; a flatter expression is expected",
-        ),
+        ("not " * 200 + "label == 'a'", "column 405: is nested more than 100 deep"),
         ("(" * 5000, r"column \d+: "),
         ("not " * 100_000 + "label", r"column \d+: "),
     ],
@@ -209,7 +188,7 @@ def test_a_part_may_lack_a_key_that_another_part_has() -> None:
     part = TABLE[3:]
     assert compile_filter("year is None").mask(part, ["year"]).tolist() == [True]
     assert where(part, ["year"], year=[2019, None]).tolist() == [True]
-    with pytest.raises(ConfigError, match=r'there is no field "year"; expected one of .*label, mixed, object$'):
+    with pytest.raises(ConfigError, match='there is no field "year"'):
         compile_filter("year is None").mask(part)
 
 
@@ -257,19 +236,12 @@ def test_no_rows_and_many_chunks() -> None:
     chunked = pa.concat_tables([TABLE[:1], TABLE[1:1], TABLE[1:]])
     assert kept('year > 2020 or label == "math"', chunked) == "abcd"
     assert kept("label is None", chunked) == "c"
-    with pytest.raises(ConfigError, match=r'no field "year"; expected one of id, prompt, response, label, source$'):
+    with pytest.raises(ConfigError, match='no field "year"'):
         kept("year > 1", Corpus.from_examples([Example("p", "r", "1")]).table)
 
 
 VALUES = st.none() | st.text("ab", max_size=2)
-TESTS = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+TESTS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 @given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from(list(TESTS)), st.text("ab", max_size=2))
@@ -307,8 +279,8 @@ def test_where(equals: dict[str, Any], ids: str) -> None:
 @pytest.mark.parametrize(
     ("equals", "message"),
     [
-        ({}, "where: no field is given; at least one is expected"),
-        ({"sauce": "a"}, 'where sauce=: there is no field "sauce"; expected one of id'),
+        ({}, "where: no field is given"),
+        ({"sauce": "a"}, 'where sauce=: there is no field "sauce"'),
         ({"label": 3}, "where label=: label holds text and is compared with 3"),
         ({"year": "2019"}, "where year=: year holds numbers and is compared with '2019'"),
     ],

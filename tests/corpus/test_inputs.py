@@ -113,20 +113,20 @@ def test_one_query_is_told_from_several(one: object) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (5, "train: is a int; expected a Path"),
-        (None, "train: is a NoneType; expected a Path"),
-        (b"a", "train: is a bytes; expected"),
-        ([1, 2], "train: holds a int; expected"),
-        ([None], "train: holds a NoneType; expected"),
-        (["a.jsonl", "b.jsonl"], "train: holds the text 'a.jsonl'; expected records"),
-        (DatasetDict(train=Dataset.from_list(RECORDS)), r"has the splits train; expected one. Give data\['train'\]"),
+        (5, "train: is a int"),
+        (None, "train: is a NoneType"),
+        (b"a", "train: is a bytes"),
+        ([1, 2], "train: holds a int"),
+        ([None], "train: holds a NoneType"),
+        (["a.jsonl", "b.jsonl"], "train: holds the text 'a.jsonl'"),
+        (DatasetDict(train=Dataset.from_list(RECORDS)), "has the splits train"),
         ([{"prompt": "a"}], "record 1: no prompt and response"),
         ([Example("a", "b"), Example("a", 5)], "response is a number"),  # type: ignore[arg-type]
         ([Example("a", "\ud800")], "response"),
-        (pd.DataFrame(RECORDS)["response"], r"train: is a Series, one column or one row; .* list\(column\) for texts"),
+        (pd.DataFrame(RECORDS)["response"], "train: is a Series, one column or one row"),
         (pd.DataFrame(RECORDS).iloc[0], r"train: is a Series, .* or row\.to_dict\(\)"),
         (pa.table({"prompt": ["a"]})["prompt"], "train: is a ChunkedArray, one column or one row"),
-        (pd.DataFrame([{"x": 1}]), "record 1: no prompt and response; found x"),
+        (pd.DataFrame([{"x": 1}]), "record 1: no prompt and response"),
     ],
 )
 def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
@@ -139,8 +139,8 @@ def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
     ("queries", "told"),
     [
         ([Example("a", "b"), Example("a", "b", None)], r"queries\[1\]: id is null"),  # type: ignore[arg-type]
-        (Example("a", "b", metadata={"tags": {1}}), "queries: field .tags. is no JSON value"),
-        (Example("a", "b", metadata={"n": float("nan")}), "queries: field .n. is no JSON value"),
+        (Example("a", "b", metadata={"tags": {1}}), "queries: field .tags"),
+        (Example("a", "b", metadata={"n": float("nan")}), "queries: field .n"),
         (Example("a", "b", metadata=["n"]), "queries: metadata is a list"),  # type: ignore[arg-type]
     ],
 )
@@ -195,5 +195,5 @@ def test_periods_of_pandas_are_their_texts() -> None:
 def test_two_columns_of_one_name_are_refused(arrow: bool) -> None:
     frame = pd.DataFrame([["p", "r", "s"]], columns=["prompt", "response", "prompt"])
     table = pa.table([["p"], ["r"], ["s"]], names=list(frame.columns))
-    with pytest.raises(DataError, match='^train: the column "prompt" occurs twice; unique names are expected. Rename'):
+    with pytest.raises(DataError, match='^train: the column "prompt" occurs twice'):
         as_corpus(table if arrow else frame)

@@ -82,7 +82,7 @@ def test_named_fields_may_be_parts_of_objects() -> None:
     assert (example.label, example.source, example.metadata) == ("3", "en", record)
     (chat,) = Corpus.from_records([record], response_field="data.chat", **named)
     assert (chat.prompt, chat.response) == ("q", "a")
-    with pytest.raises(DataError, match='the prompt field "data.x" is missing; found data, meta'):
+    with pytest.raises(DataError, match='the prompt field "data.x" is missing'):
         Corpus.from_records([record], prompt_field="data.x")
     dotted = {"prompt": "p", "response": "r", "meta.lang": "de", "meta": {"lang": "en"}}
     (example,) = Corpus.from_records([dotted], source_field="meta.lang")
@@ -135,45 +135,39 @@ def test_a_prompt_may_be_empty() -> None:
 
 OK = {"prompt": "p", "response": "r"}
 BAD = [
-    ([1], "the record is a list; an object with named fields is expected"),
-    ("text", "the record is text; an object with named fields is expected"),
-    ({}, "no prompt and response; found no fields; expected prompt/response, prompt/completion"),
-    ({"text": "t", "prompt": "p"}, "no prompt and response; found text, prompt; expected prompt/response"),
-    ({"prompt": "p"}, "messages, conversations or text. Rename the fields, or name them with prompt_field"),
-    ({"prompt": None, "response": "r"}, "prompt is empty or null; text is expected"),
-    ({"prompt": 3, "response": "r"}, "prompt is a number; text is expected"),
-    ({"prompt": "p", "response": True}, "response is true or false; text is expected"),
-    ({"prompt": "p", "response": ["r"]}, "message 1 is text; an object with role and content is expected"),
-    ({"prompt": "p", "response": {"r": 1}}, "response is an object; text is expected"),
-    ({"prompt": "p", "response": " \n\u2003"}, "response is blank; text is expected"),
-    ({"prompt": "a\0b", "response": "r"}, "prompt holds a NUL character; plain text is expected"),
-    (
-        {"prompt": "p", "response": "a\ud800"},
-        r"response holds a lone surrogate or a byte that is not UTF-8 \(\\ud800",
-    ),
-    (OK | {"id": 1.5}, "id is a number; text or an integer is expected"),
-    (OK | {"id": " "}, "id is blank; text is expected"),
+    ([1], "the record is a list"),
+    ("text", "the record is text"),
+    ({}, "no prompt and response"),
+    ({"text": "t", "prompt": "p"}, "no prompt and response"),
+    ({"prompt": "p"}, "messages, conversations or text"),
+    ({"prompt": None, "response": "r"}, "prompt is empty or null"),
+    ({"prompt": 3, "response": "r"}, "prompt is a number"),
+    ({"prompt": "p", "response": True}, "response is true or false"),
+    ({"prompt": "p", "response": ["r"]}, "message 1 is text"),
+    ({"prompt": "p", "response": {"r": 1}}, "response is an object"),
+    ({"prompt": "p", "response": " \n\u2003"}, "response is blank"),
+    ({"prompt": "a\0b", "response": "r"}, "prompt holds a NUL character"),
+    ({"prompt": "p", "response": "a\ud800"}, r"response holds a lone surrogate or a byte that is not UTF-8 \(\\ud800"),
+    (OK | {"id": 1.5}, "id is a number"),
+    (OK | {"id": " "}, "id is blank"),
     (OK | {"id": "a\0"}, "id holds a NUL character"),
-    (OK | {"label": 0.5}, "label is a number; text or an integer is expected"),
-    (OK | {"label": ["a"]}, "label is a list; text or an integer is expected"),
-    (OK | {"source": {"site": 1}}, "source is an object; text or an integer is expected"),
+    (OK | {"label": 0.5}, "label is a number"),
+    (OK | {"label": ["a"]}, "label is a list"),
+    (OK | {"source": {"site": 1}}, "source is an object"),
     (OK | {"source": "\udc00"}, "source holds a lone surrogate"),
-    (OK | {"blob": b"x"}, 'field "blob" is no JSON value .bytes.; JSON values are expected'),
+    (OK | {"blob": b"x"}, 'field "blob" is no JSON value .bytes.'),
     (OK | {"x": float("inf")}, 'field "x" is no JSON value .*JSON values are expected'),
-    (OK | {"x": "\ud800"}, 'field "x" holds a lone surrogate; valid Unicode is expected'),
-    (OK | {1: "a", "x": 2}, "the field name 1 is a number; text is expected"),
+    (OK | {"x": "\ud800"}, 'field "x" holds a lone surrogate'),
+    (OK | {1: "a", "x": 2}, "the field name 1 is a number"),
     (OK | {"x": 1, "metadata": {"x": 2}}, '"x" stands both in the record and in its metadata'),
-    ({"instruction": "i", "input": 5, "output": "o"}, "input is a number; text is expected"),
-    ({"messages": "hi"}, "messages is text; a list of objects with role and content is expected"),
-    ({"messages": []}, "messages is an empty list; objects with role and content are"),
-    ({"messages": ["hi"]}, "message 1 is text; an object with role and content is expected"),
-    ({"messages": [{"role": "user"}]}, "the content of message 1 is null; text is expected"),
+    ({"instruction": "i", "input": 5, "output": "o"}, "input is a number"),
+    ({"messages": "hi"}, "messages is text"),
+    ({"messages": []}, "messages is an empty list"),
+    ({"messages": ["hi"]}, "message 1 is text"),
+    ({"messages": [{"role": "user"}]}, "the content of message 1 is null"),
     (chat(("", "x")), "the role of message 1 is blank"),
-    (
-        chat(("user", "x"), ("user", "y")),
-        "the last message is by 'user'; a conversation that ends with the assistant",
-    ),
-    (chat(("assistant", "x")), "messages holds only a response; at least one message before it is expected"),
+    (chat(("user", "x"), ("user", "y")), "the last message is by 'user'"),
+    (chat(("assistant", "x")), "messages holds only a response"),
 ]
 
 
@@ -184,7 +178,7 @@ def test_refuses_bad_records(record: object, message: str) -> None:
 
 
 def test_refuses_a_named_field_that_is_not_there() -> None:
-    with pytest.raises(DataError, match=r'the prompt field "text" is missing; found prompt, response. Name the field'):
+    with pytest.raises(DataError, match='the prompt field "text" is missing'):
         parse(OK, prompt_field="text")
     with pytest.raises(DataError, match='the response field "gold" is empty or null'):
         parse(OK | {"gold": None}, response_field="gold")
@@ -195,7 +189,7 @@ def test_refuses_a_named_field_that_is_not_there() -> None:
 
 
 def test_lists_at_most_twelve_names() -> None:
-    with pytest.raises(DataError, match=r"f11 and 8 more; expected"):
+    with pytest.raises(DataError, match="f11 and 8 more"):
         parse({f"f{number}": "x" for number in range(20)})
 
 

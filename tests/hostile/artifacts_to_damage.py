@@ -24,10 +24,7 @@ from airrep.training.examples import Texts
 from airrep.training.trunk import Activations, Frozen
 
 CORPUS, ASKED = make_corpus(40), make_corpus(3, "q")
-CHANNELS = (
-    {"method": "ngram", "settings": {"tokenizer": "words"}},
-    {"method": "tfidf", "pool": "mean"},
-)
+CHANNELS = ({"method": "ngram", "settings": {"tokenizer": "words"}}, {"method": "tfidf", "pool": "mean"})
 
 
 @dataclass(frozen=True)

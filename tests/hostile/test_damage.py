@@ -222,11 +222,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("name", KINDS)
 def test_damage_is_told_or_does_no_harm(
-    name: str,
-    piece: int,
-    made: Callable[[str], Path],
-    tmp_path: Path,
-    record_property: Callable[[str, object], None],
+    name: str, piece: int, made: Callable[[str], Path], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     begun = children_seconds()
     chosen = random.Random(f"damage {name} {piece} {SEED}")

@@ -147,8 +147,8 @@ def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"peft_type": "IA3"}, "its adapters are of type 'IA3'; expected LORA"),
-        ({"peft_type": None}, "its adapters are of type 'None'; expected LORA"),
+        ({"peft_type": "IA3"}, "its adapters are of type 'IA3'"),
+        ({"peft_type": None}, "its adapters are of type 'None'"),
         ({"peft_type": "\n" * 2**20}, "its adapters are of type '"),
         ({"init_lora_weights": "pissa_niter_4"}, "its adapters began as 'pissa_niter_4', which changes the base too"),
         ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code (megatron_config)"),
@@ -208,9 +208,7 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
     stored = load_file(path)
     name = next(iter(stored))
     save_file({**stored, name: stored[name] * float("nan")}, path)
-    with pytest.raises(
-        ConfigError, match=r"^lm .*: weight .* in adapter_model\.safetensors is not finite\. Use another checkpoint\.$"
-    ):
+    with pytest.raises(ConfigError, match=r"^lm .*: weight .* in adapter_model\.safetensors is not finite"):
         load(tmp_path / "adapter")
     path.write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match=r"adapter_model\.safetensors cannot be read: .*Save it again\.$"):

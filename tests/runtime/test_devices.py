@@ -20,9 +20,9 @@ def test_every_processor_has_the_same_precision(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^precision half: is not known; expected auto, float32 or bfloat16\."):
+    with pytest.raises(ConfigError, match="^precision half: is not known"):
         resolve_precision("half", "cpu")
-    with pytest.raises(ConfigError, match=r"^device gpu: is not known; expected auto, cpu, cuda or cuda:0\."):
+    with pytest.raises(ConfigError, match="^device gpu: is not known"):
         resolve_device("gpu")
 
 
@@ -39,7 +39,7 @@ def test_a_cpu_has_no_number() -> None:
 def test_a_missing_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == "cpu"
-    with pytest.raises(ConfigError, match=r"^device cuda: there is no CUDA device here\. Use device='auto'"):
+    with pytest.raises(ConfigError, match="^device cuda: there is no CUDA device here"):
         resolve_device("cuda")
 
 

@@ -114,7 +114,7 @@ def test_the_others_go_on_without_a_worker_whose_disk_is_full(
 
 
 def test_a_disk_that_is_full_everywhere_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"^workers: the disk of .* is full, and no other is left. Free some of it"):
+    with pytest.raises(TrainingError, match="^workers: the disk of .* is full, and no other is left"):
         list(LocalProcesses(1).run(FullDisk(tmp_path, "at work"), range(6)))
 
 
@@ -124,7 +124,7 @@ def test_workers_that_end_before_they_are_ready_end_the_run(tmp_path: Path) -> N
 
 
 def test_an_unexpected_error_in_a_worker_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TrainingError, match="a worker process ended with exit status 1; .* printed above"):
+    with pytest.raises(TrainingError, match="a worker process ended with exit status 1"):
         values(LocalProcesses(1), Stumbling(tmp_path, "bug"))
     assert "ZeroDivisionError" in capfd.readouterr().err
 

@@ -10,15 +10,7 @@ from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall
 from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.costs import read_costs
-from airrep.runtime.metering import (
-    COSTS,
-    MeasuredCost,
-    StoreRows,
-    append_cost,
-    computing_rows,
-    device_of,
-    measuring,
-)
+from airrep.runtime.metering import COSTS, MeasuredCost, StoreRows, append_cost, computing_rows, device_of, measuring
 
 EXAMPLES = [Example(f"prompt {number}", "answer", f"e{number}") for number in range(10)]
 

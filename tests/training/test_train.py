@@ -25,7 +25,7 @@ from airrep.labels.instance import LabelledInstance
 from airrep.runtime.artifacts.checks import check_digests
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.unfinished import make_partial
+from airrep.runtime.artifacts.targets import make_partial
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.settings import TrainingSettings

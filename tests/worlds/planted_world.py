@@ -43,11 +43,7 @@ APART = 0.05
 _LANGUAGE = FineTuneSettings(epochs=1, batch_examples=20, learning_rate=2e-3)
 _FACTS = FineTuneSettings(epochs=3, batch_examples=20, learning_rate=2e-3)
 _ADAPTERS = FineTuneSettings(
-    epochs=4,
-    batch_examples=20,
-    learning_rate=2e-3,
-    lora_rank=8,
-    lora_targets=("gate_proj", "up_proj", "down_proj"),
+    epochs=4, batch_examples=20, learning_rate=2e-3, lora_rank=8, lora_targets=("gate_proj", "up_proj", "down_proj")
 )
 
 _FISHER = {"damping": 1.0}

@@ -46,12 +46,7 @@ def tiny_tokenizer() -> dict[str, Any]:
             "lowercase": True,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": single,
-            "pair": single,
-            "special_tokens": specials,
-        },
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": specials},
         "decoder": None,
         "model": {
             "type": "WordPiece",

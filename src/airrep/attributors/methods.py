@@ -11,7 +11,7 @@ from airrep.attributors.installed import InstalledMethod, Package, installed_met
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
 from airrep.errors import LM, ConfigError, near, need
-from airrep.lm.folders.meant import meant
+from airrep.lm.folders.forms import meant
 from airrep.runtime.settings import Settings
 
 Meant: TypeAlias = Callable[[str, bool | None, str | None, bool], bool | None]
@@ -407,7 +407,7 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
 
 
 def before_training(method: Attributor) -> Attributor:
-    """A method that reads LMs as they are before they are fine-tuned; see :func:`airrep.lm.folders.meant.meant`.
+    """A method that reads LMs as they are before they are fine-tuned; see :func:`airrep.lm.folders.forms.meant`.
 
     Those of methods whose LM is to be trained already, and of channels that are of an LM after a warm-up, stay.
 

@@ -1,7 +1,6 @@
 """Examples in: files and records to one checked table, and filters of its rows.
 
 corpus     Examples and ordered, immutable corpora of them.
-encodings  The likely encoding of text that is not UTF-8, and how to convert it.
 fields     Fields of a corpus table, each compared with literals row by row.
 filters    Where-expressions, which choose rows of a corpus table.
 inputs     Data as a program holds them: files, records, tables, texts as a corpus.

@@ -24,10 +24,10 @@ from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, check
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
-from airrep.corpus.sources.datasets import object_rows
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.tables import object_rows
 from airrep.corpus.table import (
     COLUMNS,
     SCHEMA,

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
-from airrep.corpus.sources.datasets import object_rows
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.source import check_columns
-from airrep.corpus.sources.tables import pieces, table_rows
+from airrep.corpus.sources.tables import object_rows, pieces, table_rows
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
-from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import CHAT_KEYS, MESSAGES, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import (
@@ -22,7 +21,7 @@ from airrep.corpus.schemas.forms import (
     read_named_chat,
 )
 from airrep.corpus.schemas.trainers import TrainerName, trainer_of
-from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, text, text_or_blank
+from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, remedy_of_text, text, text_or_blank
 from airrep.errors import ConfigError, DataError, escaped, near
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")

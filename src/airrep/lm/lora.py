@@ -14,16 +14,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from airrep.errors import ConfigError, TrainingError, need
+from airrep.lm.adapters import NAME, PREFIX, StoredAdapters, first_line, tied_layers
 from airrep.lm.files import make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
-from airrep.lm.peft_loading import NAME, StoredAdapters, first_line
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
 MOMENTS = "moments.safetensors"
 """Adam's moments of each number of the adapters, beside them."""
 
-_PREFIX = "base_model.model."
 _A, _B = (f".lora_{letter}.weight" for letter in "AB")
 
 
@@ -93,22 +92,6 @@ def _check_targets(model: Any) -> None:
         )
 
 
-def tied_layers(model: Any) -> tuple[str, str] | None:
-    """Names of a layer with adapters and of another that has the same weight; None if there are none."""
-    from peft.tuners.lora import LoraLayer
-
-    holders: dict[Any, dict[Any, str]] = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        if ".original_module." not in name:  # merging puts a trained copy in its place
-            path = name.rpartition(".")[0].partition(".base_layer")[0]
-            holders.setdefault(weight, {}).setdefault(model.get_submodule(path), path.removeprefix(_PREFIX))
-    for layers in holders.values():
-        for layer, name in layers.items():
-            if len(layers) > 1 and isinstance(layer, LoraLayer):
-                return name, next(other for other in layers.values() if other != name)
-    return None
-
-
 def _draw(model: Any, seed: int) -> None:
     """Draw every A anew, uniformly within ±1/√inputs; on the CPU, so that every device has the same."""
     generator = torch.Generator().manual_seed(stream_seed(seed, "lora"))
@@ -133,7 +116,7 @@ def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
 
 def file_name(name: str) -> str:
     """Name in peft's files of an adapter's weight, given by its name in the model."""
-    return _PREFIX + name.replace(f".{NAME}.", ".")
+    return PREFIX + name.replace(f".{NAME}.", ".")
 
 
 def whole_weights(model: Any) -> dict[str, Tensor]:

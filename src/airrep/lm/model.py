@@ -24,10 +24,10 @@ from airrep.lm.documents import Documents
 from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
 from airrep.lm.folders.forms import LmFiles, find_lm
-from airrep.lm.generate import generate
 from airrep.lm.lora import adapted
 from airrep.lm.network import (
     Execution,
+    generate,
     hidden_states,
     memory_named,
     readout,

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from airrep.errors import ConfigError, near
-from airrep.lm.folders.forms import LmFiles, find_lm, settled_name
-from airrep.lm.folders.meant import meant
+from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.settings import Settings
 
 
@@ -55,7 +54,7 @@ class LmSettings(Settings):
         return cls.of({"lm": str(lm)}) if isinstance(lm, str | Path) else cls.given(lm)
 
     def before(self) -> Self:
-        """The settings for what wants the LM as it is before fine-tuning; see :func:`airrep.lm.folders.meant.meant`."""
+        """The settings for what wants the LM as it is before fine-tuning; see :func:`airrep.lm.folders.forms.meant`."""
         merged = meant(self.lm, self.merged, self.base, self.trust_remote_code)
         return self if merged == self.merged else self.model_copy(update={"merged": merged})
 

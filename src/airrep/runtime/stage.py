@@ -14,8 +14,7 @@ from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.making import publish
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import REQUEST
-from airrep.runtime.artifacts.targets import check_replaceable, real_path
-from airrep.runtime.artifacts.unfinished import FINISH_FIRST, clear, make_partial, tidy
+from airrep.runtime.artifacts.targets import FINISH_FIRST, check_replaceable, clear, make_partial, real_path, tidy
 from airrep.runtime.artifacts.urls import bring, send
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown

@@ -50,11 +50,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         ("System: Be brief.\nUser: Sky?", "Blue."),
     ),
     ("prompt and completion", {"prompt": "Sky?", "completion": said(("assistant", "Blue."))}, ("Sky?", "Blue.")),
-    (
-        f"prompt and completion{AS_TRL}",
-        {"prompt": "Sky?", "completion": "Blue.", "label": True},
-        ("Sky?", "Blue."),
-    ),
+    (f"prompt and completion{AS_TRL}", {"prompt": "Sky?", "completion": "Blue.", "label": True}, ("Sky?", "Blue.")),
     (
         "instruction, input and output (Alpaca)",
         {"instruction": "Sum.", "input": "1 2", "output": "3", "system": "", "history": []},
@@ -83,11 +79,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ("question and response", {"system_prompt": "", "question": "Why?", "response": "So."}, ("Why?", "So.")),
     ("query and response", {"query": "Why?", "response": "So."}, ("Why?", "So.")),
     ("input and output", {"input": "Why?", "output": "So."}, ("Why?", "So.")),
-    (
-        "conversations",
-        {"id": "x_0", "conversations": shared(("human", "Hi"), ("gpt", "Hello."))},
-        ("Hi", "Hello."),
-    ),
+    ("conversations", {"id": "x_0", "conversations": shared(("human", "Hi"), ("gpt", "Hello."))}, ("Hi", "Hello.")),
     (
         "conversations",
         {"conversations": shared(("human", "Hi"), ("gpt", "Hello.")), "system": "Be kind.", "tools": json.dumps(TOOLS)},
@@ -253,7 +245,7 @@ def test_both_responses_of_a_preference_pair() -> None:
 def test_a_rejected_response_is_read_only_when_asked_for() -> None:
     broken = {"prompt": "Sky?", "chosen": "Blue.", "rejected": 3}
     assert read(broken) == [("Sky?", "Blue.")]
-    with pytest.raises(DataError, match="rejected is a number; text or messages are expected"):
+    with pytest.raises(DataError, match="rejected is a number"):
         read(broken, preferences="both")
 
 
@@ -275,34 +267,31 @@ def test_what_an_older_file_gave_it_gives_still() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"messages": TALK[:3]}, 'the last message is by .user.; .* Take every turn with turns="all"'),
+    ({"messages": TALK[:3]}, "the last message is by .user."),
     ({"messages": [TALK[0], {"role": "assistant", "content": ""}]}, "the content of message 2 is blank"),
     ({"conversations": shared(("human", "Hi"))}, "the last message is by .user."),
-    ({"conversations": [{"from": "human"}]}, "the value of message 1 is null; text is expected"),
+    ({"conversations": [{"from": "human"}]}, "the value of message 1 is null"),
     ({"conversations": []}, "conversations is an empty list"),
-    ({"conversations": "Hi"}, "conversations is text; a list of objects"),
-    (
-        {"messages": [TALK[0], {"role": "assistant", "tool_calls": ["x"]}]},
-        "a tool call of message 2 is text; an object",
-    ),
+    ({"conversations": "Hi"}, "conversations is text"),
+    ({"messages": [TALK[0], {"role": "assistant", "tool_calls": ["x"]}]}, "a tool call of message 2 is text"),
     ({"messages": [TALK[0], {"role": "assistant", "tool_calls": "x"}]}, "the tool_calls of message 2 are text"),
     ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "the name of a tool call of"),
     ({"messages": [{"role": "user", "content": [3]}]}, "the content of message 1 has a part that is a number"),
     ({"messages": [{"role": "user", "content": []}]}, "the content of message 1 is blank"),
     ({"messages": [{"role": "user", "content": [{"image": 1}]}]}, "the type of a part of the content of message 1 is"),
-    ({"instruction": "i", "output": "o", "history": [["a"]]}, "history 1 is a list; a pair of texts is expected"),
-    ({"instruction": "i", "output": "o", "history": [["a", 3]]}, "history 1 is a number; text is expected"),
-    ({"instruction": "i", "context": 3, "response": "r"}, "context is a number; text is expected"),
-    ({"prompt": 3, "chosen": "a", "rejected": "b"}, "prompt is a number; text or messages are expected"),
+    ({"instruction": "i", "output": "o", "history": [["a"]]}, "history 1 is a list"),
+    ({"instruction": "i", "output": "o", "history": [["a", 3]]}, "history 1 is a number"),
+    ({"instruction": "i", "context": 3, "response": "r"}, "context is a number"),
+    ({"prompt": 3, "chosen": "a", "rejected": "b"}, "prompt is a number"),
     ({"prompt": "p", "chosen": said(("user", "x"))}, "the last message is by .user."),
     ({"chosen": "\n\nHuman: Hi"}, "the last message is by .user."),
     ({"chosen": "Human:\n\nAssistant:"}, "chosen holds speakers and no text"),
     ({"chosen": ""}, "response is blank"),
-    ({"text": 5}, "response is a number; text is expected"),
-    ({"messages": TALK, "tools": "search(query)"}, "tools is text that is no JSON of a list or an object; a list of"),
-    ({"messages": TALK, "tools": '[{"name": "f"'}, "tools is text that is no JSON of a list or an object; a list of"),
-    ({"messages": TALK, "functions": 3}, "functions is a number; a list of tools is expected"),
-    ({"text": " "}, "response is blank; text is expected"),
+    ({"text": 5}, "response is a number"),
+    ({"messages": TALK, "tools": "search(query)"}, "tools is text that is no JSON of a list or an object"),
+    ({"messages": TALK, "tools": '[{"name": "f"'}, "tools is text that is no JSON of a list or an object"),
+    ({"messages": TALK, "functions": 3}, "functions is a number"),
+    ({"text": " "}, "response is blank"),
 ]
 
 
@@ -313,9 +302,9 @@ def test_refuses(record: dict[str, Any], message: str) -> None:
 
 
 def test_refuses_choices_that_are_none() -> None:
-    with pytest.raises(ConfigError, match=r"turns 'first': expected last or all. Choose one."):
+    with pytest.raises(ConfigError, match="turns 'first': expected last or all"):
         Schema(turns="first")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"preferences 'rejected': expected chosen or both. Choose one."):
+    with pytest.raises(ConfigError, match="preferences 'rejected': expected chosen or both"):
         Schema(preferences="rejected")  # type: ignore[arg-type]
 
 
@@ -342,7 +331,7 @@ def test_messages_as_json_of_a_cell() -> None:
     messages = said(("user", "a"), ("assistant", "b"))
     assert read({"messages": json.dumps(messages)}) == [("a", "b")]
     for wrong in ("[", '"a"', "[" * 100_000):
-        with pytest.raises(DataError, match="messages is text; a list of objects with role and content is expected"):
+        with pytest.raises(DataError, match="messages is text"):
             read({"messages": wrong})
 
 

@@ -55,7 +55,7 @@ def test_a_call_in_a_message_of_its_own_is_the_assistants() -> None:
 
 
 def test_an_unknown_role_is_refused_by_name() -> None:
-    with pytest.raises(DataError, match=r"the role of message 2 is 'narrator'; system, user, assistant, tool or"):
+    with pytest.raises(DataError, match="the role of message 2 is 'narrator'"):
         read(ASK, {"role": "narrator", "content": "It was late."}, ANSWER)
 
 
@@ -106,7 +106,7 @@ def test_a_turn_of_which_no_part_is_learnt_is_not() -> None:
 
 
 def test_a_mark_that_is_none_is_refused() -> None:
-    with pytest.raises(DataError, match="train of message 2 is text; true, false, a number or null is expected"):
+    with pytest.raises(DataError, match="train of message 2 is text"):
         read(ASK, {"role": "assistant", "content": "Wood", "train": "perhaps"})
 
 

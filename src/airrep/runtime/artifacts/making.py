@@ -10,8 +10,15 @@ from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.manifests import seal
 from airrep.runtime.artifacts.names import REQUEST, SWAPPED
-from airrep.runtime.artifacts.targets import check_free, check_replaceable, real_path
-from airrep.runtime.artifacts.unfinished import FINISH_FIRST, clear, discard_old, make_partial
+from airrep.runtime.artifacts.targets import (
+    FINISH_FIRST,
+    check_free,
+    check_replaceable,
+    clear,
+    discard_old,
+    make_partial,
+    real_path,
+)
 from airrep.runtime.artifacts.urls import send
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.publishing.folders import give_name
