@@ -264,7 +264,9 @@ class Corpus(Sequence[Example]):
 
     def places_of(self, place: str) -> list[int]:
         """Rows that were read at a place, such as ``train.jsonl:12``; several where a record holds several examples."""
-        rows: list[int] = np.flatnonzero(_equal(self.table["place"], place)).tolist()
+        compute: Any = pa.compute  # its type stubs refuse large_string
+        found = compute.equal(self.table["place"], pa.scalar(place, pa.large_string()))
+        rows: list[int] = compute.indices_nonzero(found).to_pylist()
         return rows
 
     def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
@@ -289,12 +291,6 @@ class Corpus(Sequence[Example]):
 
     def __repr__(self) -> str:
         return f"Corpus({len(self):,} examples)"
-
-
-def _equal(column: Column, text: str) -> np.ndarray:
-    compute: Any = pa.compute  # its type stubs refuse large_string
-    found = compute.fill_null(compute.equal(column, pa.scalar(text, pa.large_string())), False)
-    return np.asarray(found.to_numpy(), bool)
 
 
 def _example(
@@ -343,8 +339,7 @@ def _row(one: Example, *, blank: bool = False) -> Fields:
 def plain_example(example: Example) -> Example:
     """An example as a corpus would hold it: names as text, metadata as JSON values; its response may be blank.
 
-    Raises:
-        DataError: a field is none that a corpus takes.
+    DataError: a field is none that a corpus takes.
     """
     row = _row(example, blank=True)
     key = row.id or content_hash(row.prompt, row.response)

@@ -89,8 +89,7 @@ class Filter:
 def compile_filter(expression: str) -> Filter:
     """Translate a where-expression.
 
-    Raises:
-        ConfigError: it is not one; the message has the column of the first thing wrong.
+    ConfigError: it is not one; the message has the column of the first thing wrong.
     """
     if not isinstance(expression, str):
         raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")

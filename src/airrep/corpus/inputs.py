@@ -101,8 +101,7 @@ def given_or_typed(
 ) -> QueriesLike:
     """Queries as they are given; or the one whose texts are.
 
-    Raises:
-        ConfigError: both or neither are given, the response is blank, or a text names a file.
+    ConfigError: both or neither are given, the response is blank, or a text names a file.
     """
     if queries is not None and (prompt is not None or response is not None):
         raise ConfigError(f"{where}: are given, and prompt or response too; expected one of the two. Leave one out.")
@@ -199,12 +198,10 @@ def _rows(data: Any, where: str) -> list[Any]:
             "data.to_dict('records'), or make the column's values of one type"
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
-    told = dict(zip(names, map(_feature, data.types), strict=True)) if _is_of_duckdb(data) else None
+    told = (
+        dict(zip(names, map(_feature, data.types), strict=True)) if type(data).__name__ == "DuckDBPyRelation" else None
+    )
     return [row for part in pieces(table.drop_columns(index)) for row in table_rows(part, told)]
-
-
-def _is_of_duckdb(data: Any) -> bool:
-    return type(data).__name__ == "DuckDBPyRelation"
 
 
 def _feature(kind: Any) -> Any:

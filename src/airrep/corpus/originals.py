@@ -107,8 +107,7 @@ class _Wanted:
     def takes(self, fields: Fields) -> bool:
         """Whether an example is looked for; of several with one id the first is.
 
-        Raises:
-            DataError: it has the id of one that is, and other texts.
+        DataError: it has the id of one that is, and other texts.
         """
         key = fields.id or self._made_id(fields)
         if key not in self._left:

@@ -235,8 +235,7 @@ _TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
 def encode_chat(chat: Mapping[str, Any]) -> str:
     """Return an example's chat as one line of JSON, keys in their order: templates write them in it.
 
-    Raises:
-        DataError: it is none, or holds what is no JSON value.
+    DataError: it is none, or holds what is no JSON value.
     """
     if chat is MESSAGES:  # of most conversations
         return _TOLD

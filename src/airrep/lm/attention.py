@@ -181,6 +181,10 @@ def _attend_span(
 ) -> Float[Tensor, "s heads e"]:
     """Attention of one span, as a table of documents by tokens."""
     banded = window is not None and span.longest > window
+    band = None
+    if banded:  # each token sees itself and the window − 1 before it
+        whole = torch.ones(span.longest, span.longest, dtype=torch.bool, device=query.device)
+        band = whole.tril().triu(1 - (window or 0))
     if not _shares_heads(query, banded):
         key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], dim=1) for each in (key, value))
     with without_cudnn():
@@ -188,7 +192,7 @@ def _attend_span(
             _table(span, query),
             _table(span, key),
             _table(span, value),
-            attn_mask=_band(span.longest, window or 0, query.device) if banded else None,
+            attn_mask=band,
             is_causal=not banded,
             scale=scaling,
             enable_gqa=key.shape[1] != query.shape[1],
@@ -209,11 +213,6 @@ def _table(span: AttentionSpan, rows: Float[Tensor, "s heads d"]) -> Float[Tenso
     padded: Tensor = rows if span.pad is None else _Pad.apply(rows, span.pad, span.keep)
     table: Tensor = padded.unflatten(0, (span.sequences, span.longest)).transpose(1, 2)
     return table
-
-
-def _band(length: int, window: int, device: torch.device) -> Tensor:
-    """Which earlier tokens a token sees: itself and the ``window − 1`` before it."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril().triu(1 - window)
 
 
 class _Pad(torch.autograd.Function):

@@ -69,8 +69,7 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
 def copied_files(files: LmFiles) -> dict[Path, Path]:
     """Files that :func:`write_lm` copies as they are, with their places in the new folder.
 
-    Raises:
-        ConfigError: one is a link to something outside its folder, which is not the model's to give away.
+    ConfigError: one is a link to something outside its folder, which is not the model's to give away.
     """
     folders = dict.fromkeys(files.tokenizer_files, files.tokenizer)
     if (files.weights / _GENERATION).is_file():

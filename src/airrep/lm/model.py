@@ -132,9 +132,9 @@ class TargetLM:
             DataError: a response is empty, or too long by itself.
             ConfigError: the chat template fails.
         """
-        if not isinstance(examples, Corpus) and not _are_examples(examples):
-            examples = as_examples(examples, "examples")
-        return self.chat.tokenise(examples)
+        listed = isinstance(examples, list | tuple) and all(isinstance(one, Example) for one in examples)
+        as_they_are = listed or isinstance(examples, Corpus)
+        return self.chat.tokenise(examples if as_they_are else as_examples(examples, "examples"))
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
         """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand.
@@ -211,8 +211,7 @@ class TargetLM:
     def load_weights(self, path: Path) -> None:
         """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer writes it.
 
-        Raises:
-            ConfigError: the checkpoint cannot be read, or holds weights of another LM.
+        ConfigError: the checkpoint cannot be read, or holds weights of another LM.
         """
         self._keep_base()
         if not path.is_dir():
@@ -244,8 +243,7 @@ class TargetLM:
     def token_losses(self, documents: Documents) -> list[Float32[np.ndarray, " t"]]:
         """Cross-entropy of each response token given all before it, in nats; one array for each document.
 
-        Raises:
-            TrainingError: memory is short.
+        TrainingError: memory is short.
         """
         found: dict[int, np.ndarray] = {}
         with self._evaluation("evaluation"):
@@ -348,11 +346,6 @@ class TargetLM:
         return sorted({token for token in flat if token is not None})
 
 
-def _are_examples(given: QueriesLike) -> bool:
-    """Whether they are read as they are."""
-    return isinstance(given, list | tuple) and all(isinstance(one, Example) for one in given)
-
-
 def shared_lm(settings: LmSettings) -> TargetLM:
     """The LM that another reader of this process holds, of the same settings and files; or :func:`load_lm`.
 
@@ -411,8 +404,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
 def load_chat(settings: LmSettings) -> Chat:
     """What renders examples for an LM, without the LM itself: its tokens are not compared with its embeddings.
 
-    Raises:
-        ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
+    ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
     """
     files = settings.find()
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, settings.trust_remote_code)

@@ -52,7 +52,8 @@ def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
 
     A model with the attention of :mod:`airrep.lm.attention` reads a packed batch; another reads one document.
     """
-    keep = {"logits_to_keep": batch.predictors} if _keeps_few(model) else {}
+    keeps_few = "logits_to_keep" in inspect.signature(model.forward).parameters
+    keep = {"logits_to_keep": batch.predictors} if keeps_few else {}
     with without_cudnn():
         logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
     return _of_predictors(logits, batch).to(torch.promote_types(logits.dtype, torch.float32))
@@ -82,11 +83,6 @@ def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
     if sum(span.sequences for span in batch.spans) != 1:
         raise ValueError("a model that reads one document at a time was given several")
     return inputs
-
-
-def _keeps_few(model: Any) -> bool:
-    """Whether no other tokens' logits need be made."""
-    return "logits_to_keep" in inspect.signature(model.forward).parameters
 
 
 def _of_predictors(rows: Float[Tensor, "t w"], batch: PackedDocuments) -> Float[Tensor, "r w"]:

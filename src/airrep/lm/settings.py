@@ -90,8 +90,7 @@ def _is_template(template: str) -> bool:
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning.
 
-    Raises:
-        ConfigError: a name that neither has.
+    ConfigError: a name that neither has.
     """
     reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
     unknown = next((name for name in values if name not in reading | tuning), None)

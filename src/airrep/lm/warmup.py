@@ -77,8 +77,7 @@ class Warmup:
 def open_warmup(folder: str | Path) -> Warmup | None:
     """Open the warm-up of a folder; None if the folder is no warm-up, but another LM, say.
 
-    Raises:
-        ArtifactError: it was altered, or files are missing.
+    ArtifactError: it was altered, or files are missing.
     """
     path = fetched(folder, loose=True)
     if not is_warm_up(path):

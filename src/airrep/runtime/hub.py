@@ -33,7 +33,9 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-    unreachable: tuple[type[Exception], ...] = (OSError, ValueError, *_transport_errors(HfHubHTTPError))
+    # When a connection fails, errors come from the library below the Hub's own: from the bases of the Hub's error.
+    below = (base for base in HfHubHTTPError.__mro__ if issubclass(base, Exception) and base is not Exception)
+    unreachable: tuple[type[Exception], ...] = (OSError, ValueError, *below)
     missing = f"{kind} {name}: there is no such folder"
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns)))
@@ -54,8 +56,7 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
 def model_folder(kind: str, name: str) -> Path:
     """The folder that a model's name is, whether or not it is there; of a URL a copy of what is there now.
 
-    Raises:
-        ConfigError: at the URL is nothing, or its storage does not give it.
+    ConfigError: at the URL is nothing, or its storage does not give it.
     """
     if url_of(name) is None:
         return path_of(name)
@@ -72,16 +73,10 @@ def _refused(kind: str, name: str) -> ConfigError:
     )
 
 
-def _transport_errors(kind: type[Exception]) -> tuple[type[Exception], ...]:
-    """Errors of the library below the Hub's own, when a connection fails: the bases of the Hub's error."""
-    return tuple(base for base in kind.__mro__ if issubclass(base, Exception) and base is not Exception)
-
-
 def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Path]:
     """Files of program code that a model asks to be run; none of any ordinary model.
 
-    Raises:
-        ConfigError: the model asks for code and is not trusted, or the code lies elsewhere.
+    ConfigError: the model asks for code and is not trusted, or the code lies elsewhere.
     """
     asked = dict(_asked(folder))
     if not asked:

@@ -73,11 +73,7 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def pickled(setup: Callable[[], object]) -> bytes:
-    """Pickle a setup.
-
-    Raises:
-        ConfigError: it cannot be sent to another process.
-    """
+    """Pickle a setup (ConfigError: it cannot be sent to another process)."""
     try:
         return pickle.dumps(setup)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -54,11 +54,7 @@ class RayEngine(Engine):
     def run(
         self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
     ) -> Generator[Outcome[T, R], None, None]:
-        """See :meth:`Engine.run`.
-
-        Raises:
-            MissingExtraError: Ray is not installed.
-        """
+        """See :meth:`Engine.run` (MissingExtraError: Ray is not installed)."""
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if not tasks:
             return
@@ -67,11 +63,7 @@ class RayEngine(Engine):
             yield from _Actors(ray, self, pickled(setup), len(tasks), retries).outcomes(backlog)
 
     def count(self, ray: ModuleType, tasks: int) -> int:
-        """Number of actors to start.
-
-        Raises:
-            ConfigError: the cluster has no room for any.
-        """
+        """Number of actors to start (ConfigError: the cluster has no room for any)."""
         there = ray.cluster_resources()
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         # 1e-9: 0.3 / 0.1 is a little less than 3.
@@ -94,8 +86,7 @@ def make_engine(
 ) -> Engine | None:
     """An engine by name: ``"local"`` for processes of this machine, by default one for each core, or ``"ray"``.
 
-    Raises:
-        ConfigError: there is no such engine.
+    ConfigError: there is no such engine.
     """
     if engine is None or isinstance(engine, Engine):
         return engine
@@ -120,7 +111,9 @@ def load_ray(*, own: bool = True) -> ModuleType:
     if not _is_imported():
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not _has_token():
+        named = any(name in os.environ for name in (AUTH_TOKEN, AUTH_TOKEN_PATH))
+        has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
+        if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not has_token:
             os.environ[AUTH_TOKEN] = secrets.token_hex(32)
     need("engine ray", "ray", "ray")
     import ray
@@ -130,11 +123,6 @@ def load_ray(*, own: bool = True) -> ModuleType:
 
 def _is_imported() -> bool:
     return "ray" in sys.modules
-
-
-def _has_token() -> bool:
-    given = any(name in os.environ for name in (AUTH_TOKEN, AUTH_TOKEN_PATH))
-    return given or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 @contextmanager

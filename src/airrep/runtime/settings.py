@@ -69,8 +69,7 @@ class Settings(BaseModel):
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
         """Check *values* and fill in the defaults; a path is taken as its text.
 
-        Raises:
-            ConfigError: a name that does not exist, or a value that cannot hold.
+        ConfigError: a name that does not exist, or a value that cannot hold.
         """
         try:
             return cls(**values)
@@ -120,8 +119,7 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
 def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read settings from a YAML file, then apply ``key=value`` overrides; values are YAML.
 
-    Raises:
-        ConfigError: the file is missing or not a mapping, or an override has no ``=`` or is of a name that came before.
+    ConfigError: the file is missing or not a mapping, or an override has no ``=`` or is of a name that came before.
     """
     values: dict[str, Any] = _read_mapping(path) if path is not None else {}
     seen: set[str] = set()
@@ -138,11 +136,7 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-        ConfigError: it cannot be read, or is not YAML.
-    """
+    """The content of a YAML file (ConfigError: it cannot be read, or is not YAML)."""
     try:
         return _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:

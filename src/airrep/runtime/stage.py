@@ -81,8 +81,7 @@ class Stage:
     def making(self) -> Iterator[Path]:
         """Hold the directory in which the artifact is made, and give it its name once the body has sealed it.
 
-        Raises:
-            ArtifactError: as for :meth:`resuming`, or something else is there.
+        ArtifactError: as for :meth:`resuming`, or something else is there.
         """
         check_replaceable(self.path, self.kind)
         with self.resuming() as partial:
@@ -94,8 +93,7 @@ class Stage:
     def resuming(self) -> Iterator[Path]:
         """Hold ``OUT.partial``, with what an interrupted run for the same request left there.
 
-        Raises:
-            ArtifactError: another process works there, another request was begun there, or it cannot be written.
+        ArtifactError: another process works there, another request was begun there, or it cannot be written.
         """
         partial = make_partial(self.path)
         with locked(partial):
@@ -145,8 +143,7 @@ def refuse_difference(
 ) -> None:
     """Refuse what was *made* for an old request where a new one is at hand; the error names their first difference.
 
-    Raises:
-        ArtifactError: they differ.
+    ArtifactError: they differ.
     """
     was, now = dict(_leaves(old)), dict(_leaves(new))
     name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)

@@ -33,8 +33,7 @@ def is_tree(value: object) -> bool:
 def of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
     """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered.
 
-    Raises:
-        DataError: the tree holds no message by the assistant.
+    DataError: the tree holds no message by the assistant.
     """
     pairs: list[Pair] = []
     waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
@@ -63,8 +62,7 @@ def check_no_node(record: Mapping[str, Any]) -> None:
 def of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
     """The learnt segments of a text, each after all before it, as they stand; without *every* the last.
 
-    Raises:
-        DataError: a segment is no object with text and label, or none is learnt.
+    DataError: a segment is no object with text and label, or none is learnt.
     """
     pairs, before = [], ""
     for number, segment in enumerate(segments, 1):

@@ -88,11 +88,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
 
 
 def trainer_of(name: str | None) -> Trainer:
-    """How the trainer of this name reads; the default for None.
-
-    Raises:
-        ConfigError: it is not known.
-    """
+    """How the trainer of this name reads; the default for None (ConfigError: it is not known)."""
     if name is None:
         return DEFAULT
     if name not in (known := get_args(TrainerName)):

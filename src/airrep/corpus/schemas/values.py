@@ -89,8 +89,7 @@ def is_of_pandas(value: object, *types: str) -> bool:
 def plain(value: object) -> object:
     """A date, a Decimal, a UUID, a value of NumPy or of pandas as one that JSON has.
 
-    Raises:
-        TypeError: it is something else, which the error says in words.
+    TypeError: it is something else, which the error says in words.
     """
     if is_missing(value):  # pandas' NaT is a date by its type
         return None

@@ -39,7 +39,8 @@ def open_source(
     if not _exists(place):
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
-        raise DataError(f"{_shown(name)}: no such file or folder; a data file is expected. {_instead(place, name)}")
+        shown = escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
+        raise DataError(f"{shown}: no such file or folder; a data file is expected. {_instead(place, name)}")
     if config is not None:
         raise ConfigError(
             f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
@@ -64,10 +65,6 @@ def _instead(place: Path, name: str) -> str:
     is_text = reader_of(place) is None and (" " in name or "/" not in name)
     typed = "; a text is given as --prompt and --response, or in Python as Example(prompt, response)" if is_text else ""
     return near_path(place, f"Check the path{typed}")
-
-
-def _shown(name: str) -> str:
-    return escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
 
 
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:

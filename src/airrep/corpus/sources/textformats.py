@@ -326,14 +326,9 @@ def _next_record(lines: Iterator[str], read: list[str]) -> str:
     while len(read) < _MOST_LINES and len(record) < _MOST_CHARACTERS and (line := next(lines, "")):
         read.append(line)
         record += line if record or line.strip("\r\n") else ""
-        if record and not _is_open(record):
+        if record and all(cell[1] for cell in _QUOTED_CELL.finditer(record)):  # each quoted cell has an end
             return record
     return record[: record.find("\n") + 1] or record
-
-
-def _is_open(record: str) -> bool:
-    """Whether a quoted cell has no end."""
-    return any(not cell[1] for cell in _QUOTED_CELL.finditer(record))
 
 
 def _told(header: str, row: str, own: str, place: str) -> str:

@@ -143,11 +143,9 @@ def _values(records: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType) 
     values = [record.get(name) for record in records]
     if kind != pa.large_string():
         return values
-    return [value if value is None or isinstance(value, str) else _json(value) for value in values]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return [
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values
+    ]
 
 
 def _kind(value: object) -> str:

@@ -23,8 +23,7 @@ _compute: Any = pyarrow.compute
 def check_target(path: Path, *, folder: bool, replace: bool) -> None:
     """Refuse, before any work, what is there already, and whatever else than an export it would replace.
 
-    Raises:
-        ArtifactError: something is there.
+    ArtifactError: something is there.
     """
     url = url_of(path)
     if not is_taken(path):

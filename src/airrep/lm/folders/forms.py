@@ -152,8 +152,7 @@ def settled_name(name: str) -> str:
 def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
     """The folder of an LM's tokenizer: its own, else the one around a trainer's checkpoint, else that of its base.
 
-    Raises:
-        ConfigError: none of them has one.
+    ConfigError: none of them has one.
     """
     around = list(_around(folder))
     places = [folder, *around, *([] if base is None else [base])]
@@ -200,11 +199,7 @@ def weights_digest(path: Path) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ConfigError: the file cannot be read, is too large, or is none.
-    """
+    """A JSON object (ConfigError: the file cannot be read, is too large, or is none)."""
     try:
         found = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
     except (OSError, ValueError, RecursionError) as error:

@@ -23,8 +23,7 @@ _NAMED = 5
 def gguf_of(name: str, path: Path) -> Path | None:
     """The GGUF file that a path is, or the only one of a folder without weights in safetensors; None if it has none.
 
-    Raises:
-        ConfigError: the folder has several.
+    ConfigError: the folder has several.
     """
     if path.is_file():
         return path if path.suffix == _ENDING else None

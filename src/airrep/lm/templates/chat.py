@@ -132,7 +132,7 @@ class Chat:
             prompt = str(chat.get("prompt", example.prompt))
             return Rendered(prompt, prompt + example.response, framed=self._form(example) != "bare")
         if self.plain is not None:
-            prompt = self._plain_prompt(example)
+            prompt = self.plain[0].replace("{prompt}", example.prompt)
             return Rendered(prompt, prompt + self.plain[1] + example.response + self.plain[2], framed=True)
         return self._render_chat(example)
 
@@ -165,10 +165,6 @@ class Chat:
         except DataError as error:
             return str(error)
         return None
-
-    def _plain_prompt(self, example: Example) -> str:
-        assert self.plain is not None
-        return self.plain[0].replace("{prompt}", example.prompt)
 
     def _render_chat(self, example: Example) -> Rendered:
         """The conversation with its answer, and what stands before the answer."""
@@ -251,8 +247,7 @@ class Chat:
     ) -> list[dict[str, Any]]:
         """Messages under roles that the template writes: as they stand, or else under their usual names.
 
-        Raises:
-            DataError: it writes a message under neither.
+        DataError: it writes a message under neither.
         """
         usual = [{**one, "role": role_of("the role of a message", one["role"])[0]} for one in messages]
         odd = [place for place, one in enumerate(messages) if one["role"] != usual[place]["role"]]

@@ -72,7 +72,7 @@ class LowRank(NamedTuple):
 def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments with transformers' names and the trainer's defaults; none where nothing is said."""
     given = {name: value for name, value in said.items() if value is not None}
-    if not given or not _is_axolotl(said):
+    if not given or not ("num_epochs" in said or "base_model" in said):  # axolotl has these
         return {**_DEFAULTS, **given} if given else {}
     named = {_AXOLOTL_NAMES.get(name, name): value for name, value in given.items()}
     if "warmup_steps" not in named:
@@ -80,10 +80,6 @@ def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
     if "batch_size" in named and "gradient_accumulation_steps" not in named:
         named |= {"per_device_train_batch_size": named["batch_size"]}
     return {**_DEFAULTS, **_AXOLOTL_DEFAULTS, **named}
-
-
-def _is_axolotl(said: Mapping[str, Any]) -> bool:
-    return "num_epochs" in said or "base_model" in said
 
 
 def lora_of(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> LowRank | None:

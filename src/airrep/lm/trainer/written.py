@@ -33,8 +33,7 @@ class Written(NamedTuple):
 def find_written(path: Path) -> Written:
     """Read what a trainer wrote into a folder, into its last checkpoint and around it; or one file of it.
 
-    Raises:
-        ConfigError: there is no such path, or a file cannot be read or is none of a trainer.
+    ConfigError: there is no such path, or a file cannot be read or is none of a trainer.
     """
     if path.is_dir():
         return _of_files(path, list(_files(path)))

@@ -39,11 +39,7 @@ def check_sizes(
 
 
 def check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check every byte of every file of a manifest.
-
-    Raises:
-        ArtifactError: a file is missing or altered.
-    """
+    """Check every byte of every file of a manifest (ArtifactError: a file is missing or altered)."""
     check_sizes(folder, files)
     for name, entry in files.items():
         if file_digest(folder / name) != entry["sha256"]:
@@ -57,8 +53,7 @@ _whole: set[tuple[object, ...]] = set()
 def check_file(path: Path, entry: Mapping[str, Any]) -> None:
     """Check every byte of one file of a manifest, once in a process while the file stays as it is.
 
-    Raises:
-        ArtifactError: it is missing or altered.
+    ArtifactError: it is missing or altered.
     """
     try:
         status = path.stat()
@@ -95,8 +90,7 @@ def as_written(path: Path) -> Iterator[None]:
 def read_json(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
     """What a JSON file of an artifact holds, whose manifest was read already, after a check of all its files.
 
-    Raises:
-        ArtifactError: a file was altered, is missing, or is no JSON.
+    ArtifactError: a file was altered, is missing, or is no JSON.
     """
     check_digests(folder, manifest["files"])
     with as_written(folder):

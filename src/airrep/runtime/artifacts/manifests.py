@@ -125,11 +125,7 @@ def _digest_of_others(manifest: bytes) -> str:
 
 
 def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
-    """Refuse an artifact of another kind, by its manifest.
-
-    Raises:
-        ArtifactError: it is one.
-    """
+    """Refuse an artifact of another kind, by its manifest (ArtifactError: it is one)."""
     if manifest["kind"] != kind:
         raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
 

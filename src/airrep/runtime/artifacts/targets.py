@@ -21,8 +21,7 @@ FINISH_FIRST = "Finish that one with its own command, delete the directory, or p
 def make_partial(out: Path) -> Path:
     """Make, or find, the directory in which *out* is being built.
 
-    Raises:
-        ArtifactError: a directory of that name is there that airrep did not make, or it cannot be made.
+    ArtifactError: a directory of that name is there that airrep did not make, or it cannot be made.
     """
     partial = partial_path(out)
     tidy(out)
@@ -97,8 +96,7 @@ def is_free(out: Path) -> bool:
 def check_free(out: Path, kind: str, *, replace: bool) -> None:
     """Check, before any work, that an artifact may be written.
 
-    Raises:
-        ArtifactError: *out* exists and *replace* is false, or it is not an artifact of that kind.
+    ArtifactError: *out* exists and *replace* is false, or it is not an artifact of that kind.
     """
     tidy(out)
     if not replace and not is_free(out):
@@ -109,11 +107,7 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
 
 
 def check_replaceable(out: Path, kind: str) -> None:
-    """Refuse to replace anything but an artifact of the same kind.
-
-    Raises:
-        ArtifactError: *out* is something else.
-    """
+    """Refuse to replace anything but an artifact of the same kind (ArtifactError: *out* is something else)."""
     url, manifest = published_from(out), None
     if url is None and not out.exists():
         return

@@ -43,8 +43,7 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
 def bring(out: Path) -> bool:
     """Have at a path what is at the URL to which it is published; whether something is there.
 
-    Raises:
-        ArtifactError: it is altered, or the storage does not give it.
+    ArtifactError: it is altered, or the storage does not give it.
     """
     url = published_from(out)
     if url is None or manifest_at(url) is None:
@@ -58,8 +57,7 @@ def bring(out: Path) -> bool:
 def send(out: Path) -> None:
     """Publish a finished artifact to the URL that its path stands for, if it stands for one.
 
-    Raises:
-        ArtifactError: the storage does not take it.
+    ArtifactError: the storage does not take it.
     """
     url = published_from(out)
     if url is None:

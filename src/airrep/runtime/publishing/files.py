@@ -94,8 +94,7 @@ def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
 def append_line(path: Path, line: str) -> None:
     """Add a line to a log; one that an interruption cut is removed first.
 
-    Raises:
-        ArtifactError: the operating system refused.
+    ArtifactError: the operating system refused.
     """
     with writing(path):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -53,8 +53,7 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
 def new_folder(out: Path) -> Iterator[Path]:
     """Write a folder that is no artifact: yields an empty one to fill, which takes the name *out*.
 
-    Raises:
-        ArtifactError: *out* exists, or it cannot be written.
+    ArtifactError: *out* exists, or it cannot be written.
     """
     with new_place(out) as made:
         made.mkdir()

@@ -82,8 +82,7 @@ def _is_whole(file: Path, entry: Mapping[str, Any]) -> bool:
 def fetch_listed(url: str) -> Path | None:
     """Fetch all files below a URL, unless the cache has them as they are listed; None if there are none.
 
-    Raises:
-        ArtifactError: as for :func:`fetch_whole`.
+    ArtifactError: as for :func:`fetch_whole`.
     """
     storage = Storage(url)
     listed = storage.below()
@@ -138,8 +137,7 @@ def _named(folder: Path, url: str) -> Path:
 def check_ours(url: str) -> set[str]:
     """Names of the files at a URL that airrep published there, wholly or half.
 
-    Raises:
-        ArtifactError: other files are there, or the storage does not say.
+    ArtifactError: other files are there, or the storage does not say.
     """
     storage = Storage(url)
     named = {one for name in (LAST, BEGUN) for one in _names(name, storage.read(name))}

@@ -44,8 +44,7 @@ def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
 def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
     """Write a file or folder by any means: yields a path at which to make it; at a URL files come one by one.
 
-    Raises:
-        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
     url = url_of(out)
     if url is None:

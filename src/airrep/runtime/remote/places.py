@@ -48,8 +48,7 @@ class Anchored:
 def url_of(place: str | PathLike[str]) -> str | None:
     """The URL that a place is; None for a path, also where it is written as ``file://``.
 
-    Raises:
-        ConfigError: it is none, or goes up by ``..``, which is a name to some storages and would lead out of the cache.
+    ConfigError: it is none, or goes up by ``..``, which is a name to some storages and would lead out of the cache.
     """
     match = _URL.fullmatch(_text_of(place))
     if match is None or match[1].lower() == "file":
@@ -65,8 +64,7 @@ def url_of(place: str | PathLike[str]) -> str | None:
 def path_of(place: str | PathLike[str]) -> Path:
     """The path that a place is, which is no URL of a storage.
 
-    Raises:
-        ConfigError: it is none, is longer than any path, or holds what no path can.
+    ConfigError: it is none, is longer than any path, or holds what no path can.
     """
     match = _URL.fullmatch(_text_of(place))
     path = Path(place) if match is None else Path("/" + match[2])
@@ -91,11 +89,7 @@ def _text_of(place: Any) -> str:
 
 
 def here_only(place: str | PathLike[str], what: str) -> Path:
-    """The path of something that is kept on this machine alone.
-
-    Raises:
-        ConfigError: it is a URL.
-    """
+    """The path of something that is kept on this machine alone (ConfigError: it is a URL)."""
     if (url := url_of(place)) is not None:
         raise ConfigError(f"{url}: is a URL, and {what} on this machine alone. Give a path, and copy it there later.")
     return path_of(place)
