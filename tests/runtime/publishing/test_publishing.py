@@ -15,6 +15,7 @@ from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.manifests import read_manifest, seal
 from airrep.runtime.artifacts.targets import tidy
 from airrep.runtime.publishing import files, folders
+from airrep.runtime.remote import outputs
 
 
 def make(path: Path, text: str, **options: bool) -> None:
@@ -183,14 +184,14 @@ def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path, write: 
 
 
 def write_folder(out: Path) -> None:
-    with folders.new_folder(out) as folder:
+    with outputs.new_folder(out) as folder:
         (folder / "one.txt").write_text("one")
         (folder / "more").mkdir()
         (folder / "more/two.txt").write_text("two")
 
 
 def test_what_a_living_writer_has_not_finished_stays(tmp_path: Path) -> None:
-    with folders.new_folder(tmp_path / "a") as folder:
+    with outputs.new_folder(tmp_path / "a") as folder:
         (folder / "one.txt").write_text("one")
         files.remove_leftovers(tmp_path)
         tidy(tmp_path / "other")

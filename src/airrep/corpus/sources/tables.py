@@ -1,4 +1,4 @@
-"""Rows of Arrow tables, datasets of Hugging Face and Lance, with the values that JSON has."""
+"""Rows of Arrow tables, datasets and Lance, with the values that JSON has."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Where an artifact is written: its real path, what it may replace, its unfinished directory."""
+"""Where an artifact is written: its path, what it replaces, its unfinished directory."""
 
 import json
 import shutil

@@ -37,8 +37,8 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
     Raises:
         ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
-    if not replace:
-        check_new_folder(out)
+    if not replace and out.exists():
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)
@@ -47,23 +47,6 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
             yield made
             sync_tree(made)
             give_name(made, out)
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """Write a folder that is no artifact: yields an empty one to fill, which takes the name *out*.
-
-    ArtifactError: *out* exists, or it cannot be written.
-    """
-    with new_place(out) as made:
-        made.mkdir()
-        yield made
-
-
-def check_new_folder(out: Path) -> None:
-    """Refuse, before any work, a path that exists (ArtifactError)."""
-    if out.exists():
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
 
 
 def give_name(made: Path, out: Path) -> bool:

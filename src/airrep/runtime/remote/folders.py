@@ -1,4 +1,4 @@
-"""Folders at a URL: fetched into a cache, published with one file last, or kept in step by several machines.
+"""Folders at a URL: fetched into a cache, published, kept in step by machines.
 
 A folder that is whole has the file :data:`LAST`, which names all others; it is removed first and written last, so that
 half of an upload is never taken for a whole one. Other folders, such as models, are what is listed below their URL.

@@ -1,4 +1,4 @@
-"""The storage behind a URL: its files, data streamed from it, and its errors in one line.
+"""The storage behind a URL: its files, streams of data, errors in one line.
 
 fsspec reaches it; how, is set as its own documentation says: ``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``FSSPEC_S3_…``.
 """
