@@ -113,7 +113,7 @@ def room_docstring(room: Path) -> str:
 
 
 def room_map() -> str:
-    """The rooms of the package from the ground up, for the README."""
+    """The rooms of the package from the ground up, for docs/architecture.md."""
     order = re.findall(r'"([a-z_ |]+)"', (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0])
     names = [name for row in reversed(order) for name in row.split(" | ") if (PACKAGE / name).is_dir()]
     lines = [f"{name + '/':<13} {purpose(PACKAGE / name)}" for name in names]
@@ -128,9 +128,9 @@ def main() -> None:
     (ROOT / "docs" / "llms.txt").write_text(llms_text(), encoding="utf-8")
     for room in rooms():
         (room / "__init__.py").write_text(room_docstring(room), encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, rest = readme.split(START)
-    (ROOT / "README.md").write_text(before + START + room_map() + END + rest.split(END)[1], encoding="utf-8")
+    page = ROOT / "docs" / "architecture.md"
+    before, rest = page.read_text(encoding="utf-8").split(START)
+    page.write_text(before + START + room_map() + END + rest.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":
