@@ -87,7 +87,9 @@ def test_maps_of_rooms_are_made_of_the_modules_own_lines() -> None:
         assert sorted(listed) == sorted([*inside, *(f"{path.name}/" for path in ROOMS if path.parent == room)])
         for path in room.glob("*.py"):
             assert path.read_text().split('"""')[1].split("\n")[0] in shown, path
-    shown_map = (ROOT / "docs" / "architecture.md").read_text().split("<!-- rooms -->")[1].split("<!-- end of rooms -->")[0]
+    shown_map = (
+        (ROOT / "docs" / "architecture.md").read_text().split("<!-- rooms -->")[1].split("<!-- end of rooms -->")[0]
+    )
     for room in ROOMS:
         if room.parent == PACKAGE:
             purpose = (room / "__init__.py").read_text().split('"""')[1].split("\n")[0]
