@@ -22,7 +22,7 @@ fast: $(VENV)/dev  ## the test suite without the slow tests
 COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training test_agreement.py)
 # What of these rooms works on texts, files and processes alone.
 NOT_COMPUTING := $(addprefix --ignore=tests/,answers/likeness answers/proof answers/test_reading.py \
-	answers/test_dropped.py attributors/test_methods.py attributors/test_installed.py attributors/test_feature_files.py \
+	answers/test_dropped.py attributors/test_methods.py attributors/test_installed.py \
 	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/proof \
 	evaluation/select evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_documents.py lm/test_files.py \
 	lm/test_settings.py)

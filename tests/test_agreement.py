@@ -29,7 +29,6 @@ PAIRS = {
     "sample": airrep.sample,
     "label": airrep.label,
     "train": airrep.train_encoder,
-    "stack": airrep.learn_stack,
     "datamodels": airrep.fit_datamodels,
     "warmup": airrep.warm_up,
     "compare": airrep.compare_evaluations,

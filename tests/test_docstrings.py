@@ -28,7 +28,7 @@ LEARNING = {
     "Labels",
     "open_labels",
     "label",
-    "learn_stack",
+    "adapt",
     "train_encoder",
     "fit_datamodels",
     "evaluate_lds",

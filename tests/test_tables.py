@@ -13,7 +13,7 @@ from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
 from airrep.index.frames import Shown
 from airrep.planning.plan import MethodPlan, Plan
-from airrep.training.linear.stack import Stack
+from airrep.training.linear.recipe import Adapted
 from airrep.training.result import TrainingResult
 
 RECORDS = [
@@ -49,7 +49,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
         measure="plan",
         methods=(MethodPlan(name="tfidf", fixed_seconds=1, seconds_per_example=0.1, interval=(0.0, 0.2)),),
     ),
-    "stack": lambda _: Stack(
+    "adapt": lambda _: Adapted(
         Path("stack"),
         (),
         {

@@ -36,7 +36,7 @@ def ends_well(name: str, known: dict[str, Any]) -> bool:
         case "choose":
             return len(known["spread"].picks) == 50
         case "train":
-            return bool(known["index"].rows == 200 and known["stack"].report["sentence"])
+            return bool(known["index"].rows == 200 and known["adapted"].report["sentence"])
         case "judge":
             return [row.name for row in known["lds"].rows] == ["n-grams", "TF-IDF", "encoder"]
     return False

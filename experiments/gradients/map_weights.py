@@ -4,7 +4,7 @@ Usage: python experiments/gradients/map_weights.py METHOD ROLE WORK      in the 
 
 METHOD is logra (rank 16, unit length) or factors (EK-FAC of factors of rank 3), of all linear maps of the LM of 4.5M
 parameters before fine-tuning. WORK is a folder for scores by linear map, 50 MB an instance; what is there is not
-computed again. `airrep stack` learns the same weights: --member logra:lm=LM,rank=16,map_weights=maps
+computed again. It needs airrep at commit 42f9705a, the last that learns weights of linear maps.
 """
 
 import re
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from airrep.training.linear.map_weights import fit_map_weights
 from scipy import sparse
 
 import airrep
@@ -21,7 +22,6 @@ from airrep.evaluation.judging import compact_subsets, compare_held_out, held_ou
 from airrep.labels.gather import gather
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.pooling import Pooling
-from airrep.training.linear.map_weights import fit_map_weights
 
 HERE = Path(__file__).parents[1]
 LM = HERE / "work" / "shared" / "models" / "tiny-lm"

@@ -44,7 +44,7 @@ from airrep.planning.judging.judge import judge as judge
 from airrep.reports.evaluations import write_evaluation_report as write_evaluation_report
 from airrep.reports.results import write_report as write_report
 from airrep.training.linear.datamodels import fit_datamodels as fit_datamodels
-from airrep.training.linear.stack import learn_stack as learn_stack
+from airrep.training.linear.recipe import adapt as adapt
 from airrep.training.train import train_encoder as train_encoder
 
 __version__: str

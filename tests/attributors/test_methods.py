@@ -34,7 +34,6 @@ ELSEWHERE = {
     "influence": "gradient/test_influence.py",
     "datamodels": "../training/linear/test_datamodels.py",
     "ekfac": "gradient/whole/test_ekfac.py",
-    "stack": "../training/linear/test_stack.py",
     "precomputed": "test_precomputed.py",
 }
 """Where methods are checked that need a language model, labels or files."""
@@ -220,7 +219,6 @@ def test_tfidf_says_what_it_lacks() -> None:
     [
         ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, bm25, ngram, rds,"),
         ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
-        ("stack", {}, r"'stack' is not set, .* Pass --set stack=\.\.\."),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),
         ("tfidf", {"ngrams": 0}, "ngrams=0: input should be greater than or equal to 1"),
         ("airrep", {"precision": "float8"}, "precision='float8': input should be"),

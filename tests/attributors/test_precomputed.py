@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.feature_stores import write_logix, write_trak
+from safetensors.numpy import save_file
 
 import airrep
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.precomputed import _DIGESTED, _digest
+from airrep.attributors.precomputed import _DIGESTED, FeatureFile, _digest
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index import editing
@@ -177,38 +177,52 @@ def test_the_fingerprint_covers_features_examples_and_queries(tmp_path: Path) ->
     assert fitted(corpus(4), train=moved, pool="mean").fingerprint == different[0].fingerprint
 
 
-def test_a_trak_store_answers_with_its_targets(tmp_path: Path) -> None:
-    train, queries = corpus(6), corpus(3, "query")
-    features, chances, targets = [drawn(6, 4), drawn(6, 4, seed=1)], [np.full((6, 1), 0.5, "f4")] * 2, [drawn(3, 4)] * 2
-    scores = write_trak(tmp_path / "store", features, chances, targets)
-    settings = {"train": str(tmp_path / "store")}
-    with pytest.raises(ConfigError, match=r"a TRAK store has features .*expected queries=STORE/scores/NAME\.mmap"):
-        fitted(train, **settings)
-    settings |= {"queries": str(scores), "query_data": written(tmp_path / "q.jsonl", queries)}
-    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings)
-    wanted = 0.25 * targets[0] @ (features[0] + features[1]).T
-    for row, hits in zip(wanted, airrep.open_index(index.path).top(queries, k=3), strict=True):
-        np.testing.assert_allclose(
-            [hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
-        )
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", ">f4"])
+def test_an_array_of_any_floating_point_kind_is_read_as_float32(kind: str, tmp_path: Path) -> None:
+    array = drawn(5, 3).astype(kind)
+    np.save(tmp_path / "x.npy", array)
+    save_file({"features": array.astype(array.dtype.newbyteorder("="))}, tmp_path / "x.safetensors")
+    for name in ("x.npy", "x.safetensors"):
+        file = FeatureFile(tmp_path / name)
+        assert (file.rows, file.dimension) == (5, 3)
+        found = file.take(np.array([4, 0, 4]))
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, array[[4, 0, 4]].astype(np.float32))
+        assert file.largest() == np.abs(array.astype(np.float32)).max()
 
 
-def test_a_logix_log_is_matched_by_the_ids_of_the_examples(tmp_path: Path) -> None:
-    train, features = corpus(6), drawn(6, 4)
-    logged = [(example.id, [row]) for example, row in zip(train, features, strict=True)]
-    write_logix(tmp_path / "log", logged[::-1][:2], rank=1)
-    write_logix(tmp_path / "log", logged[::-1][2:], rank=0)
-    settings = {"train": str(tmp_path / "log")}
-    np.testing.assert_array_equal(fitted(train, **settings).encode_train(train), features)
-    np.testing.assert_array_equal(fitted(train[:4], **settings).encode_train(train[:4]), features[:4])
-    with pytest.raises(DataError, match=r"was written by several processes, so that its rows are in no known order"):
-        fitted(corpus(6, "other"), **settings)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_a_feature_that_is_not_finite_names_its_row(bad: float, tmp_path: Path) -> None:
+    array = drawn(5, 3).astype(float)
+    array[3, 1] = bad
+    file = FeatureFile(Path(saved(tmp_path / "x.npy", array)))
+    assert len(file.take(np.array([0, 4]))) == 2
+    with pytest.raises(DataError, match=r"x\.npy: row 3 "):
+        file.largest()
 
 
-def test_a_logix_log_without_these_ids_is_taken_in_order(tmp_path: Path) -> None:
-    features = drawn(6, 4)
-    write_logix(tmp_path / "log", [(f"hash-{number}", [row]) for number, row in enumerate(features)])
-    np.testing.assert_array_equal(fitted(corpus(6), train=str(tmp_path / "log")).encode_train(corpus(6)), features)
+@pytest.mark.parametrize(
+    ("array", "named"),
+    [
+        (np.zeros(3), r"float64 of shape \(3,\)"),
+        (np.zeros((2, 3), int), "int64"),
+        (np.zeros((2, 2), complex), "complex"),
+        (np.array([[{}]], object), r"cannot be read as \.npy"),  # a pickle is not opened
+    ],
+)
+def test_an_array_of_another_form_is_refused(array: np.ndarray, named: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(DataError, match=rf"x\.npy: .*{named}"):
+        FeatureFile(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("name", ["none.npy", "x.txt", "cut.npy", "cut.safetensors", "two.safetensors"])
+def test_what_is_no_feature_file_is_refused(name: str, tmp_path: Path) -> None:
+    for damaged in ("x.txt", "cut.npy", "cut.safetensors"):
+        (tmp_path / damaged).write_bytes(b"\x93NUMPY\x01\x00")
+    save_file({"a": drawn(2, 2), "b": drawn(2, 2)}, tmp_path / "two.safetensors")
+    with pytest.raises(DataError, match=f"{name}: .*npy|{name}: cannot be read"):
+        FeatureFile(tmp_path / name)
 
 
 def test_the_keys_of_many_examples_take_little_memory_and_the_digest_that_they_had(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands evaluate, datamodels and stack, on labels that cost nothing."""
+"""The commands evaluate and datamodels, on labels that cost nothing."""
 
 import json
 import shlex
@@ -296,26 +296,3 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     _refused(run("datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one")
     _refused(run("datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)")
     assert run("show", "dm", "--verify")[0] == 0
-
-
-@pytest.mark.slow
-def test_a_stack_is_learnt_and_says_whether_it_is_worth_it(run):
-    members = ("--member", "tfidf", "--member", "tfidf:ngrams=2,min_count=2")
-    status, out, err = run("stack", "labels#1", "--held-out", "labels#0", *LABELS, *members, "--out", "stack")
-    assert status == 0, err
-    assert "better than all that it was compared with: LDS" in out  # its members are two of a kind
-    assert "stack: to ask it nevertheless: airrep index DATA --method channels --set channels=stack" in err
-    status, _, err = run("index", "train.jsonl", "--method", "channels", "--set", "channels=stack", "--out", "si")
-    assert status == 0, err
-    status, out, err = run("evaluate", "lds", "si", "--labels", "labels#0", *LABELS, "--json")
-    assert status == 0, err
-    assert json.loads(out)["rows"][0]["value"] > 0.3
-
-
-def test_stack_refuses_what_it_cannot_use(run):
-    base = ("stack", "labels#0", *LABELS, "--out", "bad")
-    _refused(run(*base, "--held-out", "labels#0", "--member", "tfidf"), "was learnt from; expected unseen ones")
-    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidff"), "method 'tfidff': does not exist")
-    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidf:n=1"), "'n' is not a setting here")
-    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidf:no.yaml"), "no.yaml: cannot be read")
-    assert not Path("bad").exists()

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
@@ -17,11 +17,10 @@ from airrep.cli.flags import SettingsFlags
 from airrep.cli.label_commands import SamplingOptions, WarmupOptions
 from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, TuningOptions, shared_options
 from airrep.cli.plan_commands import PlanOptions
-from airrep.cli.train_commands import TeacherOptions, TrainingOptions
+from airrep.cli.train_commands import TrainingOptions
 from airrep.errors import ConfigError
 from airrep.evaluation.select.select import SelectSettings
 from airrep.labels.plan import SamplingSettings
-from airrep.labels.teacher import TeacherSettings
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.planning.plan_request import PlanRequest
@@ -38,7 +37,6 @@ SIMPLE = (int, float, bool, str)
         (ComputeOptions, LmSettings),
         (TrainingOptions, TrainingSettings),
         (SelectionOptions, SelectSettings),
-        (get_type_hints(TeacherOptions, include_extras=True)["settings"], TeacherSettings),
     ],
 )
 def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]) -> None:

@@ -50,7 +50,7 @@ SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
 KILLS = 2
 """Kills of each command in the short form."""
-SLOW = {"stack", "index of channels", "label --command", "run", "evaluate select", "compare", "adapt"}
+SLOW = {"adapt --labels", "index of channels", "label --command", "run", "evaluate select", "compare", "adapt"}
 """Commands that have one kill there, as each takes seconds."""
 PIECES = 3 if LONG else 1
 """Tests that share the kills of each command, so that processes end at the same time."""
@@ -120,7 +120,7 @@ SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
 REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
-UNSEEN = ("--held-out", "unseen#0", *LABELS, "--data", "more.jsonl")
+ADAPTED = ("adapt", "train.jsonl", "--queries", "more.jsonl", "--labels", "labels#0", "--held-out", "unseen#0")
 OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
 SELECTS = (
     *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
@@ -213,7 +213,7 @@ OPERATIONS = {
     ),
     "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
     "compare": Operation(command("compare", "judged", "--out", "out/c")),
-    "stack": Operation(command("stack", "labels#0", *UNSEEN, "--member", "tfidf", "--out", "out/s")),
+    "adapt --labels": Operation(command(*ADAPTED, "--recipe", "tfidf.yaml", "--out", "out/s")),
     "label --import": Operation(command(*OUTSIDE, "--import", "losses.npy")),
     "label --command": Operation(
         command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")
@@ -267,6 +267,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save("losses.npy", np.random.default_rng(0).normal(2, 0.1, (2, 9, 4)))
         Path("trainer.py").write_text(TRAINER)
         Path("steps.yaml").write_text(STEPS)
+        Path("tfidf.yaml").write_text("- method: tfidf\n")
     finally:
         os.chdir(here)
     return folder

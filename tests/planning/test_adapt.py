@@ -84,7 +84,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     told: list[str] = []
     monkeypatch.chdir(tmp_path)
     made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, told.append)
-    monkeypatch.setattr("airrep.training.linear.stack._Member", None)  # all is there, wherever it is told from
+    monkeypatch.setattr("airrep.training.linear.recipe._Member", None)  # all is there, wherever it is told from
     assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING, str).report == made.report
     (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
     assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
@@ -99,7 +99,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     assert made.path == tmp_path / "out" / "channels"
     known = {"n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"}
     assert {one.title for one in made.channels} <= known
-    members = read_manifest(made.path, "stack")["request"]["members"]
+    members = read_manifest(made.path, "recipe")["request"]["members"]
     assert [one["settings"].get("lm") for one in members][-1] == "../warm"
     assert members[0]["settings"]["lm"] == parts["lm"].lm
     assert members[2]["settings"]["encoder"] == "static"

@@ -28,7 +28,7 @@ def _wish(lm: str = "small", settings: dict[str, Any] | None = None, layers: str
         ({"seconds": 0.5}, "plan: seconds is 0.5; expected 1 or more"),
         ({"seconds": float("nan")}, "plan: seconds is nan"),
         ({"methods": ("nothing",)}, "method 'nothing': does not exist"),
-        ({"methods": ("stack",)}, "plan: method 'stack' is not planned for"),
+        ({"methods": ("datamodels",)}, "plan: method 'datamodels' is not planned for"),
         ({"methods": ("airrep",)}, "plan: method 'airrep' is not planned for"),
         ({"settings": {"rnk": 8}}, "plan: none of the methods has a setting 'rnk'"),
         ({"settings": {"epochs": 0}}, "epochs=0"),

@@ -2,8 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from airrep.errors import ArtifactError
 from airrep.evaluation.pool import cost_of
 from airrep.index import editing
 from airrep.labels.farm import label
-from airrep.labels.teacher import Teaching
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.costs import (
     encoding_cost,
@@ -35,7 +33,7 @@ from airrep.runtime.costs import (
     training_cost,
 )
 from airrep.runtime.engine import InProcess
-from airrep.runtime.metering import COSTS, TEACH, Measured, MeasuredCost, StoreRows
+from airrep.runtime.metering import COSTS, Measured, MeasuredCost, StoreRows
 from airrep.runtime.processes import LocalProcesses
 from airrep.training.train import train_encoder
 
@@ -269,25 +267,6 @@ def test_training_tells_what_its_steps_took_and_the_encoder_is_as_it_would_be(tm
     left = training_cost(made.path)
     assert left is not None
     assert left.cpu_seconds is None
-
-
-def test_a_teacher_counts_once_however_often_training_began(tmp_path: Path) -> None:
-    teaching = Teaching([planted(1, "t")], steps=2, spent=MeasuredCost(1000.0, 2000.0, "cpu"))
-    settings, learn = tiny_settings(tmp_path, steps=3, checkpoint_every=1), [planted(1, "a")]
-
-    def stop(record: Mapping[str, Any]) -> None:
-        if record["step"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=teaching, progress=stop)
-    longer = replace(teaching, spent=MeasuredCost(3000.0, 3000.0, "cpu"))
-    made = train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=longer)
-    assert [line.spent.cpu for line in read_costs(made.path) if line.stage == TEACH] == [1000, 3000]
-    found = training_cost(made.path)
-    assert found is not None
-    assert found.other_cpu_seconds is not None
-    assert 3000 < found.other_cpu_seconds < 3600
 
 
 def test_seconds_of_an_index_built_on_an_accelerator_are_those_by_the_clock(tmp_path: Path) -> None:

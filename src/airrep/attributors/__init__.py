@@ -1,18 +1,17 @@
 """Attribution methods, all by one contract.
 
-base           The contract of attribution methods: two feature maps and a pool.
-conformance    A public check that an attributor keeps its contract.
-datamodels     Attribution by datamodels that were fitted already.
-direct         Methods that score training examples as they pass, and keep no features of them.
-encoder        Attribution by sentence encoders: AirRep and plain embeddings.
-feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
-gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
-installed      Methods of other packages, found by their entry points.
-language       Attribution by one forward pass of a language model: RDS, readout.
-methods        The methods of training data attribution, by name.
-precomputed    Attribution by precomputed features.
-recipes        Recipes of channels: read, checked; the default one.
-settings       Settings of the attribution methods.
-sums/          Methods that add up others: channels, and stacks of earlier versions.
-text/          Methods that count words: TF-IDF, DSIR, an n-gram LM.
+base         The contract of attribution methods: two feature maps and a pool.
+conformance  A public check that an attributor keeps its contract.
+datamodels   Attribution by datamodels that were fitted already.
+direct       Methods that score training examples as they pass, and keep no features of them.
+encoder      Attribution by sentence encoders: AirRep and plain embeddings.
+gradient/    Methods that read gradients of the LM: hooks, projections, curvature.
+installed    Methods of other packages, found by their entry points.
+language     Attribution by one forward pass of a language model: RDS, readout.
+methods      The methods of training data attribution, by name.
+precomputed  Attribution by precomputed features, which lie in files.
+recipes      Recipes of channels: read, checked; the default one.
+settings     Settings of the attribution methods.
+sums/        A method that adds up others: channels.
+text/        Methods that count words: TF-IDF, DSIR, an n-gram LM.
 """

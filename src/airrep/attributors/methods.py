@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
+from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings
 from airrep.errors import LM, ConfigError, near, need
 from airrep.lm.folders.forms import meant
 from airrep.runtime.settings import Settings
@@ -315,19 +315,8 @@ METHODS: Mapping[str, Method] = {
             location=("airrep.attributors.sums.channels", "ChannelsAttributor"),
         ),
         Method(
-            name="stack",
-            summary="weighted sum of the standardised scores of several methods, weights learnt from labels",
-            pool="learnt: sum or attention of either kind",
-            needs="what `airrep stack` made of labels, and what its members need",
-            bytes_per_example="the sum of its members'",
-            cost="the sum of its members'",
-            paper="ours",
-            settings=StackSettings,
-            location=("airrep.attributors.sums.stack", "StackAttributor"),
-        ),
-        Method(
             name="precomputed",
-            summary="features from a file: .npy, a TRAK store or a LogIX log",
+            summary="features from a file: .npy or .safetensors",
             pool="sum, or --set pool=...",
             needs="--set train=FILE, and --set queries=FILE --set query_data=DATA for queries",
             bytes_per_example=_DENSE,

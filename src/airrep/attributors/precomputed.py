@@ -1,4 +1,4 @@
-"""Attribution by precomputed features."""
+"""Attribution by precomputed features, which lie in files."""
 
 import hashlib
 import json
@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.attributors.base import MethodAttributor, OnRows
-from airrep.attributors.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.digests import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
@@ -25,6 +26,87 @@ _SMALL, _LARGE = 2.0**-4, 2.0**15
 
 _DIGESTED = 2**14
 """Rows of keys that are written at a time."""
+
+_BLOCK_BYTES = 2**26
+"""Bytes of float32 features that are read at a time."""
+
+
+class FeatureFile:
+    """Features in a file: one array ``(n, d)`` of floating-point numbers, ``.npy`` or the only one of ``.safetensors``.
+
+    Raises:
+        DataError: there is no such file, or it holds something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file() or path.suffix not in (".npy", ".safetensors"):
+            kind = "is not such a file" if path.exists() else "there is no such file"
+            raise DataError(f"{path}: {kind}; expected features as .npy or .safetensors. Check the path.")
+        array = _read(path)
+        if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise DataError(
+                f"{path}: holds {array.dtype} of shape {array.shape}; expected float16, float32 or float64 of shape "
+                "(examples, features). Write it with numpy.save."
+            )
+        self.path, self._array = path, array
+        self.rows, self.dimension = array.shape
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over the content."""
+        return json_digest([file_digest(self.path)])
+
+    def take(self, rows: Rows) -> DenseFeatures:
+        """Features of the given rows: float32, ``(k, d)``.
+
+        Raises:
+            DataError: one is not finite, or beyond float32.
+        """
+        with np.errstate(over="ignore"):
+            features = np.asarray(self._array[rows], np.float32)
+        good = np.isfinite(features).all(axis=1)
+        if not good.all():
+            raise DataError(
+                f"{self.path}: row {int(rows[np.argmin(good)])} has a feature that is not finite (NaN or infinite) in "
+                "float32; expected ordinary numbers. Make the features again, or leave that example out."
+            )
+        return features
+
+    def largest(self) -> float:
+        """The largest absolute value of all.
+
+        Raises:
+            DataError: a feature is not finite.
+        """
+        step = max(1, _BLOCK_BYTES // (4 * max(1, self.dimension)))
+        blocks = (np.arange(first, min(first + step, self.rows)) for first in range(0, self.rows, step))
+        return max((float(np.abs(self.take(block)).max(initial=0.0)) for block in blocks), default=0.0)
+
+    def rows_of(self, corpus: Corpus, where: str) -> Rows:
+        """The row of each example's features: its place in the corpus.
+
+        Raises:
+            DataError: there are more rows than examples, or fewer.
+        """
+        if self.rows != len(corpus):
+            raise DataError(
+                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples; expected one row "
+                "for each, in order. Give the data that the features were made of."
+            )
+        return np.arange(self.rows)
+
+
+def _read(path: Path) -> np.ndarray:
+    """The array of a file, mapped from the disk where that can be."""
+    try:
+        if path.suffix == ".npy":
+            array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+            return array
+        (array,) = load_file(path).values()
+    except (OSError, ValueError, EOFError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again, one array.") from error
+    return array
 
 
 @dataclass(frozen=True)
@@ -122,7 +204,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         """
         self._check_settings()
         file = self._file
-        self._train = _KnownExamples.of(train, _rows_of(file, train, "training corpus"))
+        self._train = _KnownExamples.of(train, file.rows_of(train, "training corpus"))
         self._learnt = {
             "shift": _shift(file.largest()),
             "train": file.fingerprint,
@@ -134,13 +216,13 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def _fit_queries(self, dimension: int) -> dict[str, Any]:
         if self._settings.queries is None or self._settings.query_data is None:
             return {}
-        file, data = open_query_features(Path(self._settings.queries)), read_corpus(self._settings.query_data)
+        file, data = FeatureFile(Path(self._settings.queries)), read_corpus(self._settings.query_data)
         if file.dimension != dimension:
             raise DataError(
                 f"{file.path}: has {file.dimension:,} features a row, those of training examples have {dimension:,}; "
                 "expected as many. Give features of one and the same method."
             )
-        self._query_features = file.take(_rows_of(file, data, self._settings.query_data))
+        self._query_features = file.take(file.rows_of(data, self._settings.query_data))
         self._queries = _KnownExamples.of(data, np.arange(len(data)))
         return {"queries": file.fingerprint, "query_examples": _digest(self._queries.keys)}
 
@@ -149,16 +231,11 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         if (chosen.queries is None) != (chosen.query_data is None):
             given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
             raise ConfigError(f"precomputed: {given} is set without {lacking}; expected both or none. Set {lacking}.")
-        if chosen.queries is None and is_trak_store(Path(chosen.train)):
-            raise ConfigError(
-                "precomputed: a TRAK store has features of training examples for the scores of its targets alone; "
-                "expected queries=STORE/scores/NAME.mmap and query_data, their data file. Set both."
-            )
 
     @cached_property
     def _file(self) -> FeatureFile:
         """The training features; DataError if they are missing, or changed since they were fitted."""
-        file = open_train_features(Path(self._settings.train))
+        file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
             raise DataError(f"{file.path}: holds other features than the index was built of. Restore it.")
         return file
@@ -215,26 +292,6 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 def _load(path: Path) -> np.ndarray:
     array: np.ndarray = np.load(path, allow_pickle=False)
     return array
-
-
-def _rows_of(file: FeatureFile, corpus: Corpus, where: str) -> Rows:
-    """The row of each example's features: by ids where the file has those of the corpus, else in order."""
-    if file.ids is not None:
-        places = {name: row for row, name in enumerate(file.ids)}
-        ids = [str(name) for name in corpus.ids.to_pylist()]
-        if len(places) == file.rows and all(name in places for name in ids):
-            return np.array([places[name] for name in ids], np.int64)
-    if not file.ordered:
-        raise DataError(
-            f"{file.path}: was written by several processes, so that its rows are in no known order; expected the ids "
-            "of the examples as data_id. Log with these ids, or in one process."
-        )
-    if file.rows != len(corpus):
-        raise DataError(
-            f"{file.path}: has {file.rows:,} rows, but the {where} has {len(corpus):,} examples; expected one row for "
-            "each, in order. Give the data that the features were made of."
-        )
-    return np.arange(file.rows)
 
 
 def _shift(largest: float) -> int:

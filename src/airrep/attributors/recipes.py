@@ -22,14 +22,14 @@ from airrep.errors import ConfigError
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.settings import Settings, read_settings, read_yaml
+from airrep.runtime.settings import Settings, read_yaml
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
 DEFAULT, KIND, CONTRAST = "default", "kind", "contrast"
 """Recipes that airrep ships: of effect; of kind, with other weights for the same channels of text; of a bad answer less
 a better one, with a channel more."""
-SUMS = ("channels", "stack")
+SUMS = ("channels",)
 SMOOTHING, GAP_WEIGHT = 3.0, 0.5
 """Of the n-grams of the default channels: a rare n-gram of the corpus tells less than its share says."""
 WORDS_WEIGHT = 0.3
@@ -73,8 +73,8 @@ LARGEST_WEIGHT = 1e30
 """Of a channel: above it ordinary scores do not fit in float32."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
-LEARNT = "stack"
-"""Kind of the artifact in which `airrep stack` keeps a recipe that it learnt."""
+LEARNT = "recipe"
+"""Kind of the artifact in which `airrep adapt` keeps a recipe that it learnt."""
 
 
 class Channel(Settings):
@@ -83,7 +83,7 @@ class Channel(Settings):
     added = ("relative", "warmed")
 
     method: str
-    """Its method, any but channels and stack."""
+    """Its method, any but channels."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the method."""
     pool: str | None = None
@@ -120,7 +120,7 @@ class Channel(Settings):
     @classmethod
     def _no_sum(cls, method: str) -> str:
         if method in SUMS:
-            raise ValueError(f"expected a method that is no sum of others, unlike {' and '.join(SUMS)}")
+            raise ValueError("expected a method that is no sum of others, unlike channels")
         return method
 
     def with_common(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
@@ -216,7 +216,7 @@ class ChannelsSettings(Settings):
     )
     """The channels: 'default'; 'kind', the same of text with weights that find examples of the query's kind, not of
     effect; 'contrast', those of text and TF-IDF, for a new index that is asked for bad answers less better ones; a YAML
-    file with a list of them (or its folder), what `airrep stack` made, or the list itself. They are kept with the
+    file with a list of them (or its folder), what `airrep adapt` made, or the list itself. They are kept with the
     index."""
 
     @model_validator(mode="before")
@@ -492,7 +492,7 @@ def _listed(channels: object) -> Sequence[object]:
 
 
 def read_channels(name: str) -> object:
-    """The list of channels in a YAML file, in ``channels.yaml`` in a folder, or in what `airrep stack` learnt.
+    """The list of channels in a YAML file, in ``channels.yaml`` in a folder, or in what `airrep adapt` learnt.
 
     An encoder's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
 
@@ -544,50 +544,4 @@ def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
 
 
 def _learnt_channels(path: Path) -> object:
-    channels = read_manifest(path, LEARNT).get("channels")
-    if not isinstance(channels, list):
-        raise ConfigError(
-            f"{path}: is a stack of an earlier version. Use --method stack --set stack={path}, or learn it again."
-        )
-    return tuple(placed(channel, path, MOVED) for channel in channels)
-
-
-def parse_channels(text: str) -> tuple[Channel, ...]:
-    """Channels as they are typed: ``METHOD``, or ``METHOD:`` with settings after it.
-
-    Settings are ``key=value`` or a YAML file, with commas between. The method ``channels`` stands for all of its own.
-
-    Raises:
-        ConfigError: no method is named, a file cannot be read, or a value is not YAML.
-    """
-    method, settings = parse_method(text, "--member")
-    if method == "channels":
-        return ChannelsSettings.of(settings, f"--member {text}").channels
-    return (Channel.of({"method": method, "settings": settings}, f"--member {text}"),)
-
-
-def parse_method(text: str, flag: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a method that is typed as for :func:`parse_channels`; the same errors."""
-    method, _, rest = text.partition(":")
-    parts = [part for part in _between_commas(rest) if part.strip()]
-    files = [Path(part) for part in parts if "=" not in part]
-    if len(files) > 1 or not method:
-        raise ConfigError(
-            f"{flag} {text}: expected METHOD, METHOD:key=value,key=value or METHOD:settings.yaml. Write it so."
-        )
-    return method, read_settings(files[0] if files else None, [part for part in parts if "=" in part])
-
-
-def _between_commas(text: str) -> list[str]:
-    """The parts of a text between commas that stand in no brackets and no JSON text."""
-    parts, depth, quoted, start, last = [], 0, False, 0, ""
-    for place, sign in enumerate(text):
-        if sign == '"' and last != "\\" and (depth or quoted):
-            quoted = not quoted
-        elif not quoted:
-            depth = max(0, depth + (sign in "[{") - (sign in "]}"))
-            if sign == "," and not depth:
-                parts.append(text[start:place])
-                start = place + 1
-        last = "" if last == "\\" else sign
-    return [*parts, text[start:]]
+    return tuple(placed(channel, path, MOVED) for channel in read_manifest(path, LEARNT)["channels"])

@@ -264,7 +264,7 @@ class MapWeightSettings(LmSettings):
     map_weights: dict[str, MapWeight] | Grouping | None = None
     """Weights of linear maps in the scores, by names with * for any text: '{"*attn*": 0.5, "*mlp*": 2}'. '*' alone is
     all others, and those that are not named weigh 1. Or 'maps', 'kinds' or 'layers': a group each, which weigh 1 until
-    'airrep stack' learns weights from labels. They touch queries alone. None: all weigh 1."""
+    They touch queries alone. None: all weigh 1."""
 
     @field_validator("map_weights")
     @classmethod
@@ -311,7 +311,7 @@ class PresetSettings(GradientSettings):
     """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
     maps, and the pool that did best, if scores are cosines (unit=true, checkpoints=final); LoGra has rank 64, a
     sketch of 16,384 numbers, exponent 0.5 and curvature from 300 examples, as the default channels with an LM.
-    'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels of recipes of your own and all
+    'paper': the maps of MLPs, summed scores, 1,000 examples; so do channels of recipes of your own and all
     that earlier versions made, unless they say 'measured'."""
     pool: Literal["sum", "mean", "diminishing", "attention", "signed-attention"] | None = None
     """The pool that suits the scores, for questions that name none; None: the sum."""
@@ -503,10 +503,9 @@ class PrecomputedSettings(Settings):
     """Settings of features that were made elsewhere."""
 
     train: str
-    """Features of the training examples, (n, d), in the order of the corpus: .npy, a TRAK store or a LogIX log."""
+    """Features of the training examples, (n, d), in the order of the corpus: .npy or .safetensors."""
     queries: str | None = None
-    """Features of queries, (q, d): .npy, STORE/scores/NAME.mmap of a TRAK store, or a LogIX log; None: queries are
-    training examples."""
+    """Features of queries, (q, d), in such a file; None: queries are training examples."""
     query_data: str | None = None
     """The data file of these queries, in the same order."""
     pool: Pool = "sum"
@@ -522,15 +521,6 @@ class DatamodelsSettings(Settings):
     """What `airrep datamodels` wrote."""
 
     _whole_paths = field_validator("weights")(_whole)
-
-
-class StackSettings(Settings):
-    """Settings of a stack."""
-
-    stack: str
-    """What `airrep stack` of an earlier version wrote."""
-
-    _whole_paths = field_validator("stack")(_whole)
 
 
 METHOD_SETTINGS: dict[str, type[Settings]] = {

@@ -258,7 +258,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "proving.proving_commands": ("prove", "judge"),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
-    "evaluate_commands": ("evaluate", "diagnose", "compare", "datamodels", "stack"),
+    "evaluate_commands": ("evaluate", "diagnose", "compare", "datamodels"),
     "plan_commands": ("plan",),
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,

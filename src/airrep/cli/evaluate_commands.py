@@ -283,47 +283,6 @@ def datamodels_command(
     note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
 
 
-@app.command("stack")
-@shared_options
-def stack_command(
-    labels: Annotated[
-        list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {options.CHOICE_HELP}")
-    ],
-    held_out: Annotated[list[str], "Labels of other queries, to judge by."],
-    out: Annotated[Path, "Directory of what is learnt."],
-    reading: options.ReadingOptions,
-    member: Annotated[
-        list[str] | None,
-        "METHOD, or METHOD:key=value,key=value, or METHOD:settings.yaml; may be repeated. `channels`, which is the "
-        "default, stands for the channels that airrep ships.",
-    ] = None,
-    rival: Annotated[list[str] | None, "What the sum is compared with beside its members, likewise."] = None,
-    data: DataOption = None,
-    partial: options.PartialOption = False,
-    mixed: options.MixedOption = False,
-    as_json: options.JsonOption = False,
-    replace: options.ReplaceOption = False,
-) -> None:
-    """Learn how to pool and add up channels, and say whether that beats the best of them.
-
-    Few numbers are learnt: sixteen labelled subsets are enough to begin with.
-    """
-    from airrep.attributors.methods import make_attributor
-    from airrep.attributors.recipes import parse_channels, parse_method
-    from airrep.cli.show.evaluations import next_of_stack, print_stack
-    from airrep.labels.gather import label_lineage
-    from airrep.training.linear.stack import learn_stack
-
-    members = [channel for text in member or ["channels"] for channel in parse_channels(text)]
-    rivals = {text: make_attributor(*parse_method(text, "--rival")) for text in rival or ()}
-    lineage = label_lineage(labels, held_out, mixed=mixed)
-    named = [*labels, *held_out]
-    learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
-    made = learn_stack(members, learn, judge, out, rivals=rivals, lineage=lineage, replace=replace, tell=note)
-    options.show(made, print_stack, as_json)
-    note(next_of_stack(made, out))
-
-
 @diagnosis.command("diagnose")
 @shared_options
 def diagnose_command(

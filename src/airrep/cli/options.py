@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airrep.lm.trainer.training import TrainingRead
     from airrep.planning.plan import Plan
     from airrep.runtime.engine import Engine
-    from airrep.training.linear.stack import Stack
+    from airrep.training.linear.recipe import Adapted
 
     Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Plan | Result
 
@@ -492,7 +492,7 @@ def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, f
     note(f"{out}: {'; '.join(told)}; to train on the records themselves: {' '.join(take)}")
 
 
-def show(found: "Kept | Stack", print_found: Callable[[Any], None], as_json: bool) -> None:
+def show(found: "Kept | Adapted", print_found: Callable[[Any], None], as_json: bool) -> None:
     """Print a result for people, or as JSON."""
     if as_json:
         print_json(found.to_dict())

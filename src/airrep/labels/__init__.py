@@ -12,5 +12,4 @@ request     The request that decides whether label runs may be joined or resumed
 sampling    Draws of cross-validation instances from a corpus.
 subsets     Random subsets and removals, as row numbers.
 tasks       The fine-tunes that labels are made of, with content keys.
-teacher     A teacher: instances labelled by an index instead of by fine-tunes.
 """

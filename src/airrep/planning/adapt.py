@@ -32,7 +32,7 @@ from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
-from airrep.training.linear.stack import Stack, learn_stack
+from airrep.training.linear.recipe import Adapted, adapt
 from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_trainable
@@ -70,7 +70,7 @@ class Adaptation:
     on_task: Callable[[TaskReport], None] | None = None
     on_step: OnRecord | None = None
 
-    def run(self, seconds: float | LearnPlan, tell: Tell) -> Stack:
+    def run(self, seconds: float | LearnPlan, tell: Tell) -> Adapted:
         """Choose a plan for so many seconds, or take the one given; run it; judge.
 
         Weights, pools and temperatures of channels come first, since few labels teach them; an encoder of its own
@@ -157,9 +157,9 @@ class Adaptation:
 
     def _weighed(
         self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell
-    ) -> Stack:
+    ) -> Adapted:
         tuned = self.tuning.summary
-        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell, tuned=tuned)
+        return adapt(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell, tuned=tuned)
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole, and that are none of the queries."""

@@ -20,7 +20,7 @@ from airrep.runtime.seeding import stream
 ENCODER = "airrep"
 SAMPLE = 4000
 """Examples drawn at random, of which some are measured and the lengths of all are counted."""
-LEFT_OUT = ("airrep", "datamodels", "stack", "precomputed")
+LEFT_OUT = ("airrep", "datamodels", "precomputed")
 """Methods that are planned for anyway, or that no language model and corpus alone can tell about."""
 
 Tell: TypeAlias = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import Any
 
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, MeasuredCost, StoreRows
+from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, Measured, MeasuredCost, StoreRows
 
 _DENSE = ("features.npy", "codes.npy", "scales.npy", "bounds.npy")
 _SPARSE = ("data.npy", "indices.npy", "indptr.npy", "columns.npy", "rows.npy", "values.npy")
@@ -218,7 +218,7 @@ class TrainingCost:
     step_cpu_seconds: float | None
     """CPU seconds, summed over steps; None if not measured."""
     other_cpu_seconds: float | None
-    """CPU seconds of a teacher's labels, activations, evaluations and the final judging; None if not measured."""
+    """CPU seconds of activations, evaluations and the final judging; None if not measured."""
     conditions: Conditions
 
     @property
@@ -257,9 +257,9 @@ def training_cost(path: str | Path) -> TrainingCost | None:
 
 
 def _other_seconds(lines: Sequence[Measured], evaluations: float | None) -> float | None:
-    """CPU seconds of evaluations, of a teacher if there was one, of the setup and of the final judging."""
-    taught, *found = ([line.spent.cpu for line in lines if line.stage == stage] for stage in (TEACH, SETUP, JUDGE))
+    """CPU seconds of evaluations, of the setup and of the final judging."""
+    found = [[line.spent.cpu for line in lines if line.stage == stage] for stage in (SETUP, JUDGE)]
     if evaluations is None or not all(found):
         return None
     # An interrupted run measures a stage several times; only the longest did all of it.
-    return evaluations + max(taught, default=0.0) + sum(max(values) for values in found)
+    return evaluations + sum(max(values) for values in found)

@@ -17,8 +17,8 @@ from airrep.runtime.publishing.files import append_line
 
 COSTS = "costs.jsonl"
 
-FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
-"""Stages of an index: learning from the corpus, encoding a shard; of a training: a teacher's labels, the work before
+FIT, ENCODE, SETUP, JUDGE = "fit", "encode", "setup", "judge"
+"""Stages of an index: learning from the corpus, encoding a shard; of a training: the work before
 the first step, and after the last."""
 
 OnRead: TypeAlias = Callable[[int, int | None], None]

@@ -1,13 +1,12 @@
 """Train the encoder on labels by the ranking loss; linear models too.
 
-beside/           Train the encoder beside channels whose group scores are given.
 examples          Labelled instances as token ids, and the draws of them that steps see.
-linear/           Linear models learnt from labels: datamodels and stacks.
+linear/           Linear models learnt from labels: datamodels and recipes.
 pooled_gradients  Pooled group scores and their exact gradient on features.
 ranking_loss      The weighted pairwise ranking loss.
 result            The folder of a trained encoder: claimed, sealed, opened; its card.
 run               One training run: steps, evaluations, checkpoints.
-schedule          AdamW with rates of its own for the head; phases of a run.
+schedule          AdamW with rates of its own for the head; their schedule.
 settings          Settings of encoder training.
 start             The encoder that training starts from, its head and its scale.
 state             Checkpoints of a training run, and its log of steps.

@@ -17,7 +17,7 @@ from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.shapes import Int64
-from airrep.training.beside.given import GivenScores
+from airrep.training.linear.beside import GivenScores
 
 
 class Texts(Sequence[Int64[np.ndarray, " length"]]):
@@ -140,22 +140,9 @@ class Collector:
         kept = np.flatnonzero(made.kept)
         return TaughtInstance(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
 
-    def foresee(self, instances: Iterable[LabelledInstance]) -> None:
-        """Add all texts of some instances in their own order, so that activations of other draws can be shared."""
-        prompts, texts = self._encoder.prompts, set[str]()
-        for one in instances:
-            texts.update(self._render(example, prompts.train) for example in one.train)
-            texts.update(self._render(example, prompts.query) for example in one.queries)
-        self._number(sorted(texts))
-
     def _add(self, examples: Iterable[Example], prompt: str) -> Rows:
-        return self._number([self._render(example, prompt) for example in examples])
-
-    def _render(self, example: Example, prompt: str) -> str:
         # No example of a corpus has a blank prompt or response, so every view shows something.
-        return prompt + self._encoder.render(seen(example, self._view))
-
-    def _number(self, texts: list[str]) -> Rows:
+        texts = [prompt + self._encoder.render(seen(example, self._view)) for example in examples]
         check_texts(texts)
         return np.array([self._rows.setdefault(text, len(self._rows)) for text in texts], np.int64)
 
@@ -214,24 +201,14 @@ class Cycle:
 
 
 class Batches:
-    """Draws of all steps: instances in turn, and within each its queries and its subsets in turn.
-
-    Given are, for each instance, the rows of the queries and the numbers of the subsets that may be drawn, and most of
-    them in a draw (of subsets, for all instances or for each).
-    """
+    """Draws of all steps: instances in turn, and within each its queries and its subsets, which are given, in turn."""
 
     def __init__(
-        self,
-        queries: Sequence[Rows],
-        subsets: Sequence[Rows],
-        queries_per_step: int,
-        subsets_per_step: int | Sequence[int],
-        seed: int,
+        self, queries: Sequence[Rows], subsets: Sequence[Rows], queries_per_step: int, subsets_per_step: int, seed: int
     ) -> None:
-        most = [subsets_per_step] * len(subsets) if isinstance(subsets_per_step, int) else subsets_per_step
         self._seed, self._count = seed, len(queries)
         self._queries = [Cycle(rows, queries_per_step, seed, "queries", i) for i, rows in enumerate(queries)]
-        self._subsets = [Cycle(rows, most[i], seed, "subsets", i) for i, rows in enumerate(subsets)]
+        self._subsets = [Cycle(rows, subsets_per_step, seed, "subsets", i) for i, rows in enumerate(subsets)]
 
     def draw(self, step: int) -> StepDraw:
         """The draw of step *step*, from 0; it depends on nothing but that number."""

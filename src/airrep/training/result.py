@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
-from airrep.attributors.recipes import RECIPE
 from airrep.encoder.base import Encoder
 from airrep.encoder.folders import read_card
 from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.teacher import Teaching
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.manifests import read_manifest, seal, versions
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST, partial_path
@@ -67,11 +65,6 @@ class TrainingResult(Shown):
     def best_step(self) -> int:
         """Number of steps after which the weights were taken."""
         return int(self.training["best_step"])
-
-    @property
-    def recipe(self) -> Path | None:
-        """The channels that it was trained beside and itself, for ``--method channels``; None if it was by itself."""
-        return self.path / RECIPE if "beside" in self.training else None
 
     @property
     def held_out_lds(self) -> float | None:
@@ -122,13 +115,13 @@ def is_sealed(stage: Stage) -> bool:
     return bool(sealed["request"] == json.loads(canonical_json(stage.request)))
 
 
-def finish(stage: Stage, partial: Path, checkpoint: "Stored", prompts: Prompts, recipe: str | None = None) -> None:
-    """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder.
+def finish(stage: Stage, partial: Path, checkpoint: "Stored", prompts: Prompts) -> None:
+    """Write the encoder and its card, and seal the unfinished folder.
 
     It keeps the *prompts* of its start, behind which it was trained.
     """
     with writing(stage.path):
-        written = _write_model(partial, checkpoint, prompts, recipe)
+        written = _write_model(partial, checkpoint, prompts)
         _seal(partial, checkpoint, stage.request, written)
         remove_work(partial)
 
@@ -138,7 +131,7 @@ def remove_work(partial: Path) -> None:
     shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts, recipe: str | None) -> list[str]:
+def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[str]:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
     from airrep.encoder.networks.trainable import write_stored
 
@@ -149,8 +142,6 @@ def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts, recipe: 
     if prompts:
         write_prompts(made, prompts)
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
-    if recipe is not None:
-        (made / RECIPE).write_text(recipe, encoding="utf-8")
     names = sorted(child.name for child in made.iterdir())
     for name in names:
         child, target = made / name, partial / name
@@ -185,17 +176,6 @@ def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
         "subsets": len(instance.subsets),
         "subset_sizes": [int(sizes.min()), int(sizes.max())] if len(sizes) else [0, 0],
         "labels": _digest_labels(instance),
-    }
-
-
-def describe_teaching(teaching: Teaching) -> dict[str, Any]:
-    """Settings and instances of a teacher's steps, for requests and cards."""
-    return {
-        **teaching.described,
-        "steps": teaching.steps,
-        "members": teaching.members,
-        "rate": teaching.rate,
-        "instances": [describe_instance(instance) for instance in teaching.instances],
     }
 
 
@@ -234,14 +214,10 @@ def _sources(instances: Sequence[LabelledInstance]) -> dict[str, int]:
 
 
 def training_lineage(
-    instances: Sequence[LabelledInstance],
-    start: Encoder,
-    settings: TrainingSettings,
-    extra: Mapping[str, Any],
-    teaching: Teaching | None = None,
+    instances: Sequence[LabelledInstance], start: Encoder, settings: TrainingSettings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Data and settings of a training, for its card; results are added when they are known."""
-    counted = _sources([*instances, *(teaching.instances if teaching else ())])
+    counted = _sources(instances)
     named = dict(list(counted.items())[:_MOST_SOURCES])
     return {
         "airrep": __version__,
@@ -250,7 +226,6 @@ def training_lineage(
         "sources": named,
         "other_sources": len(counted) - len(named),
         "settings": deciding(settings),
-        **({"teacher": describe_teaching(teaching)} if teaching else {}),
         **extra,
     }
 

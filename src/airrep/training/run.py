@@ -19,28 +19,15 @@ from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.teacher import Teaching
 from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
-from airrep.training.beside.given import GivenChannels
-from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture, sum_given, weights_of
-from airrep.training.beside.recipe import recipe_text
-from airrep.training.beside.weights import best_share
-from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts, check_pairs
+from airrep.training.examples import Batches, Collector, Prepared, TaughtInstance, Texts, check_pairs
+from airrep.training.linear.beside import GivenChannels, Mixture
 from airrep.training.result import WORK, group_sizes, training_lineage
-from airrep.training.schedule import Optimiser, Phase
+from airrep.training.schedule import Optimiser
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import begin, scale_scores, with_trainable_head
-from airrep.training.state import (
-    StepLog,
-    TrainingCheckpoint,
-    load_best,
-    load_state,
-    load_taught,
-    save_best,
-    save_state,
-    save_taught,
-)
+from airrep.training.state import StepLog, TrainingCheckpoint, load_best, load_state, save_best, save_state
 from airrep.training.step import add_gradients
 from airrep.training.trunk import make_trunk, put_weights, score_prepared
 
@@ -61,15 +48,8 @@ class Task:
     progress: OnRecord | None
     seconds: float | None = None
     """Time in which it may take steps."""
-    teaching: Teaching | None = None
-    """Teacher whose labels are learnt before those of the instances."""
     beside: Sequence[Channel] = ()
     """Channels whose group scores are given."""
-
-    @property
-    def learnt_from(self) -> list[LabelledInstance]:
-        """All instances that are learnt from."""
-        return [*self.instances, *(self.teaching.instances if self.teaching else ())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,32 +60,19 @@ class Material:
     taught: list[TaughtInstance]
     held_out: list[Prepared]
     test: list[Prepared]
-    teacher: list[TaughtInstance]
-    """Instances of the teacher, whose labels the encoder learns by itself."""
-    given: GivenChannels | None = None
-    """Channels that it is trained beside."""
 
     @classmethod
     def of(cls, task: Task) -> "Material":
         collector, scale = Collector(task.start, task.settings.view), task.settings.label_scale
         taught = [collector.prepare_taught(instance, scale) for instance in task.instances]
         held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
-        cheap = task.teaching.instances if task.teaching else ()
-        collector.foresee(cheap)
-        teacher = [collector.prepare_taught(instance, scale) for instance in cheap]
-        for learnt in (taught, teacher):
-            check_pairs(learnt, task.settings.t_min)
-        given = GivenChannels.of(task.beside, task.instances) if task.beside else None
-        if given is not None:
+        check_pairs(taught, task.settings.t_min)
+        if task.beside:
+            given = GivenChannels.of(task.beside, task.instances)
             taught = [replaced(one, given=scores) for one, scores in zip(taught, given.learnt, strict=True)]
             held_out = _with_given(held_out, task.held_out, given)
             test = _with_given(test, task.test, given)
-        return cls(collector.texts(), taught, held_out, test, teacher, given)
-
-    def phases(self, task: Task) -> list[Phase]:
-        """The parts of the run, in order."""
-        teacher = [Phase.of_teaching(self.teacher, task.settings, task.teaching)] if task.teaching else []
-        return [*teacher, *([Phase.of_labels(self.taught, task.settings)] if self.taught else [])]
+        return cls(collector.texts(), taught, held_out, test)
 
 
 def _with_given(
@@ -127,39 +94,24 @@ class TrainingRun:
         if self._checkpoint.weights is not None:
             mixture = Mixture(self._checkpoint.weights).to(task.team.device)
             self._trunk = replaced(self._trunk, beside=mixture)
-        start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
-        self._start, self._phases = start, material.phases(task)
-        began = start if self._checkpoint.taught is None else load_taught(self._work)
-        self._optimiser = Optimiser(self._trunk, self._phase.settings, began)
+        self._start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
+        chosen, taught = task.settings, material.taught
+        drawn = [one.usable_queries for one in taught], [one.usable_subsets for one in taught]
+        self._batches = Batches(*drawn, chosen.queries_per_step, chosen.subsets_per_step, chosen.seed)
+        self._optimiser = Optimiser(self._trunk, chosen, self._start)
         if stored is not None:
             self._optimiser.restore(stored[1])
         task.team.wait()  # until all have read the checkpoint, which the first process will replace
         self._log = StepLog(folder, self._checkpoint.step if stored is not None else -1) if task.team.first else None
 
     def _begin(self) -> TrainingCheckpoint:
-        # The scale decides nothing between subsets of single examples.
-        largest = sorted(self._material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
-        found = begin(self._trunk, self._material.taught or largest, self._task.settings)
+        found = begin(self._trunk, self._material.taught, self._task.settings)
         if found.weights is None:
             return found
         # Machines may round their fits differently: all take the first one's.
         shared = torch.tensor(found.weights, dtype=torch.float64, device=self._task.team.device)
         self._task.team.sum_(shared if self._task.team.first else shared.zero_())
         return replaced(found, weights=shared.tolist())
-
-    @property
-    def _phase(self) -> Phase:
-        """The phase that the run is in."""
-        return self._phases[0 if self._checkpoint.taught is None else -1]
-
-    @property
-    def _last_step(self) -> int:
-        """Step at which that phase ends."""
-        return (self._checkpoint.taught or 0) + self._phase.settings.steps
-
-    @property
-    def _labels_follow(self) -> bool:
-        return self._checkpoint.taught is None and len(self._phases) > 1
 
     def train(self) -> None:
         """Take all steps that are left."""
@@ -168,14 +120,12 @@ class TrainingRun:
             self._evaluate()
             self._save()
         deadline = time.monotonic() + (self._task.seconds or 0.0)
-        while self._checkpoint.step < self._last_step and not self._checkpoint.stopped:
+        while self._checkpoint.step < settings.steps and not self._checkpoint.stopped:
             self._step()
             # Clocks differ: the processes must agree on the last step.
             late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
             if late or self._is_due(settings.evaluate_every):
                 self._evaluate()
-            if self._labels_follow and (self._checkpoint.stopped or self._checkpoint.step == self._last_step):
-                self._turn_to_labels()
             if late:
                 self._checkpoint = replaced(self._checkpoint, stopped=True)
             if self._is_due(settings.checkpoint_every) or self._checkpoint.stopped:
@@ -183,33 +133,21 @@ class TrainingRun:
 
     def _is_due(self, every: int) -> bool:
         step = self._checkpoint.step
-        return step % every == 0 or step == self._last_step
-
-    def _turn_to_labels(self) -> None:
-        """Continue from the best weights that the teacher led to, with an optimiser of the next phase."""
-        self._task.team.wait()  # until the first process has written the best weights
-        best = self._best()
-        if self._task.team.first:
-            save_taught(self._work, best)
-        put_weights(self._trunk, best)
-        self._checkpoint = replaced(self._checkpoint, taught=self._checkpoint.step, since_best=0, stopped=False)
-        self._optimiser = Optimiser(self._trunk, self._phase.settings, best)
-        self._save()
+        return step % every == 0 or step == self._task.settings.steps
 
     def _best(self) -> dict[str, Tensor]:
         """The best weights so far; those of the last step where nothing tells which are."""
         return self._optimiser.weights() if self._checkpoint.best is None else load_best(self._work, self._checkpoint)
 
     def _step(self) -> None:
-        began, step, phase = clocks(), self._checkpoint.step, self._phase
-        of_phase = step - (self._checkpoint.taught or 0)
-        draw = phase.batches.draw(of_phase)
-        instance = phase.taught[draw.instance]
+        began, step = clocks(), self._checkpoint.step
+        draw = self._batches.draw(step)
+        instance = self._material.taught[draw.instance]
         try:
-            loss, texts = add_gradients(self._trunk, instance, draw, phase.pooled(draw.instance), step)
+            loss, texts = add_gradients(self._trunk, instance, draw, self._pooled(instance), step)
         except TrainingError as error:
             raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
-        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(of_phase)
+        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
         if not math.isfinite(length):
             raise TrainingError(
                 f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
@@ -228,6 +166,12 @@ class TrainingRun:
             "tokens": int(self._material.texts.lengths[texts.rows].sum()),
         }
         self._tell(record, began)
+
+    def _pooled(self, instance: TaughtInstance) -> TrainingSettings:
+        """The settings with the pool of an instance."""
+        # Of single examples every pool is their score, and the mean stays exact however much scores differ.
+        single = (instance.subsets.sizes == 1).all()
+        return self._task.settings.model_copy(update={"pool": "mean"}) if single else self._task.settings
 
     def _tell(self, record: dict[str, Any], began: Clocks) -> None:
         cpu, seconds = since(began)
@@ -258,74 +202,44 @@ class TrainingRun:
         """Group scores of each instance with the weights as they are."""
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
-    def finished(self, extra: Mapping[str, Any]) -> tuple[Stored, str | None]:
-        """The encoder at its best step, with its card; and the recipe of the sum that it was trained in, if any."""
+    def finished(self, extra: Mapping[str, Any]) -> Stored:
+        """The encoder at its best step, with its card."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
-        best = self._settled(self._best())
+        best = self._best()
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
         taken = checkpoint.step if checkpoint.best is None else checkpoint.best_step
         training = {
-            **training_lineage(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
+            **training_lineage(self._task.instances, self._task.start, self._task.settings, extra),
             "scale": checkpoint.scale,
             "steps": checkpoint.step,
             "best_step": taken,
             "results": results,
         }
-        if self._task.teaching is not None:
-            training["teacher_steps"] = checkpoint.step if checkpoint.taught is None else checkpoint.taught
+        if self._task.beside:
+            training["beside"] = [channel.title for channel in self._task.beside]
         put_weights(self._trunk, best)
-        recipe = None
-        given = self._material.given
-        if given is not None:
-            weights = weights_of(best[LOG_WEIGHTS])
-            training["beside"] = given.describe(weights, checkpoint.weights or (), checkpoint.alone or ())
-            recipe = recipe_text(given, weights, self._task.settings)
         card = replaced(self._task.start.card, training=training)
         if taken:
             card = replaced(
                 card,
                 trained_for_attribution=True,
-                trained_group_sizes=group_sizes(self._task.learnt_from),
+                trained_group_sizes=group_sizes(self._task.instances),
                 caution="",
             )
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
-        return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card), recipe
-
-    def _settled(self, best: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Weights with the share of the encoder that held-out labels ask for, where there are some beside channels."""
-        instances = [instance for instance in self._material.held_out if instance.given is not None]
-        if not instances:
-            return best
-        put_weights(self._trunk, best)
-        *own, last = weights_of(best[LOG_WEIGHTS])
-        given = [sum_given(own, instance.given) for instance in instances if instance.given is not None]
-        alone = replaced(self._trunk, beside=None)
-        encoder = [np.float32(last) * score_prepared(alone, one, self._task.settings.pool) for one in instances]
-        share = best_share(given, encoder, [instance.losses for instance in instances])
-        moved = best[LOG_WEIGHTS].clone()
-        moved[-1] += math.log(share)
-        return {**best, LOG_WEIGHTS: moved}
+        return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card)
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
-        """LDS of the trained encoder and of its start, with intervals; beside channels, those of all with these."""
+        """LDS of the trained encoder and of its start, with intervals; beside channels, of the sums with these."""
         put_weights(self._trunk, self._start)
         before = self._scores(instances)
         put_weights(self._trunk, best)
         after = self._scores(instances)
-        found = {
+        return {
             "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
             "start": held_out_lds(before, instances, RESAMPLES).to_dict(),
             "gain": compare_held_out(after, before, instances, RESAMPLES).to_dict(),
-        }
-        weights = self._checkpoint.alone
-        if weights is None:
-            return found
-        alone = [sum_given(weights, instance.given) for instance in instances if instance.given is not None]
-        return {
-            **found,
-            "alone": held_out_lds(alone, instances, RESAMPLES).to_dict(),
-            "gain_over_alone": compare_held_out(after, alone, instances, RESAMPLES).to_dict(),
         }

@@ -1,17 +1,13 @@
-"""AdamW with rates of its own for the head; phases of a run."""
+"""AdamW with rates of its own for the head; their schedule."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from airrep.labels.teacher import Teaching
-from airrep.runtime.seeding import stream_seed
-from airrep.training.beside.mixture import NAME
-from airrep.training.examples import Batches, TaughtInstance
+from airrep.training.linear.beside import NAME
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk
 
@@ -104,49 +100,3 @@ class Optimiser:
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that learn, on the CPU."""
         return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._learning.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """Steps on labels of one kind, with their own warm-up, schedule and moments."""
-
-    taught: Sequence[TaughtInstance]
-    settings: TrainingSettings
-    """Settings with the steps and learning rates of this phase."""
-    batches: Batches
-
-    @classmethod
-    def of_labels(cls, taught: Sequence[TaughtInstance], settings: TrainingSettings) -> "Phase":
-        """Steps on real labels."""
-        return cls(taught, settings, _batches(taught, settings, settings.subsets_per_step, settings.seed))
-
-    @classmethod
-    def of_teaching(cls, taught: Sequence[TaughtInstance], settings: TrainingSettings, teaching: Teaching) -> "Phase":
-        """Steps on a teacher's labels."""
-        head, rate = settings.head_learning_rate, settings.learning_rate * teaching.rate
-        changes = {
-            "steps": teaching.steps,
-            "learning_rate": rate,
-            "head_learning_rate": None if head is None else head * teaching.rate,
-        }
-        drawn = teaching.subsets_per_step(settings.subsets_per_step)
-        seed = stream_seed(settings.seed, "teacher")
-        return cls(taught, settings.model_copy(update=changes), _batches(taught, settings, drawn, seed))
-
-    def pooled(self, instance: int) -> TrainingSettings:
-        """Settings with the pool of an instance."""
-        # Of single examples every pool is their score, and the mean stays exact however much scores differ.
-        single = (self.taught[instance].subsets.sizes == 1).all()
-        return self.settings.model_copy(update={"pool": "mean"}) if single else self.settings
-
-
-def _batches(
-    taught: Sequence[TaughtInstance], settings: TrainingSettings, subsets: int | Sequence[int], seed: int
-) -> Batches:
-    return Batches(
-        [instance.usable_queries for instance in taught],
-        [instance.usable_subsets for instance in taught],
-        settings.queries_per_step,
-        subsets,
-        seed,
-    )

@@ -52,7 +52,7 @@ class TrainingSettings(Settings):
         return layers
 
     steps: int = Field(default=2000, ge=1)
-    """Most training steps, beside those on a teacher's labels."""
+    """Most training steps."""
     queries_per_step: int = Field(default=1000, ge=1)
     """Most queries in a step."""
     subsets_per_step: int = Field(default=32, ge=2)

@@ -18,8 +18,8 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import TrainedPool
 from airrep.scoring.scores import score_all
-from airrep.training.beside.weights import INSTANCES, LEAST, QUERIES, SUBSETS, fit_weights, spread_out
 from airrep.training.examples import Prepared, TaughtInstance
+from airrep.training.linear.weights import fit_ranking
 from airrep.training.settings import TrainingSettings
 from airrep.training.state import TrainingCheckpoint
 from airrep.training.trunk import Trunk, features_of
@@ -28,8 +28,9 @@ _MOST_QUERIES, _MOST_SUBSETS, _MOST_INSTANCES = 200, 100, 4
 """Limits of the sample that the scale is chosen on: queries and subsets of an instance, and instances."""
 _MOST_MEMBERS, _LEAST_SUBSETS = 10_000, 8
 """Most members of an instance's subsets where the examples must be encoded, and subsets that are taken even so."""
-_LEAST_OF_ENCODER = 0.25
-"""Least weight of the start, where scores have deviation 1: at 0 it could not begin to learn."""
+_LEAST, _LEAST_OF_ENCODER, _MOST = 1e-3, 0.25, 30.0
+"""Bounds of weights on scores of deviation 1, which labels have too: 30 is a world without noise, and an encoder of
+weight 0 could not begin to learn."""
 
 
 def load_start(settings: TrainingSettings) -> Trainable:
@@ -123,20 +124,18 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
 def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
     """Where a run begins: the scale of the start's scores and, where some are given beside it, all weights.
 
-    These are the ones that rank the labels best (:func:`airrep.training.beside.weights.fit_weights`).
+    These are the ones that rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`).
 
     Raises:
         TrainingError: weights are to be fitted, and no two labels differ enough to be counted.
     """
-    given = [one for one in instances if isinstance(one, TaughtInstance) and one.given is not None]
+    given = [one for one in instances[:_MOST_INSTANCES] if isinstance(one, TaughtInstance) and one.given is not None]
     if not given:
         scale = settings.initial_scale
         return TrainingCheckpoint(scale=best_scale(trunk, instances, settings) if scale == "auto" else scale)
-    parts = [_Part.of(trunk, instance) for instance in given[:_MOST_INSTANCES]]
+    parts = [_Part.of(trunk, instance) for instance in given]
     scale = settings.initial_scale if settings.initial_scale != "auto" else _best_scale(parts, settings)
-    return TrainingCheckpoint(
-        scale=scale, weights=_weights(given, parts, scale, settings), alone=_weights_alone(given, settings)
-    )
+    return TrainingCheckpoint(scale=scale, weights=_weights(given, parts, scale, settings))
 
 
 def _weights(
@@ -150,20 +149,9 @@ def _weights(
         assert instance.given is not None
         columns.append(np.concatenate([instance.given[:, part.cells[0], part.cells[1]], scores[None] / deviation]))
         labels.append(instance.labels[part.cells])
-    least = [LEAST] * (len(columns[0]) - 1) + [_LEAST_OF_ENCODER]
-    *found, last = fit_weights(columns, labels, settings.t_min, settings.t_max, least)
+    bounds = [*[(_LEAST, _MOST)] * (len(columns[0]) - 1), (_LEAST_OF_ENCODER, _MOST)]
+    *found, last = fit_ranking(columns, labels, bounds, t_min=settings.t_min, t_max=settings.t_max).tolist()
     return [*found, last / deviation]
-
-
-def _weights_alone(given: Sequence[TaughtInstance], settings: TrainingSettings) -> list[float]:
-    """Weights of the given channels without the encoder."""
-    columns, labels = [], []
-    for instance in given[:INSTANCES]:
-        assert instance.given is not None
-        cells = np.ix_(spread_out(instance.usable_queries, QUERIES), spread_out(instance.usable_subsets, SUBSETS))
-        columns.append(instance.given[:, cells[0], cells[1]])
-        labels.append(instance.labels[cells])
-    return fit_weights(columns, labels, settings.t_min, settings.t_max)
 
 
 def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
@@ -197,7 +185,8 @@ class _Part(NamedTuple):
         most = int(_MOST_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else _MOST_SUBSETS
         chosen = instance.usable_subsets[: max(_LEAST_SUBSETS, min(_MOST_SUBSETS, most))]
         asked = np.flatnonzero(~np.isnan(instance.losses[:, chosen]).all(axis=1))
-        asked = spread_out(asked, _MOST_QUERIES)
+        if len(asked) > _MOST_QUERIES:
+            asked = asked[np.unique(np.linspace(0, len(asked) - 1, _MOST_QUERIES).astype(int))]
         members = [instance.subsets.members(int(j)) for j in chosen]
         used, places = np.unique(np.concatenate(members), return_inverse=True)
         offsets = np.cumsum([0, *map(len, members)])

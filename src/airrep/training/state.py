@@ -14,7 +14,6 @@ from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import append_line, write_file
 
 STATE = "checkpoint.safetensors"
-TAUGHT = "taught.safetensors"
 STEPS, TIMES = "steps.jsonl", "times.jsonl"
 _WAY_OUT = "Delete the folder of the unfinished run and start anew."
 
@@ -35,12 +34,8 @@ class TrainingCheckpoint:
     """Number of evaluations after that one."""
     stopped: bool = False
     """Whether it stopped early."""
-    taught: int | None = None
-    """Number of steps on a teacher's labels, once they are over."""
     weights: Sequence[float] | None = None
     """Weights at the start of the given channels and of the encoder; None where it is not trained beside others."""
-    alone: Sequence[float] | None = None
-    """Weights with which the given channels alone rank the labels best."""
 
     def evaluated(self, value: float, patience: int | None) -> "TrainingCheckpoint":
         """Take an evaluation at the present step into account; among equal ones the first is best."""
@@ -79,20 +74,7 @@ def load_state(folder: Path) -> tuple[TrainingCheckpoint, dict[str, Tensor]] | N
 
 def load_best(folder: Path, checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
     """Read the best weights."""
-    return _load_weights(_best_path(folder, checkpoint.best_step))
-
-
-def save_taught(folder: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write the weights with which steps on labels begin."""
-    write_file(folder / TAUGHT, _bytes(weights, {}))
-
-
-def load_taught(folder: Path) -> dict[str, Tensor]:
-    """Read the weights with which steps on labels began."""
-    return _load_weights(folder / TAUGHT)
-
-
-def _load_weights(path: Path) -> dict[str, Tensor]:
+    path = _best_path(folder, checkpoint.best_step)
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

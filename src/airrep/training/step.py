@@ -18,9 +18,8 @@ from airrep.encoder.networks.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
 from airrep.shapes import Float
-from airrep.training.beside.given import GivenScores
-from airrep.training.beside.mixture import NAME, Mixture
 from airrep.training.examples import StepDraw, TaughtInstance
+from airrep.training.linear.beside import NAME, GivenScores, Mixture
 from airrep.training.pooled_gradients import Membership, PooledScores
 from airrep.training.ranking_loss import NoPairsError, ranking_loss
 from airrep.training.settings import TrainingSettings

@@ -12,20 +12,18 @@ from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.labels.instance import LabelledInstance, check_disjoint
-from airrep.labels.teacher import Teaching, check_teaching
 from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
-from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
+from airrep.runtime.metering import JUDGE, SETUP, append_cost, device_of, measuring
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
-from airrep.training.beside.given import check_channels, describe_channels
+from airrep.training.linear.beside import describe_channels
 from airrep.training.result import (
     WORK,
     TrainingResult,
     deciding,
     describe_instance,
-    describe_teaching,
     finish,
     is_sealed,
     open_result,
@@ -45,7 +43,6 @@ def train_encoder(
     settings: TrainingSettings | Mapping[str, Any] | None = None,
     *,
     test: Sequence[LabelledInstance] = (),
-    teaching: Teaching | None = None,
     beside: Sequence[Channel] = (),
     lineage: Mapping[str, Any] | None = None,
     activations: str | Path | None = None,
@@ -61,20 +58,14 @@ def train_encoder(
     checkpoint, on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same
     inputs is returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
 
-    Beside channels, it is f(x, S) = Σ_c w_c G_c(x, S) + w · the encoder's pooled scores that ranks the subsets: the
-    group scores G_c are computed once, weights and encoder learn together. The folder then has ``channels.yaml``, a
-    recipe of this sum for the method ``channels``.
-
     Args:
         instances: labelled instances to learn from.
         held_out: unseen instances that choose the best step and stop early; none: the last step is taken.
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
         test: instances that nothing is chosen on; scored once, for the card.
-        teaching: labels of a teacher (:func:`airrep.labels.teacher.teach`), learnt before the instances, which may then
-            be none. Steps on the instances begin at its best weights, with a warm-up and a schedule of their own.
-        beside: channels to train beside (:func:`airrep.training.beside.recipe.read_beside`). Steps on a
-            teacher's labels are the encoder's alone.
+        beside: channels whose sum with the encoder ranks the subsets (:mod:`airrep.training.linear.beside`), for an
+            encoder that is to be one more of them, as `airrep adapt` has it.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished
             run when None. They do not change results.
@@ -94,17 +85,13 @@ def train_encoder(
         >>> trained = airrep.train_encoder(instances[:1], instances[1:], "runs/encoder", settings)
     """
     chosen = _resolved(TrainingSettings.given(settings))
-    if teaching is not None:
-        check_teaching(teaching)
-    if beside:
-        _check_beside(beside, instances)
-    _check_instances([*instances, *(teaching.instances if teaching else ())], held_out, test)
+    _check_instances(instances, held_out, test)
     start = load_start(chosen)
-    request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching, beside)
+    request = _request(start, instances, held_out, test, chosen, lineage or {}, beside)
     stage = training_stage(out, request, replace)
     with team_of(chosen.device) as team:
         if stage.finished() is None:
-            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching, beside)
+            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, beside)
             _train(task, stage, None if activations is None else here_only(activations, "activations are kept"))
         team.wait()  # only the first process gives the folder its name
     return open_result(stage.path)
@@ -114,16 +101,6 @@ def _resolved(settings: TrainingSettings) -> TrainingSettings:
     """Settings with the precision that this machine takes, as it decides the result."""
     precision = resolve_precision(settings.precision, resolve_device(settings.device))
     return settings.model_copy(update={"precision": precision})
-
-
-def _check_beside(channels: Sequence[Channel], instances: Sequence[LabelledInstance]) -> None:
-    """Refuse channels that cannot be, or without labels to learn their weights from."""
-    if not instances:
-        raise ConfigError(
-            "beside: there are no labels to learn the weights of channels from; expected some beside a teacher's. "
-            "Give labelled instances."
-        )
-    check_channels(channels)
 
 
 def _check_instances(
@@ -156,17 +133,15 @@ def _request(
     test: Sequence[LabelledInstance],
     settings: TrainingSettings,
     lineage: Mapping[str, Any],
-    teaching: Teaching | None,
     beside: Sequence[Channel],
 ) -> dict[str, Any]:
     """Everything that decides the result."""
     parts = {"instances": instances, "held_out": held_out, "test": test}
     described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
     made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
-    taught = {} if teaching is None else {"teacher": describe_teaching(teaching)}
     given = {"beside": describe_channels(beside)} if beside else {}
     prompts = {"prompts": [start.prompts.query, start.prompts.train]} if start.prompts else {}
-    return {**described, **made_by, **taught, **given, **prompts}
+    return {**described, **made_by, **given, **prompts}
 
 
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:
@@ -186,12 +161,10 @@ def _train(task: Task, stage: Stage, activations: Path | None) -> None:
         with measuring(device_of(task.settings)) as setup:
             run = TrainingRun(task, material, partial, activations or partial / WORK / "activations")
         if first:
-            if task.teaching is not None and task.teaching.spent is not None:
-                append_cost(partial, TEACH, task.teaching.spent)
             append_cost(partial, SETUP, setup.spent)
         run.train()
         with measuring(device_of(task.settings)) as judging:
-            checkpoint, recipe = run.finished(stage.request["lineage"])
+            checkpoint = run.finished(stage.request["lineage"])
         if first:
             append_cost(partial, JUDGE, judging.spent)
-            finish(stage, partial, checkpoint, task.start.prompts, recipe)
+            finish(stage, partial, checkpoint, task.start.prompts)

@@ -23,8 +23,8 @@ from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing.files import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.shapes import Float, Float32
-from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.examples import Prepared, Texts
+from airrep.training.linear.beside import LOG_WEIGHTS, Mixture
 from airrep.training.settings import TrainingSettings
 
 Storage: TypeAlias = Literal["float16", "float32"]

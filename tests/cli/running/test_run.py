@@ -15,7 +15,6 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.attributors.recipes import Channel, parse_channels
 from airrep.cli import app as cli
 from airrep.cli.running.history import HISTORY, read_history
 from airrep.errors import ArtifactError
@@ -340,31 +339,10 @@ def test_channels_and_results_without_history(run: Run) -> None:
 
 
 def test_what_was_learnt_tells_its_settings_and_what_to_fill_in(run: Run) -> None:
-    members = [
-        {
-            "method": "ngram",
-            "settings": {"tokenizer": "words", "orders": [1, 2]},
-            "pool": "attention",
-            "name": "a, [b]",
-        },
-        {"method": "bm25", "settings": {}, "pool": None, "temperature": 1.0, "relative": True, "name": None},
-    ]
-    rivals = {"tfidf:view=response": {"method": "tfidf", "settings": {"view": "response"}}}
-    rivals["mine"] = {"method": "ngram", "settings": {"orders": [1]}}
-    request = {"members": members, "rivals": rivals, "learn": ["a" * 64, "b" * 64], "held_out": ["c" * 64]}
-    with new_artifact(Path("stack"), "stack", {"request": request}):
-        pass
     settings = {"penalty": "lasso", "folds": 5}
     fitted = {"request": {"instance": "d" * 64, "settings": settings}, "provenance": {"instance": "labels#0"}}
     with new_artifact(Path("fitted"), "datamodels", fitted):
         pass
-    shown = config(run, "stack", "stack.yaml")["steps"][0]["stack"]
-    assert shown["labels"] == ["FILL-IN", "FILL-IN"]
-    assert shown["held-out"] == ["FILL-IN"]
-    assert sorted(shown["rival"]) == ["ngram:orders=[1]", "tfidf:view=response"]
-    (text,) = shown["member"]
-    assert list(parse_channels(text)) == [Channel.model_validate(one) for one in members]
-    assert "instances of aaaaaaaaaaaa, bbbbbbbbbbbb" in Path("stack.yaml").read_text()
     fit = config(run, "fitted", "fitted.yaml")["steps"][0]["datamodels"]
     assert fit == {"labels": "FILL-IN", "set": {"penalty": "lasso"}, "out": "fitted"}
     assert "labels is still FILL-IN" in run("run", "fitted.yaml").err

@@ -163,8 +163,8 @@ def _encoder(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     from airrep.training.settings import TrainingSettings
 
     request = manifest["request"]
-    if any(name in request for name in ("teaching", "teacher", "beside")):
-        raise ConfigError(f"{path}: had a teacher, or was trained beside channels, and does not record the command.")
+    if "beside" in request:
+        raise ConfigError(f"{path}: was trained by `airrep adapt`, and does not record the command.")
     parts = {"labels": "instances", "held-out": "held_out", "test": "test"}
     found = {option: request.get(part) or [] for option, part in parts.items()}
     options: dict[str, Any] = {option: [FILL_IN] for option, instances in found.items() if instances}
@@ -185,30 +185,6 @@ def _datamodels(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]: 
     name = manifest.get("provenance", {}).get("instance", "")
     options = {"labels": FILL_IN, **({"set": settings} if settings else {})}
     return Step("datamodels", options), {"labels": f"one instance, {name}, of {manifest['request']['instance'][:12]}"}
-
-
-def _stack(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
-    request = manifest["request"]
-    if "learn" not in request:
-        raise ConfigError(f"{path}: is a stack of an earlier version, and does not record its command. Learn it again.")
-    options: dict[str, Any] = {
-        "labels": [FILL_IN] * len(request["learn"]),
-        "held-out": [FILL_IN] * len(request["held_out"]),
-        "member": [f"channels:channels={json.dumps(request['members'], ensure_ascii=False)}"],
-    }
-    rivals = [_typed(name, one["method"], one["settings"]) for name, one in request["rivals"].items()]
-    options |= {"rival": rivals} if rivals else {}
-    counted = {"labels": request["learn"], "held-out": request["held_out"]}
-    comments = {name: "instances of " + ", ".join(one[:12] for one in found) for name, found in counted.items()}
-    return Step("stack", options), comments
-
-
-def _typed(name: str, method: str, settings: Mapping[str, Any]) -> str:
-    """A method as it was typed, or as it could be."""
-    if name.partition(":")[0] == method:
-        return name
-    given = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items())
-    return f"{method}:{given}" if given else method
 
 
 def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
@@ -246,7 +222,6 @@ _KINDS: Mapping[str, Callable[[Path, Manifest], tuple[Step, dict[str, str]]]] = 
     "warm-up": _warm_up,
     "encoder": _encoder,
     "datamodels": _datamodels,
-    "stack": _stack,
     "top": _asked,
     "group": _asked,
     "what-if": _asked,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.training.linear.datamodels import Datamodels
-    from airrep.training.linear.stack import Stack
+    from airrep.training.linear.recipe import Adapted
 
 LONGEST = 60
 """Characters of a name."""
@@ -114,22 +114,19 @@ def print_datamodels(made: "Datamodels") -> None:
     say(f"{report['queries']:,} queries and {report['subsets']:,} subsets{without}{flat}")
 
 
-def print_stack(stack: "Stack") -> None:
+def print_stack(stack: "Adapted") -> None:
     """Print channels and weights, the held-out table and whether the sum is worth its price."""
     rows = [(one.title, one.pool or "its own", f"{one.temperature:.3g}", f"{one.weight:.3g}") for one in stack.channels]
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
     print_table(held_out_table("method and pool", stack.report["rows"], "sum"))
     if stack.report["scored_alike"]:
         say(f"left out, since they score all subsets alike: {printable(', '.join(stack.report['scored_alike']))}")
-    for name, weights in stack.report.get("map_weights", {}).items():
-        told = ", ".join(f"{pattern} {weight:.2g}" for pattern, weight in weights.items())
-        say(printable(f"{name}, weights of linear maps: {told}"))
     for name, reason in stack.report["rivals_missing"].items():
         say(printable(f"{name} cannot be compared with: {reason}"))
     say(stack.report["sentence"])
 
 
-def next_of_stack(stack: "Stack", out: Path) -> str:
+def next_of_stack(stack: "Adapted", out: Path) -> str:
     """What to do with a sum of channels: ask it, unless it is no better than one of them."""
     ask = f"airrep index DATA --method channels --set channels={out} --out INDEX"
     return f"{out}: next: {ask}" if stack.report["better"] else f"{out}: to ask it nevertheless: {ask}"

@@ -188,19 +188,11 @@ def print_training(result: "TrainingResult") -> None:
         say("No held-out instances were given, so nothing is known of how good the encoder is. Give --held-out.")
         return
     columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
-    print_table(Table.of_texts(columns, _gains(results, "start", "gain")))
-    if "beside" in result.training:
-        columns = ("instances", "LDS × 100 of the given channels alone", "with the encoder", "gain", "95 % interval")
-        print_table(Table.of_texts(columns, _gains(results, "alone", "gain_over_alone")))
-
-
-def _gains(results: Mapping[str, Any], before: str, gain: str) -> list[tuple[str, ...]]:
-    """What was gained on each kind of instances."""
     rows = []
     for name, part in results.items():
-        values = (part[before]["lds"], part["trained"]["lds"], part[gain]["difference"])
-        rows.append((name.replace("_", "-"), *map(SIGNED.hundred, values), SIGNED.interval(part[gain]["interval"])))
-    return rows
+        values = (part["start"]["lds"], part["trained"]["lds"], part["gain"]["difference"])
+        rows.append((name.replace("_", "-"), *map(SIGNED.hundred, values), SIGNED.interval(part["gain"]["interval"])))
+    print_table(Table.of_texts(columns, rows))
 
 
 def warmup_summary(warmup: "Warmup") -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Linear models learnt from labels: datamodels and stacks.
+"""Linear models learnt from labels: datamodels and recipes.
 
-datamodels   Fit datamodels: regress losses on who was in the subset.
-map_weights  Weights of groups of linear maps in a gradient method's scores, learnt from labels.
-ranking_fit  Weights of group scores that rank labels best, by Eq. 8.
-regression   Regularised linear regression of many targets on one design.
-stack        Learn a sum of channels from labels: pools, temperatures, weights.
-weights      Group scores of channels on labelled instances; weights of channels by Eq. 8.
+beside      Channels beside an encoder in training: their group scores and weights.
+datamodels  Fit datamodels: regress losses on who was in the subset.
+recipe      Learn a recipe from labels: pools, temperatures and weights of channels.
+regression  Regularised linear regression of many targets on one design.
+weights     Group scores of channels on labelled instances; their weights by Eq. 8.
 """

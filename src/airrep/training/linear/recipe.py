@@ -1,4 +1,4 @@
-"""Learn a sum of channels from labels: pools, temperatures, weights."""
+"""Learn a recipe from labels: pools, temperatures and weights of channels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -10,10 +10,9 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
-from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import channels_before_training, make_attributor
 from airrep.attributors.recipes import LEARNT, MOVED, Channel, placed, unplaced
-from airrep.attributors.sums.channels import MAPS, channel_pooling
+from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
@@ -27,7 +26,6 @@ from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
-from airrep.training.linear.map_weights import learn_map_weights
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
 
 CHOOSING = 400
@@ -35,17 +33,16 @@ CHOOSING = 400
 
 
 @dataclass(frozen=True, repr=False)
-class Stack(Shown):
-    """A learnt sum of channels."""
+class Adapted(Shown):
+    """A recipe that was learnt from labels."""
 
     path: Path
     channels: tuple[Channel, ...]
     """Those with a weight, which `--method channels --set channels=PATH` takes."""
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
-    held-out instances and what the sum has more; ``map_weights`` that were learnt, by channel; ``better``: whether it
-    beats all members and rivals, by fine-tunes that moved the model; ``moved``: how far they moved the queries' losses,
-    where that is known; ``sentence``."""
+    held-out instances and what the sum has more; ``better``: whether it beats all members and rivals, by fine-tunes
+    that moved the model; ``moved``: how far they moved the queries' losses, where that is known; ``sentence``."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for row in self.report["rows"]:
@@ -93,11 +90,6 @@ class _Member:
 
     def __init__(self, channel: Channel, learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]):
         self.title, method = channel.title, make_attributor(channel.method, channel.settings)
-        self.map_weights: dict[str, float] | None = None
-        if isinstance(method, WeighsMaps) and method.settings.map_weights is not None:
-            self.map_weights = learn_map_weights(method, learn)
-            channel = _with_map_weights(channel, self.map_weights)
-            method = make_attributor(channel.method, channel.settings)
         own, features = channel_pooling(channel, method), [MemberFeatures.of(method, one) for one in learn]
         self.tells = _tell([one.pooled(own) for one in features])
         self.pooling = _chosen(own, features) if self.tells else own
@@ -105,15 +97,10 @@ class _Member:
         features = [MemberFeatures.of(method, one) for one in held_out]
         self.held_out = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         self.channel = _with_pooling(channel, method, self.pooling)
-        self.others: list[_Judged] = []
-        """The channel with the pool that it had, and with equal weights of linear maps."""
+        self.alone = [_Judged(f"{self.title}, {self.pooling}", [one.scores for one in self.held_out])]
+        """The channel by itself, and with the pool that it had."""
         if own != self.pooling:
-            self.others.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
-        if self.map_weights is not None:
-            plain = _with_map_weights(channel, None)
-            equal = make_attributor(plain.method, plain.settings)
-            scores = [MemberFeatures.of(equal, one).pooled(self.pooling) for one in held_out]
-            self.others.append(_Judged(f"{self.title}, equal map_weights", scores))
+            self.alone.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
 
     def with_channel(self, channel: Channel) -> "_Member":
         """The same scores as another channel."""
@@ -121,13 +108,8 @@ class _Member:
         other.channel = channel
         return other
 
-    @property
-    def alone(self) -> _Judged:
-        """The channel by itself."""
-        return _Judged(f"{self.title}, {self.pooling}", [one.scores for one in self.held_out])
 
-
-def learn_stack(
+def adapt(
     members: Sequence[Channel],
     learn: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
@@ -139,14 +121,12 @@ def learn_stack(
     replace: bool = False,
     tell: Callable[[str], None] | None = None,
     tuned: str = "",
-) -> Stack:
+) -> Adapted:
     """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
     better, with an interval of the paired difference clear of 0. Weights are those of least ranking loss (Eq. 8), none
-    below 0; a channel of no weight is left out. A gradient channel whose ``map_weights`` names groups of linear maps
-    gets a weight for each group, if that predicts labels better. They are few numbers: sixteen subsets are enough to
-    begin with.
+    below 0; a channel of no weight is left out. They are few numbers: sixteen subsets are enough to begin with.
 
     Args:
         members: the channels; their weights are not read.
@@ -168,7 +148,7 @@ def learn_stack(
     Example:
         >>> from airrep.attributors.recipes import Channel
         >>> members = [Channel(method="ngram"), Channel(method="tfidf")]
-        >>> stack = airrep.learn_stack(members, instances[:1], instances[1:], "runs/stack")
+        >>> adapted = airrep.adapt(members, instances[:1], instances[1:], "runs/adapted")
     """
     _check(members, learn, held_out)
     members, path, rivals = _told_apart(members), real_path(out), rivals or {}
@@ -181,10 +161,10 @@ def learn_stack(
         "held_out": [identity(instance) for instance in held_out],
         "resamples": resamples,
     }
-    finished = Stage(path, LEARNT, "a stack made", request, replace).finished(verify=True)
+    finished = Stage(path, LEARNT, "a recipe learnt", request, replace).finished(verify=True)
     if finished is not None:
         known = tuple(Channel.model_validate(placed(one, path, MOVED)) for one in finished["channels"])
-        return Stack(path, known, finished["report"])
+        return Adapted(path, known, finished["report"])
     every = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
@@ -192,7 +172,7 @@ def learn_stack(
         every.append(_Member(one, learn, held_out))
     made = [one for one in every if one.tells]
     if not made:
-        raise DataError("stack: every member scores all subsets alike; expected scores that vary. Take other members.")
+        raise DataError("adapt: every member scores all subsets alike; expected scores that vary. Take other members.")
     made, weights = _weighed(made, learn)
     channels = tuple(
         one.channel.model_copy(update={"weight": weight})
@@ -212,13 +192,13 @@ def learn_stack(
     }
     with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace):
         pass  # the manifest is the whole artifact
-    return Stack(path, channels, report)
+    return Adapted(path, channels, report)
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
     for name, given in (("member", members), ("instance to learn from", learn), ("held-out instance", held_out)):
         if not given:
-            raise ConfigError(f"stack: has no {name}; expected one or more. Name some.")
+            raise ConfigError(f"adapt: has no {name}; expected one or more. Name some.")
     for instance in (*learn, *held_out):
         normalise_losses(instance.losses)  # refuses labels that say nothing, before any work
     known = np.concatenate([instance.queries.content_hashes for instance in learn])
@@ -229,11 +209,6 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
                 f"instance {instance.name}: its query '{instance.queries[int(seen[0])].id}' was learnt from; expected "
                 "unseen ones. Hold out an instance with other queries."
             )
-
-
-def _with_map_weights(channel: Channel, weights: Mapping[str, float] | None) -> Channel:
-    settings = {name: value for name, value in channel.settings.items() if name != MAPS}
-    return channel.model_copy(update={"settings": settings | ({} if weights is None else {MAPS: dict(weights)})})
 
 
 def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
@@ -373,7 +348,7 @@ def _report(
     ours = _sum(members, weights)
     found = held_out_lds(ours, held_out, resamples)
     rows: list[dict[str, Any]] = [{"name": "sum", "lds": found.to_dict(), "sum_minus_it": None, "part": True}]
-    others = [form for one in members for form in (one.alone, *one.others)]
+    others = [form for one in members for form in one.alone]
     for form in [*others, *rivals, *_ablations(members, weights, learn)]:
         if not _tell(form.scores):
             continue  # it has no LDS
@@ -389,9 +364,6 @@ def _report(
     names: dict[str, Any] = {"held_out": [instance.name for instance in held_out]}
     if change is not None:
         names["moved"], better = change.to_dict(), better and not change.hardly
-    maps = {one.title: one.map_weights for one in members if one.map_weights is not None}
-    if maps:
-        names["map_weights"] = maps
     return {"rows": rows, "best": best["name"], "better": better, "sentence": sentence, **names}
 
 

@@ -1,7 +1,7 @@
-"""Training beside channels: gradients, weights, the recipe, resuming, bad input."""
+"""Training beside channels: gradients, weights, resuming, bad input."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,38 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from worlds.halves_world import BLIND, KNOWING, halves
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_checkpoint
 from worlds.training_world import tiny_settings
 
-from airrep.arrays import GroupScores
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import View, seen
 from airrep.encoder.networks.packed import PackedEncoder
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.evaluation.judging import HeldOutLds, held_out_lds, score_instance
-from airrep.index.building import build_index
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.teacher import TeacherSettings, teach
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.runtime.devices import Team
-from airrep.training.beside.given import GivenChannels
-from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
-from airrep.training.beside.recipe import read_beside
-from airrep.training.beside.weights import LEAST, best_share, fit_weights
 from airrep.training.examples import Batches, Collector
+from airrep.training.linear.beside import LOG_WEIGHTS, GivenChannels, Mixture
+from airrep.training.linear.weights import fit_ranking
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.step import add_gradients
 from airrep.training.train import train_encoder
 from airrep.training.trunk import Trunk, features_of
 
-LEARN, UNSEEN = [halves(1, "a"), halves(2, "b")], halves(3, "h")
+LEARN, UNSEEN, LAST = [halves(1, "a"), halves(2, "b")], halves(3, "h"), halves(4, "t", m=60)
 CHANNELS = (KNOWING, BLIND)
 
 
@@ -124,9 +114,9 @@ def test_weights_are_the_best_of_the_convex_loss() -> None:
     labels = 2 * columns[0] + 0.5 * columns[1] - columns[2] + generator.standard_normal((30, 20))
     labels = ((labels - labels.mean(1, keepdims=True)) / labels.std(1, keepdims=True)).astype(np.float32)
     labels[3, :5] = np.nan
-    weights = np.array(fit_weights([columns], [labels], 0.1, 5.0))
+    weights = fit_ranking([columns], [labels], [(1e-3, 30.0)] * 3)
     assert weights[0] > 3 * weights[1] > 0
-    assert weights[2] == LEAST  # a channel that is wrong is held at the least
+    assert weights[2] == 1e-3  # a channel that is wrong is held at the least
 
     def loss(tried: np.ndarray) -> float:
         f = torch.from_numpy(np.tensordot(tried, columns, axes=1))
@@ -135,15 +125,7 @@ def test_weights_are_the_best_of_the_convex_loss() -> None:
     for step in 0.02 * np.eye(3)[:2]:
         assert loss(weights) <= min(loss(weights + step), loss(weights - step))
     with pytest.raises(DataError, match="labels: no two of a query differ by t_min=9"):
-        fit_weights([columns], [labels], 9.0, 9.0)
-
-
-@pytest.mark.parametrize(("noise", "least", "most"), [(0.0, 1.9, 2.1), (1.0, 0.1, 0.8), (9.0, 0.1, 0.2)])
-def test_the_encoder_has_the_share_that_held_out_losses_ask_for(noise: float, least: float, most: float) -> None:
-    drawn = np.random.default_rng(3)
-    rough, fine, other = (drawn.standard_normal((2, 40, 60)) for _ in range(3))
-    share = best_share(rough, 0.5 * fine + noise * other, -(rough + fine))
-    assert least <= share <= most
+        fit_ranking([columns], [labels], [(1e-3, 30.0)] * 3, t_min=9.0, t_max=9.0)
 
 
 def test_given_scores_have_deviation_1_and_are_those_of_the_channels() -> None:
@@ -151,47 +133,7 @@ def test_given_scores_have_deviation_1_and_are_those_of_the_channels() -> None:
     variances = np.concatenate([one.astype(np.float64).var(axis=2) for one in given.learnt], axis=1)
     np.testing.assert_allclose(variances.mean(axis=1), 1, rtol=1e-5)
     alone = score_instance(make_attributor("ngram", {"orders": [1]}), UNSEEN)
-    np.testing.assert_allclose(given.score(UNSEEN)[0] * given.deviations[0], alone, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("pool", "best"), [("attention", True), ("mean", False)])
-def test_the_recipe_of_a_run_scores_as_the_run_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: str, best: bool
-) -> None:
-    seen: list[Sequence[GroupScores]] = []
-
-    def record(scores: Sequence[GroupScores], *rest: Any) -> HeldOutLds:
-        seen.append(scores)
-        return held_out_lds(scores, *rest)
-
-    monkeypatch.setattr("airrep.training.run.held_out_lds", record)
-    settings = tiny_settings(tmp_path, view="response", pool=pool)
-    last = halves(4, "t", q=20, m=12)
-    held_out = [UNSEEN] if best else []
-    result = train_encoder(LEARN, held_out, tmp_path / "encoder", settings, test=[last], beside=CHANNELS)
-    moved = tmp_path / "elsewhere"
-    result.path.rename(moved)  # the recipe names its own folder
-    expected = seen[3 if best else 0][0]  # trained, start, alone of the held-out, then of the test instances
-    found = score_instance(recipe_of(moved / "channels.yaml"), last)
-    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
-    np.testing.assert_allclose(score_instance(recipe_of(moved), last), found)
-    listed = yaml.safe_load((moved / "channels.yaml").read_text())
-    assert [one["name"] for one in listed] == ["responses", "prompts", "encoder"]
-    assert listed[-1]["settings"] == {"encoder": ".", "view": "response"}
-    assert "channels.yaml" in read_manifest(moved, "encoder")["files"]
-    assert str(tmp_path) not in (moved / "channels.yaml").read_text()
-
-
-def recipe_of(path: Path) -> ChannelsAttributor:
-    """The channels of a recipe, in float32."""
-    chosen = ChannelsSettings.of({"channels": str(path)})
-    exact = [
-        one.model_copy(update={"settings": {**one.settings, "precision": "float32", "device": "cpu"}})
-        if one.method == "airrep"
-        else one
-        for one in chosen.channels
-    ]
-    return ChannelsAttributor(ChannelsSettings(channels=tuple(exact)))
+    np.testing.assert_allclose(given.score(UNSEEN)[0] * given.deviations[0, 0], alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -203,30 +145,19 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         folder, view="response", steps=160, learning_rate=5e-3, head_dropout=0.0, queries_per_step=60,
         subsets_per_step=32, evaluate_every=20, chunk_tokens=4096, initial_scale=10.0,
     )  # fmt: skip
-    test = [halves(4, "t", m=60)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("airrep.training.run.RESAMPLES", 100)
-        beside = train_encoder(learn, [UNSEEN], folder / "beside", settings, test=test, beside=CHANNELS)
-        alone = train_encoder(learn, [UNSEEN], folder / "alone", settings, test=test)
-    return {"path": beside.path, "beside": beside.training, "alone": alone.training}
+        beside = train_encoder(learn, [UNSEEN], folder / "beside", settings, test=[LAST], beside=CHANNELS)
+        alone = train_encoder(learn, [UNSEEN], folder / "alone", settings, test=[LAST])
+    return {"beside": beside.training, "alone": alone.training}
 
 
 @pytest.mark.slow
 def test_the_sum_knows_what_neither_channels_nor_the_encoder_know(learnt: dict[str, Any]) -> None:
-    found, encoder = learnt["beside"]["results"]["test"], learnt["alone"]["results"]["test"]
-    assert found["gain_over_alone"]["interval"][0] > 0.05
-    assert found["trained"]["lds"] > found["alone"]["lds"] + 0.1
-    assert found["trained"]["lds"] > encoder["trained"]["lds"] + 0.1
-    assert found["trained"]["lds"] - found["alone"]["lds"] == pytest.approx(
-        found["gain_over_alone"]["difference"], abs=1e-6
-    )
-
-
-@pytest.mark.slow
-def test_a_channel_that_knows_nothing_ends_with_little_weight(learnt: dict[str, Any]) -> None:
-    responses, prompts = learnt["beside"]["beside"]["channels"]
-    assert prompts["weight"] < 0.1 * responses["weight"]
-    assert (learnt["path"] / "README.md").read_text().count("| prompts | ") == 1
+    found, encoder = (learnt[name]["results"]["test"] for name in ("beside", "alone"))
+    channel = held_out_lds([score_instance(make_attributor(KNOWING.method, KNOWING.settings), LAST)], [LAST], 100)
+    for other in (encoder["trained"]["lds"], channel.value, found["start"]["lds"]):
+        assert found["trained"]["lds"] > other + 0.1
 
 
 @pytest.mark.parametrize("layers", ["all", 0])
@@ -254,13 +185,6 @@ def test_other_channels_are_another_run_and_a_finished_one_is_left_alone(
             train_encoder(LEARN, [], out, settings, beside=other)
 
 
-def test_requests_without_channels_and_of_the_whole_are_as_they_were() -> None:
-    dumped = TrainingSettings().model_dump(mode="json")
-    assert "view" not in dumped
-    assert "channel_learning_rate" not in dumped
-    assert TrainingSettings(view="response").model_dump(mode="json")["view"] == "response"
-
-
 @pytest.mark.parametrize("view", ["response", "prompt"])
 def test_texts_of_a_view_are_those_that_an_index_encodes(view: View) -> None:
     checkpoint = tiny_checkpoint((None, (16, 8, True)))
@@ -272,59 +196,12 @@ def test_texts_of_a_view_are_those_that_an_index_encodes(view: View) -> None:
     np.testing.assert_allclose(features_of(trunk, prepared.queries), expected, atol=1e-5)
 
 
-def test_a_teacher_comes_before_and_teaches_the_encoder_alone(tmp_path: Path, settings: TrainingSettings) -> None:
-    index = build_index(halves(9, "x").train, tmp_path / "counts", "ngram", settings={"orders": [1]})
-    asked = TeacherSettings.of({"steps": 3, "sizes": (6,), "instances": 2, "query_count": 10, "subsets": 20})
-    teaching = teach(index, asked)
-    result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings, teaching=teaching, beside=CHANNELS)
-    assert (result.training["steps"], result.training["teacher_steps"]) == (15, 3)
-    assert result.recipe is not None
-    with pytest.raises(ConfigError, match=r"beside: there are no labels to learn the weights of channels from"):
-        train_encoder([], [UNSEEN], tmp_path / "other", settings, teaching=teaching, beside=CHANNELS)
-
-
-def test_the_counting_language_model_teaches(tmp_path: Path) -> None:
-    world = halves(9, "x")
-    index = build_index(world.train, tmp_path / "counts", "ngram", settings={"orders": [1]})
-    asked = TeacherSettings.of({"sizes": (6, 1), "instances": 2, "query_count": 10, "subsets": 20})
-    for instance in teach(index, asked).instances:
-        scores = score_by_whole_corpus(index.attributor, instance)
-        np.testing.assert_allclose(instance.losses, -scores, rtol=1e-4, atol=1e-5)
-
-
-def score_by_whole_corpus(method: Any, instance: LabelledInstance) -> GroupScores:
-    """Group scores of a method that is fitted on more than the instance's pool."""
-    from airrep.evaluation.judging import compact_subsets, score_features
-
-    used, groups = compact_subsets(instance.subsets)
-    train = method.encode_train(list(instance.train.take(used)))
-    return score_features(train, method.encode_queries(list(instance.queries)), groups, method.pooling())
-
-
-def test_a_recipe_leaves_the_encoder_out_whose_place_is_taken(tmp_path: Path) -> None:
-    assert [one.title for one in read_beside("default")] == ["n-grams of tokens", "n-grams of words"]
-    file = tmp_path / "recipe.yaml"
-    file.write_text("- method: airrep\n")
-    with pytest.raises(ConfigError, match=r"recipe.yaml: has no channel but encoders.*Add one, or leave"):
-        read_beside(str(file))
-    with pytest.raises(ConfigError, match=r"missing.yaml: there is no such file"):
-        read_beside(str(tmp_path / "missing.yaml"))
-    file.write_text("- method: ngrams\n")
-    with pytest.raises(ConfigError, match="ngrams"):
-        train_encoder(LEARN, [], tmp_path / "encoder", tiny_settings(tmp_path), beside=read_beside(str(file)))
-
-
 def test_channels_that_cannot_be_are_refused_in_one_line(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
     with pytest.raises(ConfigError, match="two are called 'responses'"):
         train_encoder(LEARN, [], out, settings, beside=(KNOWING, KNOWING))
-    with pytest.raises(ConfigError, match="beside: has 16 channels; expected at most 15"):
-        train_encoder(LEARN, [], out, settings, beside=(KNOWING,) * 16)
-    ordered = Channel(method="tfidf", pool="order-1")
-    with pytest.raises(ConfigError, match=r"channel tfidf: has the pool 'order-1'"):
-        train_encoder(LEARN, [], out, settings, beside=(ordered,))
     silent = [replace(one, queries=silenced(one.queries)) for one in LEARN]
-    with pytest.raises(DataError, match=r"channel 'responses': scores all subsets alike.*Leave it out"):
+    with pytest.raises(DataError, match=r"channel 'responses': scores all subsets alike"):
         train_encoder(silent, [], out, settings, beside=(KNOWING,))
     flat = replace(LEARN[0], losses=np.ones_like(LEARN[0].losses))
     with pytest.raises(TrainingError, match="instance a: labels: no query's loss varies"):
@@ -339,12 +216,10 @@ def silenced(queries: Corpus) -> Corpus:
 
 def test_steps_and_card_tell_of_both(tmp_path: Path, settings: TrainingSettings) -> None:
     result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings, beside=CHANNELS)
-    found = result.training["results"]["held_out"]
-    assert set(found) == {"trained", "start", "gain", "alone", "gain_over_alone"}
     lines = [json.loads(line) for line in (result.path / "steps.jsonl").read_text().splitlines()]
     best = max(line["held_out_lds"] for line in lines if "held_out_lds" in line)
-    assert found["trained"]["lds"] >= best - 1e-12  # of another share of the encoder, if that ranks them better
+    assert result.training["results"]["held_out"]["trained"]["lds"] == pytest.approx(best, abs=1e-9)
+    assert result.training["beside"] == ["responses", "prompts"]
     card = (result.path / "README.md").read_text()
     assert "It reads the response of an example alone" in card
-    assert "the other channels alone" in card
-    assert "channels.yaml" in card
+    assert "beside other channels (responses, prompts)" in card

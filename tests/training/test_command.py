@@ -1,4 +1,4 @@
-"""``airrep train --beside`` from the command line, and the index that its recipe makes."""
+"""``airrep train`` and ``airrep adapt --labels`` from the command line."""
 
 import json
 from collections.abc import Callable
@@ -45,23 +45,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return run
 
 
-def test_an_index_of_the_recipe_is_the_next_step(run: Command) -> None:
-    Path("recipe.yaml").write_text(
-        "- {method: ngram, settings: {orders: [1]}}\n- {method: ngram, settings: {view: prompt}}\n- {method: airrep}\n"
-    )
-    status, said = run(*TRAIN, "--beside", "recipe.yaml", "--out", "encoder")
-    assert status == 0, said
-    assert "of the given channels alone" in said
-    assert "airrep index DATA --method channels --set channels=encoder/channels.yaml --out INDEX" in said
-    index = ("index", "data.jsonl", "--method", "channels", "--set", "channels=encoder/channels.yaml", "--out", "index")
-    status, said = run(*index)
-    assert status == 0, said
-    status, said = run("top", "index", "data.jsonl", "-k", "2")
-    assert status == 0, said
-    assert run("show", "encoder", "--verify")[0] == 0
-
-
-def test_without_others_the_view_is_told(run: Command) -> None:
+def test_the_view_is_told(run: Command) -> None:
     status, said = run(*TRAIN, "--set", "learning_rate=3e-2", "--set", "evaluate_every=1", "--out", "encoder")
     assert status == 0, said
     training = json.loads(Path("encoder/airrep.json").read_text())["training"]
@@ -70,27 +54,30 @@ def test_without_others_the_view_is_told(run: Command) -> None:
     assert training["best_step"] == 0 or "--encoder encoder --set view=response --out INDEX" in said
 
 
-def test_counts_teach_the_encoder(run: Command) -> None:
-    assert run("index", "data.jsonl", "--method", "ngram", "--out", "counts")[0] == 0
-    teacher = ("--teacher", "counts", "--teacher-sizes", "1,6", "--teacher-instances", "2", "--teacher-steps", "4")
-    status, said = run(*TRAIN, *teacher, "--set", "teacher_query_count=9", "--out", "encoder")
+ADAPT = ("adapt", "data.jsonl", "--labels", "labels#1", "--held-out", "labels#0", "--out", "learnt")
+
+
+def test_weights_are_learnt_from_labels_by_one_command(run: Command) -> None:
+    Path("recipe.yaml").write_text("- {method: ngram, settings: {tokenizer: words}}\n- {method: tfidf}\n")
+    status, said = run(*ADAPT, "--recipe", "recipe.yaml")
     assert status == 0, said
-    teacher_of = json.loads(Path("encoder/airrep.json").read_text())["training"]["teacher"]
-    assert (teacher_of["method"], teacher_of["pool"]) == ("ngram", "ngram-lm")
+    assert ("LDS × 100" in said, "learnt: " in said) == (True, True)
+    weighed = json.loads(Path("learnt/manifest.json").read_text())["channels"]
+    assert {one["method"] for one in weighed} <= {"ngram", "tfidf"}
+    assert all(one["weight"] > 0 for one in weighed)
+    status, said = run("index", "data.jsonl", "--set", "channels=learnt", "--out", "index")
+    assert status == 0, said
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words"),
+    ("arguments", "words"),
     [
-        ("- method: airrep\n", "recipe.yaml: has no channel but encoders"),
-        ("- method: nothing\n", "nothing"),
-        ("channels: 3\n", "is no list of channels"),
+        (ADAPT[:2] + ADAPT[-2:], "no --lm"),
+        (ADAPT[:4] + ADAPT[-2:], "no held-out instance"),
+        ((*ADAPT[:2], "--lm", "tiny", *ADAPT[4:]), "without --labels"),
+        ((*ADAPT, "--recipe", "missing.yaml"), "missing.yaml"),
     ],
 )
-def test_other_recipes_are_refused_in_one_line(run: Command, recipe: str, words: str) -> None:
-    Path("recipe.yaml").write_text(recipe)
-    status, said = run(*TRAIN, "--beside", "recipe.yaml", "--out", "encoder")
-    assert status == 1
-    assert words in said
-    assert said.count("\n") == 1
-    assert not Path("encoder").exists()
+def test_requests_that_cannot_be_are_one_line(run: Command, arguments: tuple[str, ...], words: str) -> None:
+    status, said = run(*arguments)
+    assert (status, words in said, said.count("\n")) == (1, True, 1), said

@@ -1,4 +1,4 @@
-"""Sums of channels learnt on planted worlds where each channel knows a part."""
+"""Recipes learnt on planted worlds where each channel knows a part."""
 
 import dataclasses
 import hashlib
@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
 from scipy.optimize import minimize
 from worlds.small_world import HashAttributor, make_corpus, tree
 
 from airrep import check_attributor
 from airrep.attributors.methods import METHODS, make_attributor
-from airrep.attributors.recipes import MOVED, Channel, ChannelsSettings, parse_channels, placed, unplaced
-from airrep.attributors.sums.stack import StackAttributor, beside
-from airrep.corpus.corpus import Corpus, Example
+from airrep.attributors.recipes import MOVED, Channel, ChannelsSettings, placed, unplaced
+from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.evaluation.statistics.rank_labels import normalise_losses
@@ -28,7 +26,7 @@ from airrep.labels.instance import LabelledInstance
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import exponents
-from airrep.training.linear import stack as stacking
+from airrep.training.linear import recipe
 from airrep.training.linear.weights import NothingRisesError, fit_weights
 
 WIDTH = 6
@@ -102,36 +100,32 @@ def learnt(path):
     return make_attributor("channels", {"channels": str(path)})
 
 
-def shares(stack) -> dict[str, float]:
+def shares(adapted) -> dict[str, float]:
     """Each channel's weight times the size of its scores, as a share: queries are scaled as examples are."""
-    sizes = {one.title: one.weight * one.settings.get("scale", 1.0) ** 2 for one in stack.channels}
+    sizes = {one.title: one.weight * one.settings.get("scale", 1.0) ** 2 for one in adapted.channels}
     return {name: size / sum(sizes.values()) for name, size in sizes.items()}
 
 
-def learn_stack(*arguments, **options):
-    """A stack whose intervals are drawn quickly."""
-    return stacking.learn_stack(*arguments, **{"resamples": 40, **options})
-
-
-def _lds(stack) -> list[float]:
-    return [row["lds"]["lds"] for row in stack.report["rows"]]
+def adapt(*arguments, **options):
+    """A recipe whose intervals are drawn quickly."""
+    return recipe.adapt(*arguments, **{"resamples": 40, **options})
 
 
 def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     told: list[str] = []
-    stack = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack", tell=told.append)
+    adapted = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted", tell=told.append)
     assert told == [
         f"channel {number} of 2, {one.title}: scores of 2 instances" for number, one in enumerate((ONE, TWO), 1)
     ]
-    ours, *others = stack.report["rows"]
+    ours, *others = adapted.report["rows"]
     assert ours["lds"]["lds"] > 0.9
     assert ours["lds"]["lds"] > max(row["lds"]["lds"] for row in others) + 0.1
-    assert stack.report["better"]
-    assert [row["name"] for row in stack.report["rows"]] == [
+    assert adapted.report["better"]
+    assert [row["name"] for row in adapted.report["rows"]] == [
         "sum", "one, sum", "two, sum", "sum without one", "sum without two"
     ]  # fmt: skip
-    assert stack.report["sentence"].startswith("Better than all that it was compared with: LDS × 100 +")
-    assert shares(stack) == pytest.approx({"one": 0.5, "two": 0.5}, abs=0.1)
+    assert adapted.report["sentence"].startswith("Better than all that it was compared with: LDS × 100 +")
+    assert shares(adapted) == pytest.approx({"one": 0.5, "two": 0.5}, abs=0.1)
 
 
 def test_fine_tunes_that_hardly_moved_the_model_judge_nothing(tmp_path):
@@ -140,15 +134,13 @@ def test_fine_tunes_that_hardly_moved_the_model_judge_nothing(tmp_path):
 
     losses = [dataclasses.replace(one, losses=2.9 + one.losses / 30) for one in (LEARN, HELD_OUT)]  # as they rank
     parts = [[after(one, 0.005)] for one in losses]
-    stack = learn_stack([ONE, TWO], *parts, tmp_path / "hardly", tuned="learning_rate 2e-05")
-    assert stack.report["sentence"].startswith("Not judged: the fine-tunes moved the queries' losses by 0.0")
-    assert "--training" in stack.report["sentence"]
-    assert not stack.report["better"]
-    assert stack.report["moved"]["hardly"]
-    assert stack.report["rows"][0]["lds"]["lds"] > 0.9  # which is what misled
-    far = learn_stack(
-        [ONE, TWO], [after(LEARN, 1.0)], [after(HELD_OUT, 1.0)], tmp_path / "far", tuned="learning_rate 1"
-    )
+    adapted = adapt([ONE, TWO], *parts, tmp_path / "hardly", tuned="learning_rate 2e-05")
+    assert adapted.report["sentence"].startswith("Not judged: the fine-tunes moved the queries' losses by 0.0")
+    assert "--training" in adapted.report["sentence"]
+    assert not adapted.report["better"]
+    assert adapted.report["moved"]["hardly"]
+    assert adapted.report["rows"][0]["lds"]["lds"] > 0.9  # which is what misled
+    far = adapt([ONE, TWO], [after(LEARN, 1.0)], [after(HELD_OUT, 1.0)], tmp_path / "far", tuned="learning_rate 1")
     assert far.report["better"]
     assert far.report["sentence"].startswith("Better than all")
     assert far.report["sentence"].endswith("This holds for fine-tunes with learning_rate 1.")
@@ -156,10 +148,10 @@ def test_fine_tunes_that_hardly_moved_the_model_judge_nothing(tmp_path):
 
 def test_a_useless_channel_gets_next_to_no_weight_and_the_sum_is_not_called_better(tmp_path):
     learn, held_out = planted(0, "a", ["one"]), planted(1, "b", ["one"])
-    stack = learn_stack([USELESS, ONE], [learn], [held_out], tmp_path / "stack")
-    assert shares(stack).get("useless", 0.0) < 0.06
-    assert not stack.report["better"]
-    assert stack.report["sentence"].startswith("Not ")
+    adapted = adapt([USELESS, ONE], [learn], [held_out], tmp_path / "adapted")
+    assert shares(adapted).get("useless", 0.0) < 0.06
+    assert not adapted.report["better"]
+    assert adapted.report["sentence"].startswith("Not ")
 
 
 def test_a_channel_that_misleads_is_left_out(tmp_path):
@@ -167,23 +159,23 @@ def test_a_channel_that_misleads_is_left_out(tmp_path):
         good, bad = planted(seed, name, ["two"]), planted(seed, name, ["one"])
         return dataclasses.replace(good, losses=good.losses - bad.losses)
 
-    stack = learn_stack([ONE, TWO], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
-    assert [one.title for one in stack.channels] == ["two"]
+    adapted = adapt([ONE, TWO], [world(0, "a")], [world(1, "b")], tmp_path / "adapted")
+    assert [one.title for one in adapted.channels] == ["two"]
 
 
 @pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
 def test_weights_are_learnt_where_gradients_are_switched_off(switch, tmp_path):
-    wanted = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    wanted = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted")
     with switch():
-        found = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "other")
+        found = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "other")
     assert shares(found) == shares(wanted)
 
 
 def test_a_channel_that_scores_all_subsets_alike_is_left_out_and_told(tmp_path):
     flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
-    stack = learn_stack([flat, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
-    assert [one.title for one in stack.channels] == ["two"]
-    assert stack.report["scored_alike"] == ["flat"]
+    adapted = adapt([flat, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted")
+    assert [one.title for one in adapted.channels] == ["two"]
+    assert adapted.report["scored_alike"] == ["flat"]
 
 
 def test_a_relative_channel_is_weighed_by_query(tmp_path):
@@ -197,10 +189,10 @@ def test_a_relative_channel_is_weighed_by_query(tmp_path):
     learn, held_out = world(0, "a"), world(1, "b")
     relative = TWO.model_copy(update={"relative": True})
     made = [
-        learn_stack([ONE, two], [learn], [held_out], tmp_path / name)
+        adapt([ONE, two], [learn], [held_out], tmp_path / name)
         for name, two in (("absolute", TWO), ("relative", relative))
     ]
-    absolute, brought = (stack.report["rows"][0]["lds"]["lds"] for stack in made)
+    absolute, brought = (adapted.report["rows"][0]["lds"]["lds"] for adapted in made)
     assert brought > absolute
     assert made[1].channels[1].weight == pytest.approx(1.0, abs=0.4)
     found = held_out_lds([score_instance(learnt(tmp_path / "relative"), held_out)], [held_out])
@@ -209,8 +201,8 @@ def test_a_relative_channel_is_weighed_by_query(tmp_path):
 
 def test_relative_channels_alone_are_weighed_as_they_are(tmp_path):
     relative = [one.model_copy(update={"relative": True}) for one in (ONE, TWO)]
-    stack = learn_stack(relative, [LEARN], [HELD_OUT], tmp_path / "stack")
-    assert [one.relative for one in stack.channels] == [False, False]
+    adapted = adapt(relative, [LEARN], [HELD_OUT], tmp_path / "adapted")
+    assert [one.relative for one in adapted.channels] == [False, False]
 
 
 @pytest.mark.parametrize("relative", [True, "apart"])
@@ -220,43 +212,43 @@ def test_a_relative_channel_that_rises_is_taken_beside_one_that_falls(tmp_path, 
         return dataclasses.replace(good, losses=good.losses - bad.losses)
 
     two = TWO.model_copy(update={"relative": relative})
-    stack = learn_stack([ONE, two], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
-    assert [(one.title, one.relative) for one in stack.channels] == [("two", False)]
-    assert stack.report["rows"][0]["lds"]["lds"] > 0.5
-    assert learnt(tmp_path / "stack").settings.channels == stack.channels
+    adapted = adapt([ONE, two], [world(0, "a")], [world(1, "b")], tmp_path / "adapted")
+    assert [(one.title, one.relative) for one in adapted.channels] == [("two", False)]
+    assert adapted.report["rows"][0]["lds"]["lds"] > 0.5
+    assert learnt(tmp_path / "adapted").settings.channels == adapted.channels
 
 
 def test_members_that_all_fall_are_refused(tmp_path):
     falls = dataclasses.replace(LEARN, losses=6 - LEARN.losses)
     two = TWO.model_copy(update={"relative": "apart"})
     with pytest.raises(NothingRisesError, match="no member's scores rise with the labels"):
-        learn_stack([ONE, two], [falls], [HELD_OUT], tmp_path / "stack")
+        adapt([ONE, two], [falls], [HELD_OUT], tmp_path / "adapted")
 
 
 def test_a_sum_of_one_channel_ranks_as_the_method(tmp_path):
-    learn_stack([TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    adapt([TWO], [LEARN], [HELD_OUT], tmp_path / "adapted")
     scores = [
         score_instance(method, HELD_OUT)
-        for method in (learnt(tmp_path / "stack"), make_attributor("part", {"part": "two"}))
+        for method in (learnt(tmp_path / "adapted"), make_attributor("part", {"part": "two"}))
     ]
     np.testing.assert_allclose(scores[0] / scores[0].std(), scores[1] / scores[1].std(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_the_method_scores_is_what_was_judged(tmp_path):
-    stack = learn_stack([ONE, TFIDF], [LEARN], [HELD_OUT], tmp_path / "stack")
-    found = held_out_lds([score_instance(learnt(tmp_path / "stack"), HELD_OUT)], [HELD_OUT])
-    assert found.value == pytest.approx(stack.report["rows"][0]["lds"]["lds"], abs=1e-3)
+    adapted = adapt([ONE, TFIDF], [LEARN], [HELD_OUT], tmp_path / "adapted")
+    found = held_out_lds([score_instance(learnt(tmp_path / "adapted"), HELD_OUT)], [HELD_OUT])
+    assert found.value == pytest.approx(adapted.report["rows"][0]["lds"]["lds"], abs=1e-3)
 
 
 def test_group_scores_have_about_a_unit_of_deviation(tmp_path):
-    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
-    scores = score_instance(learnt(tmp_path / "stack"), LEARN)
+    adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted")
+    scores = score_instance(learnt(tmp_path / "adapted"), LEARN)
     assert 0.5 < np.std(scores - scores.mean(axis=1, keepdims=True)) < 1.01
 
 
 def test_an_index_of_learnt_channels_does_all_that_one_of_a_method_does(tmp_path):
-    learn_stack([ONE, Channel(method="tfidf", settings={"ngrams": 2})], [LEARN], [HELD_OUT], tmp_path / "stack")
-    settings = {"channels": str(tmp_path / "stack")}
+    adapt([ONE, Channel(method="tfidf", settings={"ngrams": 2})], [LEARN], [HELD_OUT], tmp_path / "adapted")
+    settings = {"channels": str(tmp_path / "adapted")}
     build_index(HELD_OUT.train, tmp_path / "index", "channels", settings=settings, shard_rows=16)
     index, queries = Index(tmp_path / "index"), HELD_OUT.queries
     best = index.top(queries, 3)
@@ -269,8 +261,8 @@ def test_an_index_of_learnt_channels_does_all_that_one_of_a_method_does(tmp_path
 
 
 def test_learnt_channels_conform_dense_and_sparse_and_work_in_other_processes(tmp_path):
-    learn_stack([ONE, TWO], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "dense")
-    learn_stack([ONE, TFIDF], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "mixed")
+    adapt([ONE, TWO], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "dense")
+    adapt([ONE, TFIDF], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "mixed")
     for name in ("dense", "mixed"):
         check_attributor(lambda name=name: learnt(tmp_path / name))
         method = learnt(tmp_path / name)
@@ -279,28 +271,28 @@ def test_learnt_channels_conform_dense_and_sparse_and_work_in_other_processes(tm
 
 
 def test_what_was_learnt_can_be_a_member_again(tmp_path):
-    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "a")
-    channels = parse_channels(f"channels:channels={tmp_path / 'a'}")
+    adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "a")
+    channels = ChannelsSettings.of({"channels": str(tmp_path / "a")}).channels
     assert [one.title for one in channels] == ["one", "two"]
-    learn_stack(channels, [LEARN], [HELD_OUT], tmp_path / "b")
+    adapt(channels, [LEARN], [HELD_OUT], tmp_path / "b")
     assert ChannelsSettings.of({"channels": str(tmp_path / "b")}) == ChannelsSettings.of(
         {"channels": str(tmp_path / "a")}
     )
 
 
 def test_rivals_are_judged_as_they_are_and_are_no_part(tmp_path):
-    stack = learn_stack(
+    adapted = adapt(
         [ONE],
         [LEARN],
         [HELD_OUT],
-        tmp_path / "stack",
+        tmp_path / "adapted",
         rivals={"two": make_attributor("part", {"part": "two"}), "tfidf": make_attributor("tfidf")},
     )
-    names = [row["name"] for row in stack.report["rows"]]
+    names = [row["name"] for row in adapted.report["rows"]]
     assert names == ["sum", "one, sum", "two", "tfidf"]
     expected = held_out_lds([score_instance(make_attributor("tfidf"), HELD_OUT)], [HELD_OUT]).value
-    assert stack.report["rows"][3]["lds"]["lds"] == pytest.approx(expected, abs=1e-6)
-    assert not stack.report["better"]  # the rival knows as much
+    assert adapted.report["rows"][3]["lds"]["lds"] == pytest.approx(expected, abs=1e-6)
+    assert not adapted.report["better"]  # the rival knows as much
 
 
 @pytest.mark.parametrize("pool", ["attention", "signed-attention"])
@@ -316,10 +308,10 @@ def test_attention_is_chosen_where_one_example_of_a_group_decides(tmp_path, pool
         best = [np.take_along_axis(*one, axis=1)[:, 0] for one in zip(members, chosen, strict=True)]
         return dataclasses.replace(plain, losses=(3 - np.stack(best, axis=1)).astype(np.float32))
 
-    stack = learn_stack([ONE], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
-    assert stack.channels[0].pool == pool
-    assert stack.channels[0].temperature != 1
-    names = [row["name"] for row in stack.report["rows"]]
+    adapted = adapt([ONE], [world(0, "a")], [world(1, "b")], tmp_path / "adapted")
+    assert adapted.channels[0].pool == pool
+    assert adapted.channels[0].temperature != 1
+    names = [row["name"] for row in adapted.report["rows"]]
     assert names[1].startswith(f"one, {pool} at temperature")
     assert names[2] == "one, sum"  # as it came, for comparison
 
@@ -329,8 +321,8 @@ def test_a_pool_that_is_not_clearly_better_is_not_taken(tmp_path):
     generator = np.random.default_rng(5)
     noise = dataclasses.replace(LEARN, losses=generator.random(LEARN.losses.shape).astype(np.float32))
     mixed = dataclasses.replace(noise, losses=noise.losses + 0.2 * LEARN.losses)
-    stack = learn_stack([ONE, TWO], [mixed], [HELD_OUT], tmp_path / "stack")
-    assert {one.pool for one in stack.channels} == {None}
+    adapted = adapt([ONE, TWO], [mixed], [HELD_OUT], tmp_path / "adapted")
+    assert {one.pool for one in adapted.channels} == {None}
 
 
 def test_weights_are_those_of_least_ranking_loss():
@@ -365,55 +357,31 @@ def test_missing_losses_are_passed_over():
     assert np.isfinite(fit_weights(scores, [losses])).all()
 
 
-def test_features_side_by_side_multiply_to_the_weighted_sum():
-    generator = np.random.default_rng(0)
-    dense, thin = generator.standard_normal((5, 3)).astype(np.float32), sparse.random_array((5, 4), rng=generator)
-    joined = beside([dense, sparse.csr_array(thin.astype(np.float32))], [2.0, 3.0])
-    assert isinstance(joined, sparse.csr_array)
-    assert joined.dtype == np.float32
-    expected = np.hstack([2 * dense, 3 * thin.toarray()])
-    np.testing.assert_allclose(joined.toarray(), expected, rtol=1e-6)
-    assert isinstance(beside([dense, dense], [1.0, 1.0]), np.ndarray)
-
-
-def test_channels_are_read_from_text(tmp_path):
-    (tmp_path / "m.yaml").write_text("ngrams: 2\n")
-    assert parse_channels("tfidf") == (Channel(method="tfidf"),)
-    (inline,) = parse_channels("logra:lm=models/m,rank=4,modules=[a.*,b]")
-    assert (inline.method, inline.settings) == ("logra", {"lm": "models/m", "rank": 4, "modules": ["a.*", "b"]})
-    (mixed,) = parse_channels(f"tfidf:{tmp_path / 'm.yaml'},min_count=3")
-    assert mixed.settings == {"ngrams": 2, "min_count": 3}
-    assert parse_channels("channels") == ChannelsSettings().channels
-    for text in (":rank=4", "tfidf:a.yaml,b.yaml"):
-        with pytest.raises(ConfigError, match=r"^--member .*: expected METHOD, METHOD:key=value"):
-            parse_channels(text)
-
-
 def test_what_was_learnt_moves_with_the_encoder_beside_it(tmp_path):
     home, away = tmp_path / "home", tmp_path / "away"
     (home / "encoder").mkdir(parents=True)
     member = Channel(method="part", settings={"part": "one", "encoder": str(home / "encoder")})
-    request = ([member], [LEARN], [HELD_OUT], home / "stack")
-    made = learn_stack(*request)
+    request = ([member], [LEARN], [HELD_OUT], home / "adapted")
+    made = adapt(*request)
     assert [one.settings["encoder"] for one in made.channels] == [str(home / "encoder")]
-    assert learn_stack(*request).channels == made.channels
+    assert adapt(*request).channels == made.channels
     home.rename(away)
-    found = ChannelsSettings(channels=str(away / "stack")).channels
+    found = ChannelsSettings(channels=str(away / "adapted")).channels
     assert [one.settings["encoder"] for one in found] == [str(away / "encoder")]
     moved = member.model_copy(update={"settings": {**member.settings, "encoder": str(away / "encoder")}})
-    assert learn_stack([moved], *request[1:3], away / "stack").channels == found  # it is known again there
+    assert adapt([moved], *request[1:3], away / "adapted").channels == found  # it is known again there
 
 
 def test_a_model_beside_what_was_learnt_is_named_from_there_and_another_by_its_whole_path(tmp_path):
     (tmp_path / "warm").mkdir()
     settings = {"lm": str(tmp_path / "warm"), "tokenizer": "/else/where", "view": "response"}
-    told = unplaced(Channel(method="ngram", settings=settings), tmp_path / "stack")
+    told = unplaced(Channel(method="ngram", settings=settings), tmp_path / "adapted")
     assert told["settings"] == {**settings, "lm": "../warm"}
-    assert placed(told, tmp_path / "moved" / "stack", MOVED)["settings"]["lm"] == str(tmp_path / "moved" / "warm")
+    assert placed(told, tmp_path / "moved" / "adapted", MOVED)["settings"]["lm"] == str(tmp_path / "moved" / "warm")
     assert placed(told, tmp_path)["settings"] == told["settings"]  # of a recipe that is written by hand, LMs as typed
 
 
-@pytest.mark.parametrize("out", ["stack", "./stack", "runs/../stack"])
+@pytest.mark.parametrize("out", ["adapted", "./adapted", "runs/../adapted"])
 def test_a_place_that_is_told_from_the_working_directory_is_as_good_as_a_whole_path(tmp_path, monkeypatch, out):
     for name in ("warm", "default", "words", "runs"):
         (tmp_path / name).mkdir()
@@ -426,39 +394,34 @@ def test_a_place_that_is_told_from_the_working_directory_is_as_good_as_a_whole_p
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, monkeypatch):
-    out = tmp_path / "stack"
-    made = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out)
+    out = tmp_path / "adapted"
+    made = adapt([ONE, TWO], [LEARN], [HELD_OUT], out)
     before = tree(out)
     with monkeypatch.context() as patch:
         patch.setattr(PartAttributor, "encode_train", None)
-        again = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out)
+        again = adapt([ONE, TWO], [LEARN], [HELD_OUT], out)
     assert (again.report, again.channels) == (json.loads(json.dumps(made.report)), made.channels)
-    with pytest.raises(ArtifactError, match="holds a stack made with another resamples"):
-        learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41)
+    with pytest.raises(ArtifactError, match="holds a recipe learnt with another resamples"):
+        adapt([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41)
     assert tree(out) == before
-    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41, replace=True)
+    adapt([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41, replace=True)
     assert tree(out) != before
 
 
 def test_bad_requests_are_one_line(tmp_path):
-    out = tmp_path / "stack"
-    with pytest.raises(ConfigError, match="stack: has no member; expected one or more"):
-        learn_stack([], [LEARN], [HELD_OUT], out)
+    out = tmp_path / "adapted"
+    with pytest.raises(ConfigError, match="adapt: has no member; expected one or more"):
+        adapt([], [LEARN], [HELD_OUT], out)
     with pytest.raises(DataError, match=r"^instance a: its query 'a-q0' was learnt from"):
-        learn_stack([ONE], [LEARN], [LEARN], out)
+        adapt([ONE], [LEARN], [LEARN], out)
     flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
     with pytest.raises(DataError, match="every member scores all subsets alike"):
-        learn_stack([flat], [LEARN], [HELD_OUT], out)
+        adapt([flat], [LEARN], [HELD_OUT], out)
     upside_down = dataclasses.replace(LEARN, losses=-LEARN.losses)
     with pytest.raises(DataError, match="no member's scores rise with the labels"):
-        learn_stack([ONE, TWO], [upside_down], [HELD_OUT], out)
+        adapt([ONE, TWO], [upside_down], [HELD_OUT], out)
     same = dataclasses.replace(LEARN, losses=np.ones_like(LEARN.losses))
     with pytest.raises(DataError, match="no query's loss varies"):
-        learn_stack([ONE], [same], [HELD_OUT], out)
+        adapt([ONE], [same], [HELD_OUT], out)
     with pytest.raises(ArtifactError, match="has no manifest.json"):
         learnt(tmp_path)
-    with pytest.raises(ConfigError, match="stack: needs an old stack"):
-        StackAttributor()
-    learn_stack([ONE], [LEARN], [HELD_OUT], out)
-    with pytest.raises(ConfigError, match="is a sum of channels. Use --method channels"):
-        make_attributor("stack", {"stack": str(out)}).encode_train(Corpus.from_examples([]))
