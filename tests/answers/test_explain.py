@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.small_world import make_corpus
-from worlds.stored_features import stored_scores
+from worlds.small_world import make_corpus, stored_scores
 
 import airrep
 from airrep.answers.explain import ExplainResult

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from worlds.small_world import HashAttributor, make_corpus
-from worlds.stored_features import stored_scores
+from worlds.small_world import HashAttributor, make_corpus, stored_scores
 
 import airrep
 from airrep.answers.harm import HarmResult, SetResult, harms

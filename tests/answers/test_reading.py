@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.made_proof import made_proof
+from worlds.made_evaluations import made_proof
 from worlds.small_world import make_corpus
 
 import airrep

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from worlds.commands import runner
-from worlds.published_world import write_published
-from worlds.small_world import tree
+from worlds.small_world import tree, write_published
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep.corpus.corpus import Corpus, Example

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from worlds.commands import runner
-from worlds.letters import TEXTS
+from worlds.small_world import TEXTS
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 

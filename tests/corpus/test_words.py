@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from worlds.plain_words import plain_words
+from worlds.small_world import plain_words
 
 from airrep.answers.texts import words_of
 from airrep.answers.tokens import split_response

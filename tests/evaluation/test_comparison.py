@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from worlds.judged_worlds import WORLDS, Truth, evaluation, over_queries, world
+from worlds.made_evaluations import WORLDS, Truth, evaluation, over_queries, world
 from worlds.small_world import tree
 
 from airrep.errors import ArtifactError, ConfigError, DataError

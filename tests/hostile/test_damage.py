@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from hostile.artifacts_to_damage import KINDS, Kind, whole_losses
-from worlds.children import children_seconds, in_child
+from worlds.kills import children_seconds, in_child
 
 from airrep.errors import AirRepError
 from airrep.runtime.artifacts.digests import json_digest

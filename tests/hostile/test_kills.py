@@ -21,10 +21,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from worlds.children import children_seconds, in_child
-from worlds.kills import kill_at, list_changes
-from worlds.letters import WORDED
-from worlds.small_world import make_corpus
+from worlds.kills import children_seconds, in_child, kill_at, list_changes
+from worlds.small_world import WORDED, make_corpus
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 from worlds.training_world import planted, tiny_settings

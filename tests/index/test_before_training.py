@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.adapters import write_adapters
 from worlds.commands import runner
-from worlds.tiny_lms import some_examples, tiny_lm
+from worlds.tiny_lms import some_examples, tiny_lm, write_adapters
 
 from airrep.attributors.methods import before_training, channels_before_training, make_attributor
 from airrep.attributors.recipes import ChannelsSettings

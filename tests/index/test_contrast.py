@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.small_world import make_corpus
-from worlds.stored_features import stored_scores
+from worlds.small_world import make_corpus, stored_scores
 
 import airrep
 from airrep.answers.harm import top_of_set

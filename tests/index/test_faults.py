@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worlds.children import in_child
+from worlds.kills import in_child
 from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep

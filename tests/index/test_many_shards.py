@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.children import in_child
+from worlds.kills import in_child
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.plain_words import plain_words
-from worlds.small_world import HashAttributor, make_corpus
+from worlds.small_world import HashAttributor, make_corpus, plain_words
 from worlds.tiny_bert import tiny_folder
 
 from airrep.attributors.methods import make_attributor

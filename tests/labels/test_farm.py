@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.children import in_child
+from worlds.kills import in_child
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
 
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.published_world import write_published
-from worlds.small_world import make_corpus
+from worlds.small_world import make_corpus, write_published
 
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.gather import gather, is_published, label_lineage, read_published

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from worlds.adapters import write_adapters
-from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer
+from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer, write_adapters
 
 from airrep.errors import ConfigError, MissingExtraError
 from airrep.lm.model import TargetLM, load_lm

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds.letters import WORDED
-from worlds.small_world import make_corpus, tree
+from worlds.small_world import WORDED, make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.letters import TEXTS
+from worlds.small_world import TEXTS
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from worlds.judged_worlds import WORLDS, evaluation, over_queries
+from worlds.made_evaluations import WORLDS, evaluation, over_queries
 
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import compare_evaluations

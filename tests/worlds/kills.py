@@ -2,15 +2,16 @@
 
 import json
 import os
+import resource
 import sys
 import tempfile
+import time
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from worlds.children import in_child
 
 KILLED = 99
 """Exit status of a child that was killed."""
@@ -108,3 +109,23 @@ def kill_at(work: Callable[[], object], folder: Path, change: int, torn: int | N
     status = os.waitstatus_to_exitcode(os.waitpid(in_child(killed), 0)[1])
     assert status in (0, KILLED), f"the work failed by itself (status {status})"
     return status == KILLED
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Start work in a forked process; returns its process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def children_seconds() -> float:
+    """CPU seconds of this process and of those that it waited for."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])

@@ -112,3 +112,25 @@ def some_examples(count: int = 12) -> list[Example]:
         Example(" ".join(words[: row % 4]), " ".join(words[row % 5 : row % 5 + 1 + row % 3]), f"e{row}")
         for row in range(count)
     ]
+
+
+def write_adapters(base: str, out: Path, **config: Any) -> Any:
+    """Write adapters of random numbers on a base; returns the model that has them."""
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    targets = ["c_attn", "c_fc"] if "gpt2" in base else ["q_proj", "v_proj", "down_proj"]
+    fan = {"fan_in_fan_out": True} if "gpt2" in base else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = peft.get_peft_model(
+            AutoModelForCausalLM.from_pretrained(base),
+            peft.LoraConfig(
+                **{"task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "target_modules": targets, **fan, **config}
+            ),
+        )
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data += 0.1 * torch.randn(parameter.shape)
+    model.save_pretrained(out)
+    return model.eval()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds.plain_words import plain_words
+from worlds.small_world import plain_words
 
 from airrep.attributors.text import ngrams
 from airrep.attributors.text.ngrams import NgramCounter, bucket_of, log_ratio, split_words

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reference import classification, selection
-from worlds.children import in_child
+from worlds.kills import in_child
 from worlds.small_world import HashAttributor, tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import TASKS, ParrotWorld, make_tasks

@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from worlds.adapters import write_adapters
-from worlds.tiny_lms import tiny_lm, tiny_tokenizer
+from worlds.tiny_lms import tiny_lm, tiny_tokenizer, write_adapters
 
 from airrep.errors import ConfigError
 from airrep.lm.model import load_lm
