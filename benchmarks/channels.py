@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from cpu import interleave
-from scipy import sparse
 
 import airrep
 from airrep.arrays import MixedFeatures, SparseFeatures
@@ -27,6 +26,7 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
 from airrep.scoring.topk import top_k
+from airrep.sparse import SparseRows, below
 
 D, SHARD, COMMON, RARE = 384, 4096, 50, 97
 SPAN = 2**22
@@ -74,7 +74,7 @@ def drawn(generator: np.random.Generator, rows: int, channels: int) -> SparseFea
     first[:, 1:] = columns[:, 1:] != columns[:, :-1]
     ends = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
     values = generator.random(int(ends[-1])).astype(np.float32) + np.float32(0.1)
-    return sparse.csr_array((values, columns[first], ends), shape=(rows, channels * WIDE))
+    return SparseRows(values, columns[first], ends, (rows, channels * WIDE))
 
 
 def index_of(generator: np.random.Generator, rows: int, channels: int) -> list[Block]:
@@ -106,7 +106,7 @@ def search(generator: np.random.Generator, rows: int, channels: int) -> None:
     print(f"  airrep {cpu:.3f} s of CPU, on the clock {verdict(wall, 0.4)} s")
     part = blocks[:10]
     dense = np.concatenate([block.features for block in part]).astype(np.float32)
-    counted = sparse.csr_array(sparse.vstack([block.sparse.csr() for block in part]))
+    counted = below([block.sparse.csr() for block in part])
     columns, weights = query.sparse.indices, query.sparse.data
     start = time.process_time()
     place = np.minimum(np.searchsorted(columns, counted.indices), len(columns) - 1)

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from channels import WIDE, D, drawn
-from scipy import sparse
 
 import airrep
 from airrep.arrays import Features, MixedFeatures
@@ -28,6 +27,7 @@ from airrep.explorer import requests as ask
 from airrep.explorer.explorer import Explorer
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pooling, PoolLike
+from airrep.sparse import SparseRows
 
 ASKED = 0.5
 """Seconds of CPU that an answer may take, the second time it is asked for."""
@@ -61,16 +61,16 @@ class Drawn(airrep.Attributor):
         counted = drawn(generator, max(len(examples), 1), 2)[: len(examples)]
         ends = np.arange(0, 2 * len(examples) + 1, 2)
         heads = np.tile(np.array([0, WIDE], np.int32), len(examples))  # the weight of each example, in each channel
-        ones = sparse.csr_array((np.ones(len(heads), np.float32), heads, ends), shape=counted.shape)
-        return MixedFeatures(dense, sparse.csr_array(counted + ones).astype(np.float32))
+        ones = SparseRows(np.ones(len(heads), np.float32), heads, ends, counted.shape)
+        return MixedFeatures(dense, (counted + ones).astype(np.float32))
 
     def encode_queries(
         self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None
     ) -> Features:
         features = self.encode_train([airrep.Example("", "q", id="7")] * len(examples))
         if isinstance(features, MixedFeatures):
-            features.sparse.data[np.isin(features.sparse.indices, [0, WIDE])] = 0
-            features.sparse.eliminate_zeros()
+            heads = np.isin(features.sparse.indices, [0, WIDE])
+            return MixedFeatures(features.dense, features.sparse.where(~heads))
         return features
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:

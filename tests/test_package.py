@@ -99,7 +99,7 @@ def test_maps_of_rooms_are_made_of_the_modules_own_lines() -> None:
 def test_rooms_can_be_taken_in_at_a_glance() -> None:
     for room in [PACKAGE, *ROOMS]:
         modules = [path for path in room.glob("*.py") if path.name != "__init__.py"]
-        assert len(modules) <= (6 if room == PACKAGE else 12), room
+        assert len(modules) <= (7 if room == PACKAGE else 12), room
         assert room.name not in ("utils", "common", "helpers", "core")
 
 

@@ -1,5 +1,6 @@
 """What reads texts runs without torch, transformers, sentence-transformers and scikit-learn, and answers the same."""
 
+import itertools
 import json
 import os
 import shlex
@@ -22,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "airrep" / "data"
 LM = ROOT / "src" / "airrep" / "models" / "tiny-lm"
 EXTRAS = ("torch", "transformers", "sentence_transformers", "sklearn")
+JUDGING = ("evaluate", "compare")
+"""Commands that need SciPy."""
 TYPED = ("--prompt", "Can I eat zucchini raw?", "--response", "No, zucchini should be cooked before eating.")
 
 MAKING = (
@@ -81,6 +84,17 @@ def run(folder: Path, commands: Sequence[Sequence[str]], absent: Sequence[str] =
     return Ran(**json.loads(ended.stdout.splitlines()[-1]))
 
 
+def run_all(folder: Path, absent: Sequence[str]) -> Ran:
+    """Run the text path; where packages are absent, SciPy is too for all commands but those that judge."""
+    parts = [
+        run(folder, [shlex.split(line) for line in lines], (*absent, *(("scipy",) if absent and not judge else ())))
+        for judge, group in itertools.groupby((*MAKING, *ASKING), lambda line: line.startswith(JUDGING))
+        for lines in [list(group)]
+    ]
+    results = [result for part in parts for result in part.results]
+    return Ran(results, sorted({name for part in parts for name in part.loaded}), parts[0].modules)
+
+
 def write_data(folder: Path) -> None:
     """Every tenth bundled example, a few more, three queries, and rows of numbers for both."""
     folder.mkdir()
@@ -101,7 +115,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran, Path, R
     for name, absent in (("without", EXTRAS), ("with", ())):
         folder = tmp_path_factory.mktemp(name) / "here"
         write_data(folder)
-        made += [folder, run(folder, [shlex.split(line) for line in (*MAKING, *ASKING)], absent)]
+        made += [folder, run_all(folder, absent)]
     return made[0], made[1], made[2], made[3]
 
 
@@ -142,7 +156,7 @@ def test_the_page_is_served(worlds: tuple[Path, Ran, Path, Ran], absent: tuple[s
 
 def test_python_runs_without_torch(tmp_path: Path) -> None:
     write_data(tmp_path / "here")
-    command = [sys.executable, "-c", PYTHON, str(ROOT / "tests" / "worlds"), *EXTRAS]
+    command = [sys.executable, "-c", PYTHON, str(ROOT / "tests" / "worlds"), *EXTRAS, "scipy"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "here")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["torch-free", "MissingExtraError", "MissingExtraError"]
@@ -160,14 +174,26 @@ NEEDY = {
     f"judge index --queries queries.jsonl --lm {LM} --out OUT": "lm",
     f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
     f"warmup train.jsonl --lm {LM} --out OUT": "lm",
-    "datamodels labels --data train.jsonl --set penalty=lasso --out OUT": "datamodels",
+    "datamodels labels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
     "demo --learn --out OUT": "lm",
 }
 
 
-def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(worlds: tuple[Path, Ran, Path, Ran]) -> None:
-    ran = run(worlds[0], [shlex.split(line) for line in NEEDY])
-    for (line, extra), (status, told, warned) in zip(NEEDY.items(), ran.results, strict=True):
+JUDGED = {
+    "evaluate lds index ngram --labels labels --data train.jsonl --out OUT": "evaluation",
+    "evaluate classify tfidf ngram --queries queries.jsonl --out OUT": "evaluation",
+    "compare lds --json": "evaluation",
+    "datamodels labels --data train.jsonl --out OUT": "evaluation",
+    f"index train.jsonl --method logra --lm {LM} --out OUT": "lm",
+}
+
+
+@pytest.mark.parametrize(("lines", "absent"), [(NEEDY, EXTRAS), (JUDGED, ["scipy"])])
+def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(
+    worlds: tuple[Path, Ran, Path, Ran], lines: dict[str, str], absent: Sequence[str]
+) -> None:
+    ran = run(worlds[0], [shlex.split(line) for line in lines], absent)
+    for (line, extra), (status, told, warned) in zip(lines.items(), ran.results, strict=True):
         assert (status, told) == (1, ""), line
         assert warned.count("\n") == 1, warned
         assert warned.strip().endswith(f"pip install 'airrep[{extra}]'"), warned
@@ -205,7 +231,7 @@ COLD = 850
 """Modules that a cold question may load; each thousand costs about a second."""
 NOT_COLD = {
     *("torch", "transformers", "sentence_transformers", "sklearn", "pandas", "matplotlib", "jinja2", "yaml", "asyncio"),
-    *("jaxtyping", "huggingface_hub", "scipy.linalg", "scipy.stats", "scipy.optimize", "pyarrow.parquet", "fastapi"),
+    *("jaxtyping", "huggingface_hub", "scipy", "pyarrow.parquet", "fastapi"),
     *("packaging", "filelock", "pyarrow.dataset", "datasets", "ray", "airrep.cli.train_commands", "airrep.lm.model"),
 }
 

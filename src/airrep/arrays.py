@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
 from airrep.shapes import Bool, Float32, Int64
+from airrep.sparse import SparseRows, below
 
 ALIKE = 1e-5
 """Cosines, and shares made of them, are known to so much: processors and batches round differently."""
@@ -53,8 +53,8 @@ def whole_number(what: str, count: Any) -> int:
 DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]
 """Features of some examples, one row each."""
 
-SparseFeatures: TypeAlias = sparse.csr_array
-"""Features of lexical methods: float32 CSR, ``(rows, d)``."""
+SparseFeatures: TypeAlias = SparseRows
+"""Features of lexical methods: float32, ``(rows, d)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +118,9 @@ def filled_rows(features: Features) -> np.ndarray:
     """Whether a row has a feature other than 0, ``(rows,)``."""
     if isinstance(features, MixedFeatures):
         return np.asarray(features.dense.any(axis=1) | filled_rows(features.sparse))
-    filled = np.zeros(features.shape[0], bool)
-    filled[features.nonzero()[0]] = True
-    return filled
+    if isinstance(features, np.ndarray):
+        return np.asarray(features.any(axis=1))
+    return features.with_data(features.data != 0).sum(axis=1) > 0
 
 
 def stack_rows(parts: Sequence[Features]) -> Features:
@@ -129,10 +129,9 @@ def stack_rows(parts: Sequence[Features]) -> Features:
         return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
     mixed = [part for part in parts if isinstance(part, MixedFeatures)]
     if mixed:
-        together: SparseFeatures = sparse.vstack([part.sparse for part in mixed], format="csr")
+        together = below([part.sparse for part in mixed])
         return MixedFeatures(np.concatenate([part.dense for part in mixed]), together)
-    below: SparseFeatures = sparse.vstack([part for part in parts if isinstance(part, sparse.csr_array)], format="csr")
-    return below
+    return below([part for part in parts if isinstance(part, SparseRows)])
 
 
 def multiply_rows(
@@ -143,9 +142,7 @@ def multiply_rows(
         return features
     if isinstance(features, np.ndarray):
         return features * factors[:, None].astype(np.float32)
-    scaled: SparseFeatures = features.copy()
-    scaled.data *= np.repeat(factors.astype(np.float32), np.diff(features.indptr))
-    return scaled
+    return features.scaled(factors)
 
 
 def reaches(values: np.ndarray, threshold: float) -> Mask:
@@ -170,10 +167,8 @@ def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | Spars
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
         dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
         return dense
-    lengths = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
-    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    units: SparseFeatures = sparse.csr_array(sparse.diags_array(scale) @ features)
-    return units
+    lengths = np.sqrt(features.with_data(features.data**2).sum(axis=1))
+    return features.scaled(np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
 
 def map_array(path: Path, behind: int = 0) -> np.ndarray:

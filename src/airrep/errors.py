@@ -37,7 +37,7 @@ _TOLD: set[str] = set()
 BESIDE = 1000
 """Files of a folder whose names are compared with one that is not there."""
 
-LM = ("torch", "transformers")
+LM = ("torch", "transformers", "scipy")
 """Modules behind every language model."""
 
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from airrep.arrays import MixedFeatures
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import exact_group_scores, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+from airrep.sparse import SparseRows
 
 ROWS, D = 5000, 16
 
@@ -49,8 +49,8 @@ def test_the_change_by_one_of_many_is_right(pool: str, kind: str) -> None:
     groups = Groups.from_lists({"before": np.arange(ROWS), "after": kept})
     blocks, asked = blocks_of(features), queries
     if kind == "sparse":
-        blocks = [Block(one.start, sparse.csr_array(one.features.astype(np.float32))) for one in blocks]
-        asked = sparse.csr_array(queries)
+        blocks = [Block(one.start, SparseRows.of(one.features.astype(np.float32))) for one in blocks]
+        asked = SparseRows.of(queries)
     (found,) = exact_group_scores(asked, blocks, groups, pool).values()
     expected = reference(scores[:, kept], pool) - reference(scores, pool)
     np.testing.assert_allclose(found[:, 1] - found[:, 0], expected.astype(np.float64), rtol=1e-6, atol=1e-13)
@@ -58,9 +58,9 @@ def test_the_change_by_one_of_many_is_right(pool: str, kind: str) -> None:
 
 def test_channels_with_factors_change_by_their_members_too() -> None:
     queries, features = world(1)
-    more = sparse.csr_array(features[:, :4].astype(np.float32))
+    more = SparseRows.of(features[:, :4].astype(np.float32))
     factors = np.array([[1.0, 2.0], [1.0, 0.5], [1.0, 0.0]])
-    asked = MixedFeatures(queries * factors[:, 1:].astype(np.float32), sparse.csr_array(queries[:, :4]), factors)
+    asked = MixedFeatures(queries * factors[:, 1:].astype(np.float32), SparseRows.of(queries[:, :4]), factors)
     blocks = [Block(0, features, sparse=more)]
     pooling = ChannelPooling(
         (

@@ -79,7 +79,7 @@ def test_membership_tells_each_row_once(far: int) -> None:
     groups = Groups.from_lists({"a": [5, 2], "b": [2, 9 + far], "c": [0]})
     rows, membership = groups.membership()
     assert rows.tolist() == [0, 2, 5, 9 + far]
-    assert membership.toarray().tolist() == [[0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]]
+    assert membership.toarray().T.tolist() == [[0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]]
 
 
 def test_a_negative_row_is_named_with_its_group() -> None:

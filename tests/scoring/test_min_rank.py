@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.ranking import ranked_rows
-from scipy import sparse
 from scipy.stats import chi2
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import min_rank as selection
 from airrep.scoring.blocks import Block, quantise
 from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
+from airrep.sparse import SparseRows
 
 
 def rank_everything(
@@ -90,8 +90,8 @@ def test_sparse_features() -> None:
     generator = np.random.default_rng(5)
     train = generator.integers(0, 3, (40, 20)) * (generator.random((40, 20)) < 0.1)
     queries = generator.integers(0, 3, (4, 20)) * (generator.random((4, 20)) < 0.2)
-    blocks = [Block(0, sparse.csr_array(train.astype(np.float32)))]
-    found = min_rank(sparse.csr_array(queries.astype(np.float32)), blocks, 40)
+    blocks = [Block(0, SparseRows.of(train.astype(np.float32)))]
+    found = min_rank(SparseRows.of(queries.astype(np.float32)), blocks, 40)
     expected = rank_everything(queries, train, 40)
     assert list(zip(found.ranks, found.queries, found.rows, strict=True)) == expected
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from reference import pooling
-from scipy import sparse
 from worlds.oracle_worlds import cut, grouped, integers, random_members, sparse_cut
 
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.pooling import pool_scores
+from airrep.sparse import SparseRows
 
 POOLS = ("sum", "mean", "attention")
 CUTS = ((), (1, 2, 3, 10, 11), tuple(range(1, 24)))
@@ -103,7 +103,7 @@ def test_sparse_features(pool: str) -> None:
     queries[2] = 0.0
     members = random_members(16, 10, 40)
     expected = pooling.group_scores(queries, train, members, pool)
-    found = group_scores(sparse.csr_array(queries), sparse_cut(train, (7, 13, 14)), grouped(members), pool)
+    found = group_scores(SparseRows.of(queries), sparse_cut(train, (7, 13, 14)), grouped(members), pool)
     np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
 
 

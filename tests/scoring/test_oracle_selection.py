@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from reference import pooling, selection
-from scipy import sparse
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
 from airrep.scoring.min_rank import Selection, first_of_each, min_rank
+from airrep.sparse import SparseRows
 
 
 def check(found: Selection, scores: np.ndarray, kept: Sequence[int], count: int) -> None:
@@ -68,5 +68,5 @@ def test_min_rank_of_sparse_features() -> None:
     train[np.random.default_rng(58).random(train.shape) < 0.95] = 0.0
     scores = pooling.influence_scores(queries, train)
     for count in (3, 60):
-        found = min_rank(sparse.csr_array(queries), sparse_cut(train, (4, 5)), count)
+        found = min_rank(SparseRows.of(queries), sparse_cut(train, (4, 5)), count)
         check(found, scores, range(60), count)

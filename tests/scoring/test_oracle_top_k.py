@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 from reference import pooling, ranking
-from scipy import sparse
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
 from airrep.scoring.blocks import quantise
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import top_k
+from airrep.sparse import SparseRows
 
 
 @pytest.mark.parametrize("block_rows", [1, 5, 1000])
 @pytest.mark.parametrize("kind", ["float16", "float32", "codes", "sparse"])
 def test_score_blocks(kind: str, block_rows: int) -> None:
     queries, train = integers(20, 3, 9), integers(21, 31, 9)
-    given: np.ndarray | sparse.csr_array = queries
+    given: np.ndarray | SparseRows = queries
     if kind == "sparse":
-        blocks, given = sparse_cut(train, (1, 12)), sparse.csr_array(queries)
+        blocks, given = sparse_cut(train, (1, 12)), SparseRows.of(queries)
     else:
         blocks = cut(train, (1, 12), kind == "codes", np.float32 if kind == "float32" else np.float16)
     found = np.full((3, 31), np.nan)
@@ -106,7 +106,7 @@ def test_top_k_of_sparse_features(least: bool) -> None:
     scores = pooling.influence_scores(queries, train)
     for k in (1, 30, 90):
         rows, values = ranking.top_k(scores, k, least=least)
-        found = top_k(sparse.csr_array(queries), sparse_cut(train, (4, 5, 77)), k, least=least)
+        found = top_k(SparseRows.of(queries), sparse_cut(train, (4, 5, 77)), k, least=least)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, values)
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import pooling
-from scipy import sparse
 from worlds.pretend_card import pretended_card
 
 from airrep.errors import ConfigError, DataError
@@ -19,6 +18,7 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
 from airrep.scoring.pools import sums
 from airrep.scoring.scores import score_blocks
+from airrep.sparse import SparseRows
 
 POOLS = ("sum", "mean", "attention", "signed-attention")
 
@@ -99,8 +99,8 @@ def test_rows_in_no_group_are_not_looked_at(pool: str, kind: str) -> None:
     poisoned[[3, 4, 20, 29]] = train[[3, 4, 20, 29]]
     blocks = cut(poisoned, (4, 10))
     if kind == "sparse":
-        blocks = [Block(b.start, sparse.csr_array(b.features.astype(np.float32))) for b in blocks]
-        queries = sparse.csr_array(queries)
+        blocks = [Block(b.start, SparseRows.of(b.features.astype(np.float32))) for b in blocks]
+        queries = SparseRows.of(queries)
     np.testing.assert_allclose(group_scores(queries, blocks, groups, pool), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -214,7 +214,7 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
         ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "hold row 4; expected at most 3"),
         ({"groups": Groups.from_lists({})}, ConfigError, "groups: there are none"),
         ({"queries": QUERIES[:, :2]}, DataError, r"queries: are 2x2; expected \(q, 3\)"),
-        ({"queries": sparse.csr_array(QUERIES)}, DataError, "not dense as the blocks' are"),
+        ({"queries": SparseRows.of(QUERIES)}, DataError, "not dense as the blocks' are"),
         ({"queries": QUERIES * np.float32(3e38)}, DataError, "too large|exceeds float32|not finite"),
         ({"blocks": [Block(0, BROKEN)]}, DataError, "not finite"),
         ({"blocks": []}, DataError, "blocks: there are none"),

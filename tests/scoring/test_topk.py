@@ -19,6 +19,7 @@ from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
 from airrep.scoring.columns import Postings
 from airrep.scoring.devices import device_of
 from airrep.scoring.topk import top_k
+from airrep.sparse import SparseRows
 
 
 def blocks_of(features: np.ndarray, cuts: Sequence[int] = (), codes: bool = False, bounds: bool = True) -> list[Block]:
@@ -157,11 +158,11 @@ def test_few_and_many_queries_go_other_ways_to_the_same(monkeypatch: pytest.Monk
     queries = generator.normal(size=(9, 40)).astype(np.float32)
     thin = [sparse.random_array((n, 60), density=0.3, format="csr", rng=generator) for n in (3000, 9)]
     postings = [
-        Postings.of(sparse.csr_array(thin[0][part]).astype(np.float32)) for part in (slice(1000), slice(1000, None))
+        Postings.of(SparseRows.of(thin[0][part]).astype(np.float32)) for part in (slice(1000), slice(1000, None))
     ]
     dense = blocks_of(features, (1000,), codes=True)
     mixed = [block._replace(sparse=some) for block, some in zip(dense, postings, strict=True)]
-    both = MixedFeatures(queries, sparse.csr_array(thin[1]).astype(np.float32))
+    both = MixedFeatures(queries, SparseRows.of(thin[1]).astype(np.float32))
     for asked, blocks in ((queries, dense), (both, mixed)):
         few = top_k(asked, blocks, 50)
         for module in (scans, search):
@@ -225,7 +226,7 @@ def test_rows_that_bounds_tell_nothing_of_are_not_multiplied_one_by_one(
     rows, scores = sort_everything(queries, features, k)
     asked: Features = queries
     if mixed:
-        empty = [sparse.csr_array((size, 9), dtype=np.float32) for size in (count, 900, 1600, 1500)]
+        empty = [SparseRows.empty(size, 9) for size in (count, 900, 1600, 1500)]
         asked = MixedFeatures(queries, empty[0])
         blocks = [block._replace(sparse=some) for block, some in zip(blocks, empty[1:], strict=True)]
     found = top_k(asked, blocks, k)
@@ -235,9 +236,9 @@ def test_rows_that_bounds_tell_nothing_of_are_not_multiplied_one_by_one(
 
 
 def test_crowds_of_ties_among_sparse_features_alone_need_no_dense_ones() -> None:
-    rows, words = 40_000, sparse.csr_array((40_000, 9), dtype=np.float32)
+    rows, words = 40_000, SparseRows.empty(40_000, 9)
     blocks = [Block(0, np.empty((rows, 0), np.float16), sparse=words)]
-    asked = MixedFeatures(np.empty((2, 0), np.float32), sparse.csr_array(np.ones((2, 9), np.float32)))
+    asked = MixedFeatures(np.empty((2, 0), np.float32), SparseRows.of(np.ones((2, 9), np.float32)))
     found = top_k(asked, blocks, 2)
     np.testing.assert_array_equal(found.rows, [[0, 1]] * 2)
     np.testing.assert_array_equal(found.scores, np.zeros((2, 2)))
@@ -262,10 +263,12 @@ def test_rough_products_are_as_near_as_they_say(seed: int, d: int, power: float)
 
 
 def test_sparse_rows_that_share_nothing_with_the_query_tie() -> None:
-    features = sparse.csr_array(([1.0, 2.0, -1.0], ([7, 40_000, 3], [0, 1, 1])), shape=(50_000, 5))
+    features = SparseRows.from_cells(
+        np.array([7, 40_000, 3]), np.array([0, 1, 1]), np.array([1.0, 2.0, -1.0]), (50_000, 5)
+    )
     features = features.astype(np.float32)
     blocks = [Block(0, features[:9]), Block(9, features[9:])]
-    queries = sparse.csr_array(np.array([[1.0, 1, 0, 0, 0], [0, 0, 3, 0, 0]], dtype=np.float32))
+    queries = SparseRows.of(np.array([[1.0, 1, 0, 0, 0], [0, 0, 3, 0, 0]], dtype=np.float32))
     found = top_k(queries, blocks, 5)
     assert found.rows.tolist() == [[40_000, 7, 0, 1, 2], [0, 1, 2, 3, 4]]
     assert found.scores.tolist() == [[2.0, 1.0, 0.0, 0.0, 0.0], [0.0] * 5]
@@ -309,7 +312,7 @@ QUERIES, FEATURES = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
         (np.ones(3, np.float32), 1, None, DataError, r"queries: are 3; expected \(q, 3\)"),
         (np.full((2, 3), np.nan, np.float32), 1, None, DataError, "not a finite float32"),
         (np.full((2, 3), 1e300), 1, None, DataError, "not a finite float32"),
-        (sparse.csr_array(QUERIES), 1, None, DataError, "not dense as the blocks' are"),
+        (SparseRows.of(QUERIES), 1, None, DataError, "not dense as the blocks' are"),
         (np.full((2, 3), 3e38, np.float32), 1, None, DataError, "too large for scores in float32"),
     ],
 )
@@ -327,7 +330,7 @@ def test_bad_blocks() -> None:
         ([second], "one starts at row 2; expected 0"),
         ([first, second._replace(start=3)], "one starts at row 3; expected 2"),
         ([first, Block(2, np.ones((2, 5), np.float16))], "the one at row 2 is unlike the first"),
-        ([first, Block(2, sparse.csr_array(FEATURES[:2].astype(np.float32)))], "is unlike the first"),
+        ([first, Block(2, SparseRows.of(FEATURES[:2].astype(np.float32)))], "is unlike the first"),
         ([Block(0, broken)], "rows 0 to 3: a feature is not finite"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -7,10 +7,10 @@ float32 in any order of summation.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import sparse
 
 from airrep.scoring.blocks import Block, quantise
 from airrep.scoring.groups import Groups
+from airrep.sparse import SparseRows
 
 
 def integers(seed: int, rows: int, d: int, greatest: int = 3) -> np.ndarray:
@@ -30,7 +30,7 @@ def sparse_cut(features: np.ndarray, cuts: Sequence[int]) -> list[Block]:
     """Return the rows as CSR blocks that begin at 0 and at each of *cuts*."""
     starts = [0, *cuts]
     ends = [*cuts, len(features)]
-    return [Block(a, sparse.csr_array(features[a:b])) for a, b in zip(starts, ends, strict=True)]
+    return [Block(a, SparseRows.of(features[a:b])) for a, b in zip(starts, ends, strict=True)]
 
 
 def grouped(members: Sequence[Sequence[int]]) -> Groups:

@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import yaml
-from scipy import sparse
 
 from airrep.answers.answer import Answer
 from airrep.answers.texts import kept_values
-from airrep.arrays import Features, Mask
+from airrep.arrays import Features
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
@@ -21,6 +20,7 @@ from airrep.scoring.blocks import Block
 from airrep.scoring.contrast import without_worse
 from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
+from airrep.sparse import SparseRows
 
 RESAMPLES = 1000
 LEAST, ALIKE = 0.025, 1e-9
@@ -181,22 +181,14 @@ def _shares(features: Features, blocks: Sequence[Block], codes: np.ndarray, sour
         raise DataError(f"mix: {ZERO}; expected some that do. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
     above, tied = np.zeros((2, features.shape[0], sources))
-    for scores, members in _by_source(features, blocks, codes, keep, sources):
+    for rows, scores in stream_scores(features, blocks, keep):
+        members = SparseRows.of(np.eye(sources)[codes[rows]]).T
         equal = np.isclose(scores, least, rtol=TIED, atol=near)
-        above += ((scores > least) & ~equal).astype(np.float64) @ members
-        tied += equal.astype(np.float64) @ members
+        above += (members @ ((scores > least) & ~equal).T.astype(np.float64)).T
+        tied += (members @ equal.T.astype(np.float64)).T
     left = count - above.sum(axis=1, keepdims=True)
     shares: np.ndarray = (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
     return shares
-
-
-def _by_source(
-    features: Features, blocks: Sequence[Block], codes: np.ndarray, keep: Mask, sources: int
-) -> Iterator[tuple[np.ndarray, sparse.csr_array]]:
-    """Scores ``(q, b)`` of some rows, and which source each is of, ``(b, sources)``."""
-    for rows, scores in stream_scores(features, blocks, keep):
-        own = (np.ones(len(rows)), (np.arange(len(rows)), codes[rows]))
-        yield scores, sparse.csr_array(own, shape=(len(rows), sources))
 
 
 def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:

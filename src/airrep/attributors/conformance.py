@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, numbers_of
 from airrep.attributors.base import Attributor
@@ -21,6 +20,7 @@ from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pool
+from airrep.sparse import SparseRows, taken
 
 TOLERANCE = 1e-3
 """Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
@@ -51,10 +51,10 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     with _promise("fit(train)"):
         attributor.fit(train)
     with _promise("encode_train(examples, on_rows)"):
-        features = attributor.encode_train(train, _ignore)
+        features = taken(attributor.encode_train(train, _ignore))
     _check_kind(features, len(train))
     with _promise("encode_queries(examples, on_rows)"):
-        queries = attributor.encode_queries(train, _ignore)
+        queries = taken(attributor.encode_queries(train, _ignore))
     _require(np.shape(queries) == features.shape, f"queries are {np.shape(queries)}, features {features.shape}")
     with _promise("encode_train of no example, of one, of them backwards"):
         _check_independence(attributor, train, features)
@@ -175,7 +175,7 @@ def _check_unfitted(attributor: Attributor) -> None:
 
 
 def _check_kind(features: Features, rows: int) -> None:
-    known = isinstance(features, np.ndarray | sparse.csr_array | MixedFeatures)
+    known = isinstance(features, np.ndarray | SparseRows | MixedFeatures)
     _require(known, f"features are a {type(features).__name__}, not an array or a csr_array")
     _require(len(features.shape) == 2, f"features are of shape {features.shape}, not (rows, columns)")
     _require(features.shape[0] == rows, f"{features.shape[0]} rows of features for {rows} examples")
@@ -185,13 +185,13 @@ def _check_kind(features: Features, rows: int) -> None:
 
 def _check_independence(attributor: Attributor, train: Corpus, features: Features) -> None:
     """Features depend on the example alone, and the same call gives the same bytes."""
-    empty = attributor.encode_train([])
+    empty = taken(attributor.encode_train([]))
     _require(np.shape(empty) == (0, features.shape[1]), f"features of no examples are {np.shape(empty)}")
-    _require(_same(attributor.encode_train(train), features), "the same call gives other features")
-    alone = [attributor.encode_train([example]) for example in train]
+    _require(_same(taken(attributor.encode_train(train)), features), "the same call gives other features")
+    alone = [taken(attributor.encode_train([example])) for example in train]
     apart = all(_close(one, features[[row]]) for row, one in enumerate(alone))
     _require(apart, "features depend on the other examples of the call")
-    backwards = attributor.encode_train(list(train)[::-1])[::-1]
+    backwards = taken(attributor.encode_train(list(train)[::-1]))[::-1]
     _require(_close(backwards, features), "features depend on the order of the examples")
     _require(_close(features[[1]], features[[2]]), "equal texts have different features")
 

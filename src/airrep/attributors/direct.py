@@ -6,13 +6,13 @@ from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, SparseFeatures
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.shapes import Float16, Float32
+from airrep.sparse import SparseRows
 
 COLUMNS = 2**24
 """Different queries that one attributor can be asked about."""
@@ -90,16 +90,15 @@ class DirectAttributor(Attributor):
         """No number of any example, ``(rows, COLUMNS)``."""
         if on_rows is not None:
             on_rows(len(examples))
-        nothing = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(examples) + 1, np.int32))
-        return sparse.csr_array(nothing, shape=(len(examples), COLUMNS))
+        return SparseRows.empty(len(examples), COLUMNS)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """A 1 in the column of each query, ``(rows, COLUMNS)``."""
         if on_rows is not None:
             on_rows(len(examples))
         columns = np.array([self.column(one) for one in examples], np.int32)
-        parts = (np.ones(len(columns), np.float32), columns, np.arange(len(columns) + 1))
-        return sparse.csr_array(parts, shape=(len(columns), COLUMNS))
+        ones = np.ones(len(columns), np.float32)
+        return SparseRows(ones, columns, np.arange(len(columns) + 1), (len(columns), COLUMNS))
 
 
 class RecentColumns(Generic[Key]):
@@ -190,10 +189,7 @@ def with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) ->
     """Sparse features, with numbers in columns where they have none."""
     if isinstance(features, MixedFeatures):
         joined = with_columns(features.sparse, columns, scores)
-        assert isinstance(joined, sparse.csr_array)
+        assert isinstance(joined, SparseRows)
         return MixedFeatures(features.dense, joined, features.factors)
-    assert isinstance(features, sparse.csr_array)
-    parts = (scores.ravel(), np.tile(columns, len(scores)), np.arange(len(scores) + 1) * len(columns))
-    added: SparseFeatures = (features + sparse.csr_array(parts, shape=features.shape)).astype(np.float32)
-    added.sort_indices()
-    return added
+    assert isinstance(features, SparseRows)
+    return (features + SparseRows.full(scores, columns, features.shape[1])).astype(np.float32)

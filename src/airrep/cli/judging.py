@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.evaluation.result import Evaluation
@@ -52,6 +52,7 @@ class EvaluationOptions:
         """
         from airrep.evaluation.result import command_line
 
+        need("airrep evaluate", "evaluation", "scipy")
         tags = parse_tags(self.tag)
         found = self._found(request)
         lacking = found is not None and not (found.complete or partial)

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
@@ -22,6 +21,7 @@ from airrep.encoder.tensors import Storage
 from airrep.errors import ConfigError, DataError, caution, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.shapes import Float32, Int64
+from airrep.sparse import SparseRows
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -107,11 +107,9 @@ class StaticEncoder(Encoder):
 
     def _features(self, pieces: Pieces) -> DenseFeatures:
         stored, lengths = self.checkpoint, np.diff(pieces.offsets)
-        # Sparse products add row by row, so that a row does not depend on those beside it; BLAS does not.
-        ones = np.ones(len(pieces.ids), np.float32)
-        counts = sparse.csr_array((ones, pieces.ids, pieces.offsets), (len(lengths), len(stored.matrix)), copy=True)
-        counts.sum_duplicates()  # and in the order of pieces, so that texts of the same ones tie
-        means: DenseFeatures = counts @ stored.matrix
+        # Sparse products add row by row, so that a row does not depend on those beside it, and in the order of pieces,
+        # so that texts of the same ones tie; BLAS does not.
+        means: DenseFeatures = SparseRows.counts(pieces.ids, pieces.offsets, len(stored.matrix)) @ stored.matrix
         means /= np.maximum(lengths, 1)[:, None].astype(np.float32)
         if stored.normalise:
             means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.float32(_SHORTEST))
@@ -152,10 +150,8 @@ class StaticEncoder(Encoder):
 
 def _mapped(means: DenseFeatures, head: LinearHead) -> DenseFeatures:
     """x Wᵀ + b, row by row."""
-    count, width = means.shape
-    rows = np.arange(0, means.size + 1, width), np.tile(np.arange(width), count)
-    dense = sparse.csr_array((means.ravel(), rows[1], rows[0]), means.shape)
-    mapped: DenseFeatures = dense @ np.ascontiguousarray(head.weight.T) + head.bias
+    every = SparseRows.full(means, np.arange(means.shape[1]), means.shape[1])
+    mapped: DenseFeatures = every @ np.ascontiguousarray(head.weight.T) + head.bias
     return mapped
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field, field_validator
-from scipy.optimize import brentq
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
@@ -284,6 +283,8 @@ def _least(sizes: np.ndarray) -> float:
     """The least sum of accuracies of classes of these sizes, all of whose queries were right."""
     if not len(sizes):
         return 0.0
+    from scipy.optimize import brentq
+
     known, end = np.log(sizes), math.log((1 - CONFIDENCE) / 2)
     scale = brentq(lambda at: float(sizes @ np.minimum(at + known, 0)) - end, end - known.max(), -known.min())
     return float(np.exp(np.minimum(scale + known, 0)).sum())

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, need
 from airrep.evaluation.result import Evaluation, read_evaluation
 from airrep.index.index import Index, open_index
 from airrep.labels.instance import LabelledInstance, distinct
@@ -26,6 +26,7 @@ def named_indexes(
         ConfigError: something else is given, or other than one name for each.
         ArtifactError: there is no index at a path.
     """
+    need(f"airrep {where}", "evaluation", "scipy")
     expected = "indexes, their paths, or pairs (name, index)"
     found: list[tuple[str, Index]] = []
     for name, one in map(_pair, _several(indexes, Index, f"{where}: indexes", expected)):
@@ -72,6 +73,7 @@ def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Eval
         ConfigError: something else is given.
         ArtifactError: there is no evaluation at a path.
     """
+    need(f"airrep {where}", "evaluation", "scipy")
     expected = "evaluations, their paths, or pairs (name, evaluation)"
     found: list[tuple[str, Evaluation]] = []
     for number, (name, one) in enumerate(map(_pair, _several(runs, Evaluation, f"{where}: runs", expected)), 1):

@@ -38,6 +38,7 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import TopK, top_k
+from airrep.sparse import taken
 
 Queries = QueriesLike
 IDS_SHOWN = 5
@@ -499,8 +500,9 @@ class Index(EditableIndex):
             ConfigError: the method made no row of features for each query.
         """
         examples = as_examples(queries, options=self.asking)
+        found: Features
         if self._direct is None:
-            found = self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+            found = taken(self.attributor.encode_queries(examples, count_rows(len(examples), progress)))
         else:
             self._direct.ask(examples, progress)
             found = self.attributor.encode_queries(examples)

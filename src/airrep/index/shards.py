@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
@@ -22,6 +21,7 @@ from airrep.runtime.artifacts.digests import canonical_json, describe_files, jso
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.publishing.folders import new_place
 from airrep.runtime.remote.places import Anchored
+from airrep.sparse import SparseRows
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
@@ -111,7 +111,7 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
         return {**_arrays_of(features.dense, corpus), **columns}
     if not isinstance(features, np.ndarray):
         data = features.data.astype(np.float32)
-        _check_finite(data, np.repeat(np.arange(len(corpus)), np.diff(features.indptr)), corpus)
+        _check_finite(data, features.row_of, corpus)
         return {
             "data": data,
             "indices": features.indices.astype(np.int32),
@@ -256,7 +256,7 @@ class Shard:
         more: Any = None
         if mixed:
             shape = (self.rows, self.dimension - width)
-            more = self._postings(shape[1]) if thin else sparse.csr_array(shape, dtype=np.float32)
+            more = self._postings(shape[1]) if thin else SparseRows.empty(*shape)
         return Block(self.start, features, codes, scales, bounds, more, partial(self._check, "features.npy"))
 
     def features(self, rows: Rows | None = None) -> Features:
@@ -299,7 +299,7 @@ class Shard:
             or (len(indices) and not 0 <= indices.min() <= indices.max() < self.dimension)
         ):
             raise _altered(self.folder)
-        return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
+        return SparseRows(data, indices, indptr, (self.rows, self.dimension))
 
     def may_have(self, wanted: Sieve) -> bool:
         """Whether some of the ids may be here, told by their keys, which other ids hardly have."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures
 from airrep.attributors.base import Attributor, OnRows
@@ -19,6 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.index.shards import layout_of
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import MeasuredCost, device_in_use, measuring
+from airrep.sparse import SparseRows, taken
 
 RETRIES = 2
 """Further attempts at a shard whose worker failed."""
@@ -41,7 +41,7 @@ def check_encoded(
     Raises:
         ConfigError: the method made no features of these rows, or others than of the shard whose record is *like*.
     """
-    kinds: Any = (np.ndarray, sparse.csr_array, sparse.csr_matrix, MixedFeatures)
+    kinds: Any = (np.ndarray, SparseRows, MixedFeatures)
     if not isinstance(features, kinds) or len(features.shape) != 2 or features.dtype.kind not in "fiub":
         shape = tuple(getattr(features, "shape", ()))
         what = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
@@ -166,6 +166,6 @@ def encode_shards(
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
     with measuring(device_in_use(attributor.settings)) as meter:
         keeps = any(part.method.kept for part in direct_parts(attributor))
-        features = attributor.encode_train(shard.examples, None if keeps else on_rows)
+        features = taken(attributor.encode_train(shard.examples, None if keeps else on_rows))
         kept = keep_all(attributor, shard.examples, on_rows)
     return Encoded(features, kept, meter.spent)

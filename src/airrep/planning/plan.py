@@ -8,7 +8,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from scipy import stats
 
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
@@ -64,6 +63,8 @@ def rate(seconds: Sequence[float], amounts: Sequence[float]) -> Predicted:
     Raises:
         DataError: fewer than two repeats, or nothing was done.
     """
+    from scipy import stats
+
     taken, done = np.asarray(seconds, np.float64), np.asarray(amounts, np.float64)
     k = len(taken)
     if k < 2 or len(done) != k or done.sum() <= 0:
@@ -78,6 +79,8 @@ def mean_of(sample: Sequence[float], population: int) -> Predicted:
 
     The interval is m ± 1.96 √(s² / k · (1 − k / n)), 0 wide when all were drawn.
     """
+    from scipy import stats
+
     values = np.asarray(sample, np.float64)
     k = len(values)
     if k < 2:

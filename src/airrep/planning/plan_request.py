@@ -181,6 +181,7 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         ConfigError: too few examples, no such LM, or a setting that does not fit.
         TrainingError: a benchmark failed.
     """
+    need("airrep plan", "evaluation", "scipy")
     if request.lm is not None:
         need("airrep plan --lm", "lm", *LM)
         request = replace(request, lm=request.lm.before())

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import Features, Mask, MixedFeatures, Rows, whole_number
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
+from airrep.scoring.columns import ByColumn, ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
+from airrep.sparse import SparseRows
 
 PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
@@ -176,7 +176,9 @@ class Piece:
     def sparse(self) -> SparseMatrix:
         """Their sparse features, float64 ``(b, d)``."""
         matrix = self.block.features if self.block.sparse is None else self.block.sparse
-        part: SparseMatrix = self.take(matrix).astype(np.float64, copy=False)
+        if isinstance(matrix, ByColumn):
+            return matrix if len(self.rows) == matrix.shape[0] else self.take(matrix.rows())
+        part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
         return part
 
 
@@ -234,7 +236,7 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     if isinstance(queries, MixedFeatures) or isinstance(queries, np.ndarray) != kind.dense:
         named = "dense" if kind.dense else "sparse"
         raise DataError(f"queries: their features are not {named} as the blocks' are. Encode both by one method.")
-    if queries.ndim != 2 or queries.shape[1] != kind.dimension:
+    if len(queries.shape) != 2 or queries.shape[1] != kind.dimension:
         shape = "x".join(map(str, queries.shape))
         raise DataError(f"queries: are {shape}; expected (q, {kind.dimension}). Encode them with the index's method.")
     with np.errstate(over="ignore"):
@@ -265,7 +267,7 @@ def narrow(queries: Features, blocks: Sequence[Block], size: int = 0) -> tuple[F
 
     def chosen(source: "np.ndarray | SparseSource | None") -> SparseMatrix:
         assert source is not None
-        assert not isinstance(source, np.ndarray | sparse.csc_array)
+        assert not isinstance(source, np.ndarray | ByColumn)
         if isinstance(source, Postings) and source.shape[0] <= size:
             return source.by_column(columns)
         return select_columns(source, columns)

@@ -2,22 +2,35 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.errors import ConfigError
 from airrep.scoring.devices import widened
+from airrep.sparse import SparseRows, stretches
 
 LONG = 64
 """Mean length from which on stretches of postings are copied one by one."""
-DENSE = 2**16
-"""Queries with at most so many numbers, zeros counted, are multiplied as dense ones."""
 
 
-SparseMatrix: TypeAlias = SparseFeatures | sparse.csc_array
+class ByColumn(NamedTuple):
+    """A matrix ``(b, d)`` as its columns, ``(d, b)``."""
+
+    columns: SparseRows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.columns.shape[1], self.columns.shape[0]
+
+    def rows(self) -> SparseFeatures:
+        """The same row by row."""
+        return self.columns.T
+
+
+SparseMatrix: TypeAlias = SparseFeatures | ByColumn
 
 
 class Cells(NamedTuple):
@@ -47,7 +60,7 @@ class Postings:
     def of(cls, features: SparseFeatures) -> "Postings":
         """The postings of CSR features, values rounded to float16."""
         narrow = np.uint16 if features.shape[0] <= 2**16 else np.int32
-        row = np.repeat(np.arange(features.shape[0]).astype(narrow), np.diff(features.indptr))
+        row = features.row_of.astype(narrow)
         # Column and place as one number are sorted several times faster than places by columns.
         keys = features.indices.astype(np.uint64) << np.uint64(32) | np.arange(features.nnz, dtype=np.uint64)
         keys.sort()
@@ -57,24 +70,21 @@ class Postings:
 
     def csr(self) -> SparseFeatures:
         """All of them as a matrix, float32."""
-        order = np.argsort(self.rows, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.shape[0]))])
-        parts = (self.values[order].astype(np.float32), self.columns[order], ends)
-        return sparse.csr_array(parts, shape=self.shape)
+        return SparseRows.from_cells(self.rows, self.columns, self.values.astype(np.float32), self.shape)
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
-        return self._csc(columns, np.float32).tocsr()
+        return self._turned(columns, np.float32).T
 
-    def by_column(self, columns: np.ndarray) -> sparse.csc_array:
+    def by_column(self, columns: np.ndarray) -> ByColumn:
         """The same as they lie, in float64: to be multiplied as a whole."""
-        return self._csc(columns, np.float64)
+        return ByColumn(self._turned(columns, np.float64))
 
-    def _csc(self, columns: np.ndarray, dtype: type) -> sparse.csc_array:
+    def _turned(self, columns: np.ndarray, dtype: type) -> SparseRows:
+        """Some columns as rows."""
         counts, rows, values = self._chosen(columns, np.float16)
-        ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
         wide = widened(values[None], np.empty((1, len(values)), dtype))[0]
-        return sparse.csc_array((wide, rows, ends), shape=(self.shape[0], len(columns)))
+        return SparseRows(wide, rows, np.concatenate([[0], np.cumsum(counts)]), (len(columns), self.shape[0]))
 
     def cells(self, columns: np.ndarray) -> "Cells":
         """Features of some columns, ascending, one by one."""
@@ -98,9 +108,7 @@ class Postings:
         if counts.sum() > LONG * len(counts):  # few long stretches are copied faster one by one
             pairs = zip(first.tolist(), (first + counts).tolist(), strict=True)
             return np.concatenate([array[a:b] for a, b in pairs]).astype(wide)
-        ends = np.cumsum(counts)
-        place = np.arange(counts.sum()) + np.repeat(first - ends + counts, counts)
-        return np.asarray(array[place], wide)
+        return np.asarray(array[stretches(first, counts)], wide)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +161,9 @@ class ScoreColumns:
         here = [place for place, column in enumerate(columns.tolist()) if column in self.scores]
         if not here:
             return found
-        rows = self.shape[0]
         numbers = np.stack([self.scores[int(columns[place])] for place in here], axis=1)
-        ends = np.arange(rows + 1) * len(here)
-        more = sparse.csr_array((numbers.ravel(), np.tile(np.array(here, np.int32), rows), ends), shape=found.shape)
-        joined: SparseFeatures = more if not found.nnz else (found + more).astype(np.float32)
-        return joined
+        more = SparseRows.full(numbers, np.array(here, np.int32), found.shape[1])
+        return found + more if found.nnz else more
 
 
 Selectable: TypeAlias = SparseMatrix | Postings | ColumnRange | ScoreColumns
@@ -168,15 +173,14 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
     if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)
-    if isinstance(features, sparse.csc_array):
-        features = features.tocsr()
+    if isinstance(features, ByColumn):
+        features = features.rows()
     place = np.searchsorted(columns, features.indices)
     found = np.zeros(len(place), bool)
     inside = place < len(columns)
     found[inside] = columns[place[inside]] == features.indices[inside]
-    ends = np.concatenate([[0], np.cumsum(found)])[features.indptr]
-    parts = (features.data[found], place[found], ends)
-    return sparse.csr_array(parts, shape=(features.shape[0], len(columns)))
+    part = features.where(found)
+    return SparseRows(part.data, place[found].astype(np.int32), part.indptr, (features.shape[0], len(columns)))
 
 
 def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
@@ -186,28 +190,23 @@ def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
     if isinstance(features, Postings):
         return features.cells(columns)
     found = select_columns(features, columns)
-    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-    return Cells(found.indices, row, found.data)
+    return Cells(found.indices, found.row_of, found.data)
 
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
     """Some rows and columns of sparse features, ``(len(rows), len(columns))``; of postings whole columns are read."""
     if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)[rows]
-    return select_columns(features[rows], columns)
+    return select_columns(features.rows() if isinstance(features, ByColumn) else features, columns)[rows]
 
 
 class SparseProducts:
     """Sparse queries, ready to be multiplied with rows."""
 
     def __init__(self, queries: SparseFeatures) -> None:
-        wide = queries.astype(np.float64).T.tocsr()
-        # Dense queries spare the making of a sparse product, and sums keep their order.
-        self._dense = queries.shape[0] * queries.shape[1] <= DENSE
-        self._queries = wide.toarray() if self._dense else wide
+        self._queries = queries.astype(np.float64)
+        self._turned = self._queries.T
 
     def scores(self, rows: SparseMatrix) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
-        product: Any = rows @ self._queries
-        scores: np.ndarray = product if self._dense else product.toarray()
-        return scores
+        return (self._queries @ rows.columns).T if isinstance(rows, ByColumn) else rows @ self._turned

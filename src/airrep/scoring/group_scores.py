@@ -218,7 +218,7 @@ def _exact(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, pooli
     every, size = np.arange(queries.count), piece_rows(blocks, ROWS)
     used, membership = groups.membership()
     for place, piece in pieces_of(blocks, size, used):
-        scores, members = queries.exact(piece, every), membership[:, place].toarray()
+        scores, members = queries.exact(piece, every), membership[place].toarray().T
         for pool, mine in zip(pools, members.astype(bool), strict=True):
             pool.add(scores[mine])
     return np.stack([pool.score() for pool in pools], axis=1)
@@ -276,7 +276,7 @@ def channel_part(
 
     if channel.dense:
         return queries.dense[:, first:last], MappedBlocks(blocks, dense)
-    return queries.sparse[:, first:last], MappedBlocks(blocks, sparse)
+    return queries.sparse.columns(first, last), MappedBlocks(blocks, sparse)
 
 
 def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> np.ndarray:

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from airrep.arrays import Mask, Rows
 from airrep.errors import ConfigError, DataError, check_unicode
+from airrep.sparse import SparseRows
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
 SPARSE, ALWAYS = 64, 2**16
@@ -104,15 +104,14 @@ class Groups:
         bounds = self.offsets[first : last + 1]
         return Groups(self.names[first:last], self.rows[bounds[0] : bounds[-1]], bounds - bounds[0])
 
-    def membership(self) -> tuple[Rows, sparse.csc_array]:
-        """Rows that are in some group, ascending, and which group holds which of them: ones at ``(group, place)``."""
+    def membership(self) -> tuple[Rows, SparseRows]:
+        """Rows that are in some group, ascending, and which groups hold each of them: ones at ``(place, group)``."""
         return self._membership  # each channel asks for it
 
     @cached_property
-    def _membership(self) -> tuple[Rows, sparse.csc_array]:
+    def _membership(self) -> tuple[Rows, SparseRows]:
         used, column = _distinct(self.rows)
-        shape = (len(self), len(used))
-        return used, sparse.csr_array((np.ones(len(column), np.int8), column, self.offsets), shape=shape).tocsc()
+        return used, SparseRows(np.ones(len(column), np.int8), column, self.offsets, (len(self), len(used))).T
 
     @classmethod
     def from_lists(cls, members: Mapping[str, Sequence[int] | np.ndarray]) -> "Groups":

@@ -11,7 +11,7 @@ import simsimd
 from airrep.arrays import Features, MixedFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, quantise
-from airrep.scoring.columns import SparseMatrix, SparseProducts
+from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts
 from airrep.scoring.devices import CPU, Device, device_of, widened
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
@@ -355,5 +355,7 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
 
 
 def longest_row(rows: SparseMatrix) -> float:
-    """The greatest length of a row; scipy's own function for it loads all of scipy.linalg."""
-    return float(np.sqrt(rows.astype(np.float64).power(2).sum(axis=1).max()))
+    """The greatest length of a row."""
+    matrix = rows.columns if isinstance(rows, ByColumn) else rows
+    squares = matrix.with_data(matrix.data.astype(np.float64) ** 2)
+    return float(np.sqrt(squares.sum(axis=0 if isinstance(rows, ByColumn) else 1).max()))

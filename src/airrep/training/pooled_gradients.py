@@ -13,13 +13,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from airrep.arrays import Rows
 from airrep.errors import TrainingError
 from airrep.scoring.pooling import TrainedPool, exponents
 from airrep.shapes import Float
+from airrep.sparse import SparseRows
 
 COLUMNS = 64
 """Queries scored at a time."""
@@ -47,7 +47,7 @@ class Membership(NamedTuple):
         flat = np.concatenate(subsets)
         offsets = np.cumsum([0, *map(len, subsets)])
         ones = np.ones(len(flat), np.int8)
-        by_member = sparse.csr_array((ones, flat, offsets), shape=(len(subsets), members)).tocsc()
+        by_member = SparseRows(ones, flat, offsets, (len(subsets), members)).T
         arrays = (flat, offsets, by_member.indices, by_member.indptr)
         return cls(*(torch.from_numpy(array.astype(np.int64)).to(device) for array in arrays))
 

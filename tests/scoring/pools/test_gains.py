@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.scoring.blocks import Block
@@ -12,6 +11,7 @@ from airrep.scoring.columns import ColumnRange, Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pools import gains
+from airrep.sparse import SparseRows
 
 ROWS, COLUMNS = 60, 40
 NESTED = {"all": list(range(ROWS)), "kept": [row for row in range(ROWS) if row % 7]}
@@ -24,7 +24,7 @@ def features(seed: int) -> SparseFeatures:
     generator = np.random.default_rng(seed)
     dense = generator.random((ROWS, COLUMNS)) * (generator.random((ROWS, COLUMNS)) < 0.3)
     dense[:, 0], dense[1, 1:] = generator.random(ROWS) + 0.5, 0
-    return sparse.csr_array(dense.astype(np.float16).astype(np.float32))
+    return SparseRows.of(dense.astype(np.float16).astype(np.float32))
 
 
 def written_out(queries: np.ndarray, rows: np.ndarray, groups: Groups) -> np.ndarray:
@@ -43,7 +43,7 @@ def written_out(queries: np.ndarray, rows: np.ndarray, groups: Groups) -> np.nda
 )
 def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     rows, groups = features(0), Groups.from_lists(members)
-    queries = sparse.csr_array(features(1)[:4].toarray() * (np.arange(COLUMNS) % 2))
+    queries = SparseRows.of(features(1)[:4].toarray() * (np.arange(COLUMNS) % 2))
     blocks = []
     for start, stop in ((0, 25), (25, 26), (26, ROWS)):
         part = rows[start:stop]
@@ -63,8 +63,8 @@ def test_numbers_of_a_table_are_those_of_the_function() -> None:
 
 def test_memory_grows_with_the_groups_and_not_with_their_square() -> None:
     count = 6000
-    rows = sparse.csr_array(np.tile(np.array([[1.0, 0.5, 0.0]], np.float32), (count, 1)))
-    queries = sparse.csr_array(np.array([[0.0, 1.0, 0.0]], np.float32))
+    rows = SparseRows.of(np.tile(np.array([[1.0, 0.5, 0.0]], np.float32), (count, 1)))
+    queries = SparseRows.of(np.array([[0.0, 1.0, 0.0]], np.float32))
     groups = Groups.from_lists({str(row): [row] for row in range(count)})
     tracemalloc.start()
     found = group_scores(queries, [Block(0, rows)], groups, "ngram-lm")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from reference import group_influence as reference
-from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block
@@ -11,6 +10,7 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.scoring.pools import orders
+from airrep.sparse import SparseRows
 
 N, D = 60, 9
 MEMBERS = [[3], [0, 1, 2, 3, 4], list(range(5, 25)), list(range(N - 1))]
@@ -42,8 +42,8 @@ def test_streamed_scores_are_those_of_dense_matrices(
     expected = reference.group_scores(queries, train, MEMBERS, N, Pooling.parse(pool).k)
     blocks = [Block(0, train[:17]), Block(17, train[17:])]
     if kind == "sparse":
-        blocks = [Block(block.start, sparse.csr_array(block.features)) for block in blocks]
-        queries = sparse.csr_array(queries)
+        blocks = [Block(block.start, SparseRows.of(block.features)) for block in blocks]
+        queries = SparseRows.of(queries)
     np.testing.assert_allclose(group_scores(queries, blocks, named(MEMBERS), pool), expected, rtol=1e-6, atol=1e-9)
 
 

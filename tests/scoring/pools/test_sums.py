@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block
@@ -12,6 +11,7 @@ from airrep.scoring.group_scores import exact_group_scores, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
 from airrep.scoring.pools import sums
+from airrep.sparse import SparseRows
 
 N, D = 60, 6
 MEMBERS = ([3], [0, 1, 2, 5], list(range(0, N, 2)), list(range(N)), [7, 8, 50], [59])
@@ -93,10 +93,10 @@ def test_the_length_of_features_scales_scores_and_tells_nothing_of_likeness(seed
 
 def test_it_is_refused_where_features_are_sparse_or_scores_are_all_there_is() -> None:
     queries, train, groups = world()
-    thin = sparse.csr_array(train.astype(np.float32))
+    thin = SparseRows.of(train.astype(np.float32))
     for ask in (group_scores, exact_group_scores):
         with pytest.raises(ConfigError, match="pool 'diminishing': needs the dense features of one method"):
-            ask(sparse.csr_array(queries), [Block(0, thin)], groups, "diminishing")
+            ask(SparseRows.of(queries), [Block(0, thin)], groups, "diminishing")
     with pytest.raises(ConfigError, match="pool 'diminishing': needs features, not scores"):
         pool_scores(np.ones((1, 3)), "diminishing")
     with pytest.raises(ConfigError, match="temperature 2: belongs to attention, not to diminishing pooling"):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.linear_model import Lasso, Ridge
 from worlds.small_world import tree
 
@@ -21,6 +20,7 @@ from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
+from airrep.sparse import SparseRows
 from airrep.training.linear import datamodels
 from airrep.training.linear.datamodels import RegressionSettings, the_only
 from airrep.training.linear.regression import LassoPath, RidgePath, cross_validate, r_squared
@@ -98,7 +98,7 @@ def test_ridge_is_scikit_learn_s(number):
     generator = np.random.default_rng(0)
     design = (generator.random((20, 50)) < 0.3).astype(np.float64)
     targets = generator.standard_normal((3, 20))
-    path = RidgePath(sparse.csr_array(design))
+    path = RidgePath(SparseRows.of(design))
     chosen = np.full(3, number)
     exact = Ridge(alpha=path.penalties(chosen)[0]).fit(design, targets.T)
     np.testing.assert_allclose(path.weights(targets, chosen), exact.coef_.T, atol=1e-6)
@@ -112,7 +112,7 @@ def test_lasso_is_scikit_learn_s_and_finds_the_few_that_matter(tmp_path):
     generator = np.random.default_rng(0)
     design = (generator.random((60, 40)) < 0.3).astype(np.float64)
     targets = design[:, :2].T - design[:, 2:4].T + 0.01 * generator.standard_normal((2, 60))
-    path = LassoPath(sparse.csr_array(design), targets)
+    path = LassoPath(SparseRows.of(design), targets)
     chosen = cross_validate(path, targets, 5, 0).chosen
     weights = path.weights(targets, chosen)
     for column in range(2):

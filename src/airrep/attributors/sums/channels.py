@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures, multiply_rows
 from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
@@ -26,6 +25,7 @@ from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
+from airrep.sparse import SparseRows, beside, taken
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
 """Kinds of pools that a channel may have."""
@@ -270,13 +270,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return " ".join(dict.fromkeys(filter(None, told)))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
-        return self._beside([one.encode_train(examples, done) for one, done in self.in_turn(on_rows)])
+        return self._beside([taken(one.encode_train(examples, done)) for one, done in self.in_turn(on_rows)])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
         """φ_query of each channel times its weight; a channel of weight 0 reads no query."""
         last = max((number for number, counts in enumerate(self.counted) if counts), default=-1)
         parts = [
-            one.encode_queries(examples, on_rows if number == last else None)
+            taken(one.encode_queries(examples, on_rows if number == last else None))
             if counts
             else _nothing(one, len(examples))
             for number, (one, counts) in enumerate(zip(self.parts, self.counted, strict=True))
@@ -307,7 +307,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         for channel, place, pool in zip(self.channels, places, self._pools, strict=True):
             _check_pool(channel, place, pool)
         dense = [part for part in parts if isinstance(part, np.ndarray)]
-        sparse_parts = [part for part in parts if isinstance(part, sparse.csr_array)]
+        sparse_parts = [part for part in parts if isinstance(part, SparseRows)]
         rows = parts[0].shape[0]
         return MixedFeatures(
             np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
@@ -392,26 +392,17 @@ def _nothing(method: Attributor, rows: int) -> Features:
     features = method.encode_train([])
     if isinstance(features, np.ndarray):
         return np.zeros((rows, features.shape[1]), np.float32)
-    ends = np.zeros(rows + 1, np.int32)
-    parts = (np.empty(0, np.float32), np.empty(0, np.int32), ends)
-    empty: SparseFeatures = sparse.csr_array(parts, shape=(rows, features.shape[1]))
-    return empty
+    return SparseRows.empty(rows, features.shape[1])
 
 
 def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
     """Sparse features side by side; columns ascend in each row."""
     if not parts:
-        return sparse.csr_array(np.empty((rows, 0), np.float32))
+        return SparseRows.empty(rows, 0)
     width = sum(part.shape[1] for part in parts)
     if width >= 2**31:
         raise ConfigError(f"channels: have {width:,} sparse columns; expected fewer than 2^31. Take fewer channels.")
-    row = np.concatenate([np.repeat(np.arange(rows, dtype=np.int32), np.diff(part.indptr)) for part in parts])
-    starts = np.cumsum([0, *(part.shape[1] for part in parts[:-1])]).astype(np.int32)
-    columns = np.concatenate([part.indices.astype(np.int32) + start for part, start in zip(parts, starts, strict=True)])
-    data = np.concatenate([part.data for part in parts], dtype=np.float32)
-    joined: SparseFeatures = sparse.coo_array((data, (row, columns)), (rows, width)).tocsr()  # keeps the order of parts
-    joined.sort_indices()
-    return joined
+    return beside([part.astype(np.float32, copy=False) for part in parts])
 
 
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
 from airrep.attributors.base import Attributor
@@ -22,6 +22,7 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.scoring.pools.sums import pooled_features
+from airrep.sparse import SparseRows
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
@@ -117,7 +118,7 @@ class Reference:
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)
             elif not isinstance(part, MixedFeatures):
-                sparse.save_npz(folder / f"reference-{number}.npz", part)
+                _save_sparse(folder / f"reference-{number}.npz", part)
         for name, rows in self.kept.items():
             np.save(folder / f"{KEPT}-{name}.npy", rows)
         if self.examples is not None:
@@ -141,13 +142,20 @@ def _examples(path: Path) -> Corpus | None:
         raise ArtifactError(f"{error} The file was altered. Build the index again with --replace.") from error
 
 
+def _save_sparse(path: Path, rows: SparseFeatures) -> None:
+    """Write sparse features as SciPy does."""
+    parts: Any = {"indices": rows.indices, "indptr": rows.indptr, "data": rows.data, "shape": np.array(rows.shape)}
+    np.savez_compressed(path, format=np.array(b"csr"), **parts)
+
+
 def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
     dense, thin = path.with_suffix(".npy"), path.with_suffix(".npz")
     try:
         if dense.is_file():
             features: DenseFeatures = np.load(dense, allow_pickle=False)
             return features
-        found: SparseFeatures = sparse.csr_array(sparse.load_npz(thin))
+        with np.load(thin, allow_pickle=False) as parts:
+            found = SparseRows(parts["data"], parts["indices"], parts["indptr"], parts["shape"])
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtifactError(f"{path}.*: cannot be read ({error}). Build the index again with --replace.") from error
     return found

@@ -67,11 +67,9 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         known, settings = self.check_fitted(self._learnt), self._settings
         counts = self._counts(examples, on_rows).astype(np.float64)
         lengths = counts.sum(axis=1) / known.mean_length
-        row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        room = settings.saturation * (1 - settings.length + settings.length * lengths[row])
-        counts.data = known.weights[counts.indices] * counts.data / (counts.data + room)
-        features: SparseFeatures = counts.astype(np.float32)
-        return features
+        room = settings.saturation * (1 - settings.length + settings.length * lengths[counts.row_of])
+        data = known.weights[counts.indices] * counts.data / (counts.data + room)
+        return counts.with_data(data.astype(np.float32))
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query: how often the query has each term."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
@@ -19,6 +18,7 @@ from airrep.corpus.views import seen_texts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
+from airrep.sparse import SparseRows, below
 
 TOGETHER = 256
 """Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
@@ -72,7 +72,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         terms, weights = self.check_fitted(self._learnt)
         features = terms.count(seen_texts(examples, self._settings.view))
         features.data *= weights[features.indices].astype(np.float32)
-        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+        row = features.row_of
         lengths = np.sqrt(np.bincount(row, features.data * features.data, features.shape[0]))
         features.data = (features.data / lengths[row]).astype(np.float32)
         if on_rows is not None:
@@ -147,8 +147,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
             parts.append(self._ratios(self._query_counts(some)))
             if on_rows is not None:
                 on_rows(len(some))
-        features: SparseFeatures = sparse.vstack(parts, format="csr")
-        return features
+        return below(parts)
 
     def encode_target(self, examples: Sequence[Example]) -> SparseFeatures:
         """φ of all queries as one target, ``(1, d)``: DSIR as its authors have it.
@@ -168,7 +167,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
 
     def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
         counts = self._counter.count(seen_texts(examples, self._settings.view))
-        empty = np.flatnonzero(np.diff(counts.indptr) == 0)
+        empty = np.flatnonzero(counts.lengths == 0)
         if len(empty) and self._settings.view == "whole":
             raise DataError(
                 f"dsir: query '{examples[empty[0]].id}' has no words; expected at least one. Leave the query out."
@@ -180,8 +179,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         ratios = np.zeros(counts.shape, np.float32)  # 0 for a view that shows nothing
         some = counts.any(axis=1)
         ratios[some] = log_ratio(counts[some], self._fitted(), self._settings.smoothing)
-        features: SparseFeatures = sparse.csr_array(ratios)
-        return features
+        return SparseRows.of(ratios)
 
     def save_state(self, folder: Path) -> None:
         np.save(folder / "source.npy", self._fitted())

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
@@ -32,6 +31,7 @@ from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
+from airrep.sparse import SparseRows, below
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
@@ -242,13 +242,9 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
 def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
     """Features of so many rows, given column by column."""
-    found: SparseFeatures = sparse.coo_array((values.astype(np.float32), (rows, columns)), (count, COLUMNS)).tocsr()
-    return found
+    return SparseRows.from_cells(rows, columns, values.astype(np.float32), (count, COLUMNS))
 
 
 def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
     """Features of several batches, float32 CSR."""
-    if not parts:
-        return sparse.csr_array(np.empty((0, COLUMNS), np.float32))
-    whole: SparseFeatures = parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
-    return whole
+    return below(parts) if parts else SparseRows.empty(0, COLUMNS)

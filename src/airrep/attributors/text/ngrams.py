@@ -10,7 +10,6 @@ from hashlib import sha256
 from itertools import chain, islice
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.corpus.corpus import Example
@@ -18,6 +17,7 @@ from airrep.corpus.places import Places, ends_in, lower_case
 from airrep.corpus.views import View, seen_text
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError, DataError
+from airrep.sparse import SparseRows
 
 CACHED = 2**19
 """N-grams whose buckets are remembered; some 150 bytes each."""
@@ -64,11 +64,7 @@ class NgramCounter:
         for text in texts:
             numbers.extend(map(self._numbers.__getitem__, runs_of(split_words(text, self._signs), self.longest)))
             ends.append(len(numbers))
-        whole = np.int32 if len(numbers) < 2**31 else np.int64
-        parts = (np.ones(len(numbers), dtype=np.float32), np.array(numbers, dtype=whole), np.array(ends, dtype=whole))
-        counts: SparseFeatures = sparse.csr_array(parts, shape=(len(ends) - 1, self.buckets))
-        counts.sum_duplicates()
-        return counts
+        return SparseRows.counts(np.array(numbers, np.int64), np.array(ends), self.buckets)
 
     def places(self, example: Example, view: View) -> Places:
         """Where the n-grams of an example stand in the text that a view shows."""
@@ -91,7 +87,7 @@ class NgramCounter:
         """Counts of all texts together, ``(buckets,)`` int64."""
         total, left = np.zeros(self.buckets, dtype=np.int64), iter(texts)
         while batch := list(islice(left, BATCH)):
-            total += self.count(batch).sum(axis=0, dtype=np.float64).astype(np.int64)
+            total += self.count(batch).sum(axis=0).astype(np.int64)
         return total
 
 

@@ -5,7 +5,6 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.text.ngrams import runs_of
@@ -13,6 +12,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, ends_in, lower_case
 from airrep.corpus.views import View, seen_text
 from airrep.corpus.words import Words, plain
+from airrep.sparse import SparseRows
 
 
 class Terms:
@@ -66,9 +66,7 @@ class Terms:
 
         columns = np.fromiter(chain.from_iterable(numbers()), np.int32)
         width = len(self.names) or int(columns.max(initial=-1)) + 1
-        parts = (np.ones(len(columns), np.float32), columns, np.cumsum([0, *lengths]))
-        counts: SparseFeatures = sparse.csr_array(parts, shape=(len(lengths), width))
-        counts.sum_duplicates()
+        counts = SparseRows.counts(columns, np.cumsum([0, *lengths]), width)
         return counts, np.array(lengths, np.float32)
 
 

@@ -5,11 +5,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse, stats
 
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
+from airrep.sparse import SparseRows
 
 MOST_SPLITS = 50
 """Ways to halve the seeds that are tried."""
@@ -35,6 +35,8 @@ class Variance(NamedTuple):
 
 def variance_parts(by_seed: np.ndarray) -> Variance:
     """Split each query's variance into that of subsets and that of seeds, from losses ``(s, q, m)`` with NaN."""
+    from scipy import stats
+
     wide = by_seed.astype(np.float64)
     there = ~np.isnan(wide)
     repeats = there.sum(axis=0)
@@ -80,6 +82,8 @@ def shown(p_values: np.ndarray, level: float) -> np.ndarray:
 
     The step-up rule of Benjamini and Hochberg; NaN is never shown and does not count as a test.
     """
+    from scipy import stats
+
     tested = ~np.isnan(p_values)
     found = np.zeros(len(p_values), bool)
     if tested.any():
@@ -150,8 +154,8 @@ def overlap_of(subsets: Groups, pool: int) -> Overlap:
     """Count what subsets of a pool of so many examples have in common."""
     part = subsets.part(0, min(len(subsets), MOST_SUBSETS))
     sizes, m = part.sizes.astype(np.float64), len(part)
-    members = sparse.csr_array((np.ones(len(part.rows)), part.rows, part.offsets), shape=(m, pool))
-    common, product = (members @ members.T).toarray(), np.outer(sizes, sizes)
+    members = SparseRows(np.ones(len(part.rows)), part.rows, part.offsets, (m, pool))
+    common, product = members.gram(), np.outer(sizes, sizes)
     shares, expected = common / np.sqrt(product), np.sqrt(product) / pool
     pairs = ~np.eye(m, dtype=bool)
     centred = common - product / pool
@@ -220,6 +224,8 @@ def chance_errors(losses: np.ndarray) -> tuple[float, float]:
     rank correlation of any two queries' losses, a query and itself among them. Of losses ``(q, m)``, none missing and
     some query's not constant, the result is the error for scores as alike as losses are, and that for equal ones.
     """
+    from scipy import stats
+
     z = _standardised(stats.rankdata(losses.astype(np.float64), axis=1))
     q, m = z.shape
     gram = z @ z.T if q < m else z.T @ z  # both have the same sum of squares
@@ -286,6 +292,8 @@ def _mean_spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Spearman and Pearson of each row, over what both have; NaN where one side does not vary."""
+    from scipy import stats
+
     both = ~(np.isnan(one) | np.isnan(other))
     ranked, plain = np.full((2, len(one)), np.nan)
     patterns, pattern_of = (

@@ -8,7 +8,6 @@ from math import fsum
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy import stats
 
 from airrep.errors import DataError
 from airrep.runtime.seeding import stream
@@ -143,6 +142,8 @@ class TaskResamples:
         return self.only(known)._difference(gaps[known], yes_or_no)
 
     def _difference(self, gaps: np.ndarray, yes_or_no: bool) -> Gap:
+        from scipy import stats
+
         if yes_or_no and len(self._sizes) == 1:
             return _discordant(int((gaps > 0).sum()), int((gaps < 0).sum()), len(gaps))
         value = fsum((self._base * gaps).tolist())
@@ -256,11 +257,15 @@ def least_share(units: int, confidence: float = CONFIDENCE) -> float:
 
 def _student(freedom: int) -> float:
     """Factor on a variance that was measured with so few degrees of freedom."""
+    from scipy import stats
+
     return float((stats.t.ppf(_END, freedom) / stats.norm.ppf(_END)) ** 2)
 
 
 def _two_sided(value: float, variance: float, freedom: int) -> float:
     """Student's p-value of a difference of 0; 0 where nothing varies, so that another error decides."""
+    from scipy import stats
+
     return float(2 * stats.t.sf(abs(value) / np.sqrt(variance), freedom)) if variance > _NOTHING else 0.0
 
 
@@ -279,6 +284,8 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
     (2 π − 1) (b + c) / n with π at the ends of Clopper and Pearson's interval of b / (b + c). The first covers the
     chance in how many are discordant; the second holds 0 exactly where p is at least 0.05.
     """
+    from scipy import stats
+
     value, both = (more - fewer) / queries, more + fewer
     up, down = (more + 1) / (queries + 2), (fewer + 1) / (queries + 2)
     half = float(stats.norm.ppf(_END)) * np.sqrt((up + down - (up - down) ** 2) / (queries + 2))
@@ -293,6 +300,8 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
 
 def _share_of_yes(count: int, units: int) -> tuple[float, float]:
     """The exact interval of a share, of so many units that are 0 or 1."""
+    from scipy import stats
+
     found = stats.binomtest(count, units).proportion_ci(CONFIDENCE, method="exact")
     return float(found.low), float(found.high)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from scipy.special import stdtr
 
 from airrep.arrays import NumbersLike, as_numbers, whole_number
 from airrep.errors import ConfigError, DataError
@@ -283,6 +282,8 @@ def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) 
         return 1.0
     if unsure.variance == 0:
         return 1.0 if difference == 0 else max(2 / (1 + resamples), 2.0 ** (1 - unsure.units))
+    from scipy.special import stdtr
+
     return float(2 * stdtr(min(unsure.freedom, 1e9), -abs(difference) / np.sqrt(unsure.variance)))
 
 

@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows, whole_number
 from airrep.errors import ConfigError
 from airrep.index.rows import DIRECT, IndexRows
 from airrep.scoring.pooling import ChannelPool
+from airrep.sparse import beside
 
 NUMBERS = 2**28
 """Features of candidates that are held at most, 1 GiB of float32."""
@@ -167,9 +167,8 @@ class Chooser:
 
 
 def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | SparseFeatures) -> np.ndarray:
-    product = units @ others.T
-    found: np.ndarray = product if isinstance(product, np.ndarray) else product.toarray()
-    return found
+    left: Any = units  # both are of one kind
+    return np.asarray(left @ others.T)
 
 
 def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
@@ -197,5 +196,4 @@ def _of_channels(features: Features, channels: Sequence[ChannelPool]) -> DenseFe
     dense = [features.dense[:, one.start : one.stop] for one in channels if one.dense]
     if dense:
         return np.concatenate(dense, axis=1)
-    thin: SparseFeatures = sparse.hstack([features.sparse[:, one.start : one.stop] for one in channels], format="csr")
-    return thin
+    return beside([features.sparse.columns(one.start, one.stop) for one in channels])

@@ -9,12 +9,12 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import Cells, columns_cells, select_columns
 from airrep.scoring.groups import Groups
+from airrep.sparse import EXPANDED, SparseRows, stretches
 
 HELD, BITS = 2**20, 16
 """Sums of parts that are held as a dense array, and groups of which parts are looked for, at most."""
@@ -38,7 +38,7 @@ def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups
         part = queries[some]
         columns = np.unique(part.indices)
         narrow = select_columns(part, columns).astype(np.float64)
-        scores[some] = (narrow @ _gains(blocks, columns, groups).T.tocsr()).toarray()
+        scores[some] = narrow @ _gains(blocks, columns, groups).T
     return scores
 
 
@@ -60,29 +60,31 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> Spar
     for span in _spans(blocks, columns, used):
         sums.add(span)
     total, lengths = sums.total()
-    group = np.repeat(np.arange(len(groups)), np.diff(total.indptr))
-    total.data = np.log1p(total.data / lengths[group])  # a group that has n-grams has a length
-    return total
+    return total.with_data(np.log1p(total.data / lengths[total.row_of]))  # a group that has n-grams has a length
 
 
 class _MemberSums:
     """Sums of the rises of each group's members, whatever groups have in common."""
 
-    def __init__(self, membership: sparse.csc_array, columns: int) -> None:
+    def __init__(self, membership: SparseRows, columns: int) -> None:
         self._membership = membership
-        self._total: SparseFeatures = sparse.csr_array((membership.shape[0], columns))
-        self._lengths = np.zeros(membership.shape[0])
+        self._total = np.zeros((membership.shape[1], columns))
+        self._lengths = np.zeros(membership.shape[1])
 
     def add(self, span: "_Span") -> None:
-        members = sparse.csr_array(self._membership[:, span.rows])
-        shape = (len(span.weights), self._total.shape[1])
-        rises = sparse.coo_array((span.rises, (span.row, span.column)), shape=shape)
-        self._total = self._total + members @ rises.tocsr()
-        self._lengths += members @ span.weights
+        groups, flat = self._membership[span.rows], self._total.reshape(-1)
+        count = groups.lengths[span.row]
+        edges = np.flatnonzero(np.diff(np.cumsum(count) // EXPANDED, prepend=-1))
+        for some in (slice(*pair) for pair in zip(edges, [*edges[1:], len(count)], strict=True)):
+            own = groups.indices[stretches(groups.indptr[span.row[some]], count[some])].astype(np.int64)
+            place = own * self._total.shape[1] + np.repeat(span.column[some], count[some])
+            np.add.at(flat, place, np.repeat(span.rises[some], count[some]))
+        weights = np.repeat(span.weights, groups.lengths)
+        self._lengths += np.bincount(groups.indices, weights, len(self._lengths))
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
         """Sums of each group and column ``(m, columns)``, and of the lengths ``(m,)``."""
-        return self._total, self._lengths
+        return SparseRows.of(self._total), self._lengths
 
 
 class _PartSums:
@@ -95,12 +97,12 @@ class _PartSums:
         self._lengths = np.zeros(count)
 
     @classmethod
-    def of(cls, membership: sparse.csc_array, columns: int) -> "_PartSums | None":
+    def of(cls, membership: SparseRows, columns: int) -> "_PartSums | None":
         """None where parts times columns are many."""
-        m = membership.shape[0]
+        used, m = membership.shape
         if m * columns > HELD:
             return None
-        if membership.nnz == membership.shape[1]:  # no row is in two groups
+        if membership.nnz == used:  # no row is in two groups
             return cls(None, membership.indices, m, columns)
         if m > BITS:
             return None
@@ -120,8 +122,8 @@ class _PartSums:
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
         if self._parts is None:
-            return sparse.csr_array(self._total), self._lengths
-        return sparse.csr_array(self._parts @ self._total), self._parts @ self._lengths
+            return SparseRows.of(self._total), self._lengths
+        return SparseRows.of(self._parts @ self._total), self._parts @ self._lengths
 
 
 class _Span(NamedTuple):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import DenseFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, room_for
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
+from airrep.sparse import SparseRows
 
 Product = Callable[[np.ndarray], np.ndarray]
 """Multiplies each group's A with its vector, ``(g, d)`` to ``(g, d)``."""
@@ -74,30 +74,28 @@ class _GroupPart:
         """Σ_{z∈S} φ(z)⟨φ(z), v⟩ of each group with its vector, ``(g, d)`` float64."""
         return self._add((_weighted(members, rows, vectors), rows) for members, rows in self._read())
 
-    def _read(self) -> Iterator[tuple[sparse.csr_array, Any]]:
+    def _read(self) -> Iterator[tuple[SparseRows, Any]]:
         """Which rows of a piece are in which group, ``(g, b)``, and their features, dense or CSR float64."""
         for place, piece in pieces_of(self.blocks, self.size, self.used):
-            yield self.membership[:, place].tocsr(), self._features(piece)
+            yield self.membership[place].T, self._features(piece)
 
     def _features(self, piece: Piece) -> Any:
         return piece.dense(self.room) if isinstance(piece.block.features, np.ndarray) else piece.sparse()
 
-    def _add(self, parts: Iterator[tuple[sparse.csr_array, Any]]) -> np.ndarray:
+    def _add(self, parts: Iterator[tuple[SparseRows, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))
         for weights, rows in parts:
-            touched = np.flatnonzero(np.diff(weights.indptr))
-            more = weights[touched] @ rows
-            total[touched] += more if isinstance(more, np.ndarray) else more.toarray()
+            touched = np.flatnonzero(weights.lengths)
+            total[touched] += weights[touched] @ rows
         return total
 
 
-def _weighted(members: sparse.csr_array, rows: Any, vectors: np.ndarray) -> sparse.csr_array:
+def _weighted(members: SparseRows, rows: Any, vectors: np.ndarray) -> SparseRows:
     """⟨φ(z), v⟩ where z is a member."""
-    counts = np.diff(members.indptr)
-    touched = np.flatnonzero(counts)
+    touched = np.flatnonzero(members.lengths)
     products = rows @ vectors[touched].T
-    owner = np.repeat(np.arange(len(touched)), counts[touched])
-    return sparse.csr_array((products[members.indices, owner], members.indices, members.indptr), shape=members.shape)
+    owner = np.repeat(np.arange(len(touched)), members.lengths[touched])
+    return members.with_data(products[members.indices, owner])
 
 
 def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import unit_rows
 from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, room_for
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
+from airrep.sparse import SparseRows
 
 ROWS = 2048
 """Rows that are read at a time."""
@@ -46,9 +46,9 @@ class MemberChunk(NamedTuple):
         else:
             total[self.touched] += sums
 
-    def _csr(self, shares: np.ndarray) -> sparse.csr_array:
+    def _csr(self, shares: np.ndarray) -> SparseRows:
         shape = (len(self.touched), len(self.piece.rows))
-        return sparse.csr_array((shares, self.members, self.offsets), shape=shape)
+        return SparseRows(shares, self.members, self.offsets, shape)
 
 
 def member_chunks(

@@ -7,11 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
-from scipy import sparse
 
 from airrep.attributors.datamodels import KIND, write_datamodels
 from airrep.corpus.corpus import Corpus
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
@@ -19,6 +18,7 @@ from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
+from airrep.sparse import SparseRows
 from airrep.training.linear.regression import (
     CrossValidated,
     LassoPath,
@@ -61,7 +61,7 @@ class _Problem(NamedTuple):
     """``(n,)`` content hashes, ascending."""
     queries: np.ndarray
     """``(q,)`` content hashes, ascending."""
-    design: sparse.csr_array
+    design: SparseRows
     """``(m, n)`` how often each text is in each subset."""
     targets: np.ndarray
     """``(q, m)`` −loss, float64."""
@@ -99,6 +99,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
+    need("airrep datamodels", "evaluation", "scipy")
     instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
@@ -145,9 +146,7 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     train, column = _texts(instance.train)
     queries, place = _texts(instance.queries)
     subsets = instance.subsets
-    ones, shape = np.ones(len(subsets.rows), np.float64), (len(subsets), len(train))
-    design = sparse.csr_array((ones, column[subsets.rows], subsets.offsets), shape=shape)
-    design.sum_duplicates()
+    design = SparseRows.counts(column[subsets.rows], subsets.offsets, len(train))
     rewards = -instance.losses[:, known].astype(np.float64)
     # The same text asked twice is one query, with the mean of its losses.
     targets = np.zeros((len(queries), rewards.shape[1]))
@@ -167,7 +166,7 @@ def _regression(settings: RegressionSettings, problem: _Problem) -> PenaltyPath:
 
 def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:
     """``(q,)`` float64: mean of the targets less the mean of what the weights predict."""
-    predicted = problem.design.mean(axis=0) @ weights
+    predicted = problem.design.sum(axis=0) / problem.design.shape[0] @ weights
     found: np.ndarray = problem.targets.mean(axis=1) - predicted
     return found
 

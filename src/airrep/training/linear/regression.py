@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy import sparse
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError, need
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
 from airrep.runtime.seeding import stream
+from airrep.sparse import SparseRows
 
 RIDGE = np.logspace(-3, 4, 15)
 """Penalties of ridge regression that are tried, as multiples of the design's mean eigenvalue."""
@@ -48,9 +48,9 @@ class RidgePath:
     Only the products of rows are needed: with K = XXᵀ of centred rows, w = Xᵀ(K + λI)⁻¹y.
     """
 
-    def __init__(self, design: sparse.csr_array) -> None:
+    def __init__(self, design: SparseRows) -> None:
         self._design = design.astype(np.float64)
-        self._products = (self._design @ self._design.T).toarray()
+        self._products = self._design.gram()
         own = self._products.mean(axis=0)
         # The mean diagonal of the centred products is the mean eigenvalue; the floor serves a design without variance.
         self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
@@ -84,9 +84,9 @@ class RidgePath:
 class LassoPath:
     """Lasso: least Σ_j (y_j − ⟨w, x_j⟩)² / 2m + λ Σ|w| (scikit-learn's), target by target."""
 
-    def __init__(self, design: sparse.csr_array, targets: np.ndarray) -> None:
+    def __init__(self, design: SparseRows, targets: np.ndarray) -> None:
         """Derive the penalties to try from the targets."""
-        need("penalty=lasso", "datamodels", "sklearn")
+        need("penalty=lasso", "evaluation", "sklearn")
         self._design = design.toarray().astype(np.float64)
         centred = self._design - self._design.mean(axis=0)
         most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)

@@ -1,0 +1,269 @@
+"""Rows of numbers that are mostly 0, in NumPy alone."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+FEW = 32
+"""Rows with at most so many numbers are multiplied together, one number of each at a time."""
+EXPANDED = 2**21
+"""At most so many products are held at a time, about 100 MB with their places."""
+DENSE = 4
+"""A matrix of which one number in so many is no zero is multiplied column by column."""
+GRAM = 2**22
+"""Numbers of some columns that are made dense at a time."""
+
+RowsLike: TypeAlias = "slice | Sequence[int] | np.ndarray"
+
+
+class SparseRows:
+    """A matrix as its rows' columns and numbers: ``data[indptr[i]:indptr[i + 1]]`` are those of row i.
+
+    Products add up in the order of a row's numbers, so that a row's result does not depend on the rows beside it.
+    """
+
+    __slots__ = ("data", "indices", "indptr", "shape")
+
+    def __init__(self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> None:
+        self.data, self.indices, self.indptr = data, indices, indptr
+        self.shape = (int(shape[0]), int(shape[1]))
+
+    @classmethod
+    def empty(cls, rows: int, columns: int) -> "SparseRows":
+        """Zeros alone, float32."""
+        nothing = np.empty(0, np.float32), np.empty(0, np.int32)
+        return cls(*nothing, np.zeros(rows + 1, np.int64), (rows, columns))
+
+    @classmethod
+    def of(cls, matrix: Any) -> "SparseRows":
+        """A dense array without its zeros; a CSR matrix of SciPy, or of this class, as it is."""
+        if isinstance(matrix, SparseRows):
+            return matrix
+        if not isinstance(matrix, np.ndarray):
+            return cls(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
+        rows, columns = np.nonzero(matrix)
+        return cls(matrix[rows, columns], columns.astype(np.int32), _ends(rows, len(matrix)), matrix.shape)
+
+    @classmethod
+    def from_cells(
+        cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]
+    ) -> "SparseRows":
+        """Numbers given one by one, each ``(k,)``; those of a row keep their order."""
+        order = np.argsort(_narrow(rows, shape[0]), kind="stable")
+        return cls(values[order], columns[order], _ends(rows, shape[0]), shape)
+
+    @classmethod
+    def full(cls, values: np.ndarray, columns: np.ndarray, width: int) -> "SparseRows":
+        """Numbers ``(rows, k)`` of the same columns in each row."""
+        ends = np.arange(len(values) + 1) * len(columns)
+        return cls(values.ravel(), np.tile(columns, len(values)), ends, (len(values), width))
+
+    @classmethod
+    def counts(cls, columns: np.ndarray, indptr: np.ndarray, width: int) -> "SparseRows":
+        """How often each column is in each stretch of a list of columns, float32; columns ascend."""
+        rows = len(indptr) - 1
+        keys = np.repeat(np.arange(rows, dtype=np.int64) << 32, np.diff(indptr)) | columns
+        keys.sort()
+        first = np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]]))
+        found = keys[first]
+        data = np.diff(first, append=len(keys)).astype(np.float32)
+        return cls(data, found.astype(np.uint32).astype(np.int32), _ends(found >> 32, rows), (rows, width))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+        return self.data.dtype
+
+    @property
+    def nnz(self) -> int:
+        """How many numbers are stored."""
+        return len(self.data)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many numbers each row stores, ``(rows,)``."""
+        return np.diff(self.indptr)
+
+    @property
+    def row_of(self) -> np.ndarray:
+        """The row of each number, ``(nnz,)``."""
+        return np.repeat(np.arange(self.shape[0]), self.lengths)
+
+    def __getitem__(self, rows: RowsLike) -> "SparseRows":
+        """Some rows: a slice, numbers or truth values."""
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.shape[0])
+            if step == 1:
+                ends = self.indptr[start : max(start, stop) + 1]
+                part = slice(int(ends[0]), int(ends[-1]))
+                shape = (len(ends) - 1, self.shape[1])
+                return SparseRows(self.data[part], self.indices[part], ends - ends[0], shape)
+            rows = np.arange(start, stop, step)
+        numbers = np.arange(self.shape[0])[np.asarray(rows, None if len(rows) else np.int64)]
+        lengths = self.lengths[numbers]
+        place = stretches(self.indptr[numbers], lengths)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return SparseRows(self.data[place], self.indices[place], ends, (len(numbers), self.shape[1]))
+
+    def columns(self, start: int, stop: int) -> "SparseRows":
+        """The columns from one to another, numbered anew."""
+        part = self.where((self.indices >= start) & (self.indices < stop))
+        return SparseRows(part.data, part.indices - start, part.indptr, (self.shape[0], stop - start))
+
+    def where(self, kept: np.ndarray) -> "SparseRows":
+        """Some of the numbers, by a truth value for each."""
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
+        return SparseRows(self.data[kept], self.indices[kept], ends, self.shape)
+
+    def with_data(self, data: np.ndarray) -> "SparseRows":
+        """Other numbers at the same places."""
+        return SparseRows(data, self.indices, self.indptr, self.shape)
+
+    def astype(self, dtype: Any, copy: bool = True) -> "SparseRows":
+        """The same numbers in another type."""
+        return self.with_data(self.data.astype(dtype, copy=copy))
+
+    def __neg__(self) -> "SparseRows":
+        return self.with_data(-self.data)
+
+    def __mul__(self, factor: float | np.floating[Any]) -> "SparseRows":
+        return self.with_data(self.data * factor)
+
+    def __add__(self, other: "SparseRows") -> "SparseRows":
+        """The sum; columns of each row ascend."""
+        rows, columns = (np.concatenate(pair) for pair in ((self.row_of, other.row_of), (self.indices, other.indices)))
+        keys = rows.astype(np.int64) << 32 | columns
+        order = np.argsort(keys, kind="stable")
+        keys, data = keys[order], np.concatenate([self.data, other.data])[order]
+        first = np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]]))
+        summed = np.add.reduceat(data, first) if len(first) else data
+        found = keys[first]
+        return SparseRows(
+            summed, found.astype(np.uint32).astype(np.int32), _ends(found >> 32, self.shape[0]), self.shape
+        )
+
+    def __sub__(self, other: "SparseRows") -> "SparseRows":
+        return self + -other
+
+    def toarray(self) -> np.ndarray:
+        """All numbers, zeros too; several at one place are added up."""
+        dense = np.zeros(self.shape, self.dtype)
+        np.add.at(dense.reshape(-1), self.row_of * self.shape[1] + self.indices, self.data)
+        return dense
+
+    def sum(self, axis: int) -> np.ndarray:
+        """Sums in float64: 0 of each column, 1 of each row."""
+        return np.bincount(self.indices if axis == 0 else self.row_of, self.data, self.shape[1 - axis])
+
+    @property
+    def T(self) -> "SparseRows":  # noqa: N802
+        """Columns as rows; rows ascend in each."""
+        row = self.row_of.astype(np.int32)
+        return SparseRows.from_cells(self.indices, row, self.data, (self.shape[1], self.shape[0]))
+
+    def scaled(self, factors: np.ndarray) -> "SparseRows":
+        """Each row times a factor of its own, in the type of its numbers."""
+        return self.with_data(self.data * np.repeat(factors.astype(self.dtype), self.lengths))
+
+    def __matmul__(self, dense: "np.ndarray | SparseRows") -> np.ndarray:
+        """The product with a matrix or a vector, dense; with another sparse matrix in float64."""
+        if isinstance(dense, SparseRows):
+            return self._product(dense)
+        if dense.ndim == 1:
+            return np.bincount(self.row_of, self.data * dense[self.indices], self.shape[0])
+        dtype = np.result_type(self.data, dense)
+        data, dense, lengths = self.data.astype(dtype, copy=False), dense.astype(dtype, copy=False), self.lengths
+        product = np.zeros((self.shape[0], dense.shape[1]), dtype)
+        for row in np.flatnonzero(lengths > FEW).tolist():
+            part = slice(self.indptr[row], self.indptr[row + 1])
+            np.einsum("k,kd->d", data[part], dense[self.indices[part]], out=product[row])
+        few = np.flatnonzero((lengths > 0) & (lengths <= FEW))
+        for step in range(lengths[few].max(initial=0)):
+            few = few[lengths[few] > step]
+            place = self.indptr[few] + step
+            product[few] += data[place, None] * dense[self.indices[place]]
+        return product
+
+    def _product(self, other: "SparseRows") -> np.ndarray:
+        products = np.zeros((self.shape[0], other.shape[1]))
+        ends = np.concatenate([[0], np.cumsum(other.lengths[self.indices])])[self.indptr]
+        if ends[-1] * DENSE > self.nnz * other.shape[1]:
+            return _by_column(self, other, products)
+        start = 0
+        while start < self.shape[0]:
+            stop = max(start + 1, int(np.searchsorted(ends, ends[start] + EXPANDED, side="right")) - 1)
+            _expanded(self[start:stop], other, products[start:stop])
+            start = stop
+        return products
+
+    def gram(self) -> np.ndarray:
+        """Products of all rows with each other, ``(rows, rows)`` float64."""
+        turned, products = self.T.astype(np.float64), np.zeros((self.shape[0], self.shape[0]))
+        step = max(1, GRAM // max(1, self.shape[0]))
+        for start in range(0, self.shape[1], step):
+            part = turned[start : start + step].toarray()
+            products += part.T @ part
+        return products
+
+
+def _expanded(rows: SparseRows, other: SparseRows, out: np.ndarray) -> None:
+    """Write a product, number by number of those that meet."""
+    count = other.lengths[rows.indices]
+    place = stretches(other.indptr[rows.indices], count)
+    cell = np.repeat(rows.row_of * other.shape[1], count) + other.indices[place]
+    values = np.repeat(rows.data.astype(np.float64), count) * other.data[place]
+    out += np.bincount(cell, values, out.size).reshape(out.shape)
+
+
+def taken(features: Any) -> Any:
+    """Features as a method gave them; those that SciPy holds as CSR become rows of this module."""
+    return SparseRows.of(features) if getattr(features, "format", None) == "csr" else features
+
+
+def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarray:
+    """Write a product, column by column of a matrix that has few zeros."""
+    row, data, turned = rows.row_of, rows.data.astype(np.float64), other.T
+    for column in range(other.shape[1]):
+        own = turned[column : column + 1]
+        wide = np.zeros(other.shape[0])
+        wide[own.indices] = own.data
+        out[:, column] = np.bincount(row, data * wide[rows.indices], len(out))
+    return out
+
+
+def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Places of stretches one after another, each given by its first place and how many it has."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.asarray(np.arange(total) + np.repeat(first - ends + counts, counts))
+
+
+def below(parts: Sequence[SparseRows]) -> SparseRows:
+    """Rows of several matrices, one below the other; there is one at least."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.concatenate([[0], *(part.lengths for part in parts)])
+    data, indices = (np.concatenate([getattr(part, name) for part in parts]) for name in ("data", "indices"))
+    return SparseRows(data, indices, np.cumsum(lengths), (len(lengths) - 1, parts[0].shape[1]))
+
+
+def beside(parts: Sequence[SparseRows]) -> SparseRows:
+    """Matrices of the same rows side by side; there is one at least."""
+    starts = np.cumsum([0, *(part.shape[1] for part in parts)])
+    rows = np.concatenate([part.row_of for part in parts])
+    columns = np.concatenate([part.indices + start for part, start in zip(parts, starts[:-1], strict=True)])
+    if starts[-1] < 2**31:
+        columns = columns.astype(np.int32)
+    data = np.concatenate([part.data for part in parts])
+    return SparseRows.from_cells(rows, columns, data, (parts[0].shape[0], int(starts[-1])))
+
+
+def _narrow(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Numbers below a count in the type that is sorted quickest: of 16 bits they are counted."""
+    return numbers.astype(np.uint16) if count <= 2**16 else numbers
+
+
+def _ends(rows: np.ndarray, count: int) -> np.ndarray:
+    """Where each row's numbers end, ``(count + 1,)``, the first one's beginning before."""
+    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
