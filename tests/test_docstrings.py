@@ -104,7 +104,8 @@ def removals(train: airrep.Corpus) -> Any:
 def test_the_example_of_a_docstring_runs(
     module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airrep.planning.judging.fitting.MOST_SUBSETS", 20)  # a budget is there to be used up
+    for fact, value in (("MOST_SUBSETS", 20), ("SIZES", (5,)), ("GRADIENT_SHARE", 0.0)):
+        monkeypatch.setattr(f"airrep.planning.judging.fitting.{fact}", value)  # a budget is there to be used up
     found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)
     (example,) = [one for one in found if one.examples]
     known = dict(world)

@@ -179,7 +179,7 @@ def test_equal_methods_get_small_p_values_as_rarely_as_they_should(instances: in
     for number in range(count):
         worlds = [world(1000 * number + i, {"one": 1.0, "other": 1.0}, q, m) for i in range(instances)]
         run = evaluation(worlds, ["one", "other"])
-        p_values.append(compare_evaluations([("x", run)], resamples=100).pairs[0].p_value)
+        p_values.append(compare_evaluations([("x", run)], resamples=40).pairs[0].p_value)
     for level in (0.05, 0.2, 0.5):
         low, high = stats.binom.interval(0.995, count, level)
         assert low <= np.sum(np.array(p_values) < level) <= high

@@ -121,9 +121,9 @@ def test_a_slow_node_does_what_it_can(cluster: Any, tmp_path: Path) -> None:
     assert 1 <= where.count("slow") <= 10, "the others do more than their third"
 
 
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """Three nodes with one processor each, beside a head that runs no actors."""
+@pytest.fixture(scope="module")
+def started() -> Iterator[Any]:
+    """A head that runs no actors, to which nodes come and go."""
     ray = pytest.importorskip("ray")
     load_ray()
     from ray.cluster_utils import Cluster
@@ -132,14 +132,22 @@ def cluster() -> Iterator[Any]:
         ray.shutdown()
     started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        for _ in range(3):
-            started.add_node(num_cpus=1)
         paths = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
         ray.init(address=started.address, log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": paths})
         yield started
     finally:
         ray.shutdown()
         started.shutdown()
+
+
+@pytest.fixture
+def cluster(started: Any) -> Any:
+    """Three nodes with one processor each; those that the test before left are gone."""
+    for node in list(started.worker_nodes):
+        started.remove_node(node)
+    for _ in range(3):
+        started.add_node(num_cpus=1)
+    return started
 
 
 def losing(cluster: Any, after: Sequence[int]) -> Callable[..., None]:

@@ -80,7 +80,7 @@ def test_intervals_hold_the_expectation_over_fresh_queries_and_subsets(world: Tw
     draws = (world.draw(random) for _ in range(400))
     truth = float(np.mean([lds(scores[0], losses, resamples=0).value for scores, losses in draws]))
     fresh = (world.draw(random) for _ in range(count))
-    intervals = [lds(scores[0], losses, resamples=60).interval for scores, losses in fresh]
+    intervals = [lds(scores[0], losses, resamples=40).interval for scores, losses in fresh]
     held = np.mean([interval.low <= truth <= interval.high for interval in intervals])
     low, high = binomial_bounds(0.95, count)
     assert low <= held <= high
@@ -92,14 +92,14 @@ def test_intervals_hold_the_expectation_over_fresh_queries_and_subsets(world: Tw
 def test_p_values_of_equal_methods_are_uniform_near_0_and_power_rises_with_the_difference() -> None:
     world, random, count = TwoWayWorld(60, 30, 0.3), np.random.default_rng(4), 120
     draws = (world.draw(random, 2) for _ in range(count))
-    p_values = np.array([paired(*scores, losses, resamples=100).p_value for scores, losses in draws])
+    p_values = np.array([paired(*scores, losses, resamples=40).p_value for scores, losses in draws])
     for level in (0.05, 0.2):
         low, high = binomial_bounds(level, count)
         assert low <= (p_values < level).mean() <= high
     powers = []
     for other in (0.3, 0.6, 0.9):
         some = (world.draw_unequal(random, other) for _ in range(40))
-        powers.append(np.mean([paired(*scores, losses, resamples=100).p_value < 0.05 for scores, losses in some]))
+        powers.append(np.mean([paired(*scores, losses, resamples=40).p_value < 0.05 for scores, losses in some]))
     assert powers[0] < 0.15 < powers[1] < powers[2]
     assert powers[2] > 0.9
 
