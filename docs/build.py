@@ -32,7 +32,6 @@ PAGES = {
     "label_commands": ("label", "Labels"),
     "train_commands": ("train", "Training"),
     "evaluate_commands": ("compare", "Comparing and learning from labels"),
-    "plan_commands": ("plan", "Planning"),
 }
 """Page and title of the commands of a module of `airrep.cli`; those of others are on the last page."""
 OF_COMMANDS = {"evaluate": ("evaluate", "Judging")}

@@ -12,7 +12,6 @@ import airrep
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
 from airrep.index.frames import Shown
-from airrep.planning.plan import MethodPlan, Plan
 from airrep.training.linear.recipe import Adapted
 from airrep.training.result import TrainingResult
 
@@ -45,10 +44,6 @@ MADE: dict[str, Callable[[Any], Any]] = {
     ),
     "proof": lambda index: made_proof(index, QUERIES),
     "diagnosis": lambda _: Diagnosis((Finding("spread", "bad", "0", "No.", "spread-over-subsets"),)),
-    "plan": lambda _: Plan(
-        measure="plan",
-        methods=(MethodPlan(name="tfidf", fixed_seconds=1, seconds_per_example=0.1, interval=(0.0, 0.2)),),
-    ),
     "adapt": lambda _: Adapted(
         Path("stack"),
         (),

@@ -16,14 +16,12 @@ from airrep.cli.evaluate_commands import SelectionOptions
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.label_commands import SamplingOptions, WarmupOptions
 from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, TuningOptions, shared_options
-from airrep.cli.plan_commands import PlanOptions
 from airrep.cli.train_commands import TrainingOptions
 from airrep.errors import ConfigError
 from airrep.evaluation.select.select import SelectSettings
 from airrep.labels.plan import SamplingSettings
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import warm_up
-from airrep.planning.plan_request import PlanRequest
 from airrep.runtime.settings import Settings
 from airrep.training.settings import TrainingSettings
 
@@ -59,12 +57,6 @@ def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]
             assert (number and number[1]) == (f"{default:,}" if type(default) is int and default > 0 else None), name
         simple = {annotation for annotation in (known.annotation, *get_args(known.annotation)) if annotation in SIMPLE}
         assert (kind in SIMPLE and kind in simple) or kind in (str, str | None) or get_args(kind)[0] in simple, name
-
-
-def test_what_is_planned_has_the_fields_of_a_request() -> None:
-    wanted = {field.name: field.default for field in fields(PlanRequest)}
-    for option in get_args(PlanOptions)[1].options():
-        assert str(option.default) == str(wanted[option.name]), option.name
 
 
 def test_a_warm_up_takes_its_options_by_name() -> None:

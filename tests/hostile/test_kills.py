@@ -9,7 +9,6 @@ and for a file that is opened also the file left empty or torn. The short form t
 
 import json
 import os
-import pickle
 import shutil
 import sys
 import zlib
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -35,12 +33,10 @@ from airrep.labels.farm import label
 from airrep.labels.plan import open_plan
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning import plan_request
 from airrep.planning.adapt import Adaptation
 from airrep.planning.budget import LearnPlan
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.engine import InProcess
 from airrep.training.train import train_encoder
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
@@ -129,7 +125,6 @@ STEPS = """steps:
 - top: {index: out/i, queries: queries.jsonl, out: out/r}
 """
 TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in open(sys.argv[2])))"
-MEASURED = ("--train-layers", "1", "--seconds", "2", "--size", "8", "--method", "tracin", "--set", "rank=2")
 ADAPTED = LearnPlan(
     size=4, subsets=4, held_out_subsets=4, pool=16, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,
     train_layers=1, steps=3, warms=True,
@@ -155,20 +150,6 @@ def adapt() -> None:
     """As the command would, by a plan that is given, since one that is chosen differs with the machine's speed."""
     tuning = FineTuneSettings(epochs=1, learning_rate=1e-3)
     Adaptation(WORDED, LmSettings(lm="lm", device="cpu"), tuning, Path("out/a"), start="start").run(ADAPTED, str)
-
-
-def plan() -> None:
-    """The command, on what was measured before."""
-    known, arguments = Path("measured.pickle"), ("worded.jsonl", "--lm", "lm", "--encoder", "start", "--out", "out/p")
-    real = plan_request.run_benchmarks
-
-    def measured(*given: Any) -> Any:
-        if not known.exists():
-            known.write_bytes(pickle.dumps(real(*given, InProcess())))
-        return pickle.loads(known.read_bytes())
-
-    with patch.object(plan_request, "run_benchmarks", measured):
-        command("plan", *arguments, *MEASURED)()
 
 
 OPERATIONS = {
@@ -229,7 +210,6 @@ OPERATIONS = {
     ),
     "run": Operation(command("run", "steps.yaml")),
     "adapt": Operation(adapt),
-    "plan": Operation(plan),
     "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
     "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
 }

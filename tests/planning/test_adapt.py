@@ -14,8 +14,8 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.labels import open_labels
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import open_warmup
-from airrep.planning.adapt import Adaptation, measure_machine, split
-from airrep.planning.budget import LearnPlan
+from airrep.planning.adapt import Adaptation, split
+from airrep.planning.budget import Costs, LearnPlan
 from airrep.runtime.artifacts.manifests import read_manifest
 
 PLAN = LearnPlan(
@@ -44,6 +44,7 @@ def parts(tmp_path_factory):
     }
 
 
+COSTS = Costs(fine_tune=0.4, evaluate=0.1, encode=0.01, layers=2)
 WEIGHING = PLAN.model_copy(update={"subsets": 0, "pool": 0, "queries": 0, "steps": 0, "warms": True})
 RIVALS = [
     "default channels",
@@ -104,14 +105,6 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     assert members[2]["settings"]["encoder"] == "static"
 
 
-def test_costs_of_this_machine_are_measured(parts):
-    costs = measure_machine(WORDED, parts["lm"], parts["tuning"], parts["start"], seed=0)
-    assert costs.fine_tune > 0
-    assert costs.evaluate > 0
-    assert costs.encode > 0
-    assert costs.layers == 2
-
-
 def test_examples_with_the_same_prompt_are_on_one_side():
     corpus = Corpus.from_examples(Example(f"p{row // 3}", f"r{row}", str(row)) for row in range(90))
     learn, rest = split(corpus, PLAN, seed=0)
@@ -122,6 +115,17 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 def test_too_few_examples_for_a_plan_are_refused():
     with pytest.raises(ConfigError, match=r"are left to judge by; expected 28: too many share a prompt"):
         split(make_corpus(40), PLAN, seed=0)
+
+
+def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr("airrep.planning.adapt.check_enough", lambda _: None)
+    monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: COSTS)
+    for plan, line in ((PLAN, "pays from"), (WEIGHING, "trains no encoder")):
+        monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_, chosen=plan: chosen)
+        assert Adaptation(WORDED, out=tmp_path / "out", **parts).forecast(60.0, told.append) == plan
+        assert line in told[-1]
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from worlds.browser import LOOKS, barriers, browser_page, needs_chromium
-from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+from worlds.made_evaluations import made_evaluation
 from worlds.small_world import make_corpus
 
 import airrep
@@ -27,11 +27,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     answers += [airrep.audit(index, queries), airrep.mix(index, queries), airrep.harmful(index, queries)]
     runs = [made_evaluation(names=("airrep", "logra"), tags={"role": role, "size": "10"}) for role in ("one", "two")]
     runs.append(made_evaluation("classify", names=("airrep", "logra")))
-    plan = write_artifact(folder / "plan", "plan", PLAN)
     return [
         airrep.write_report(asked, folder / "results.html"),
         write_answer_report(answers, folder / "answers.html"),
-        airrep.write_evaluation_report([*runs, plan], folder / "evaluations.html", curves=["size"]),
+        airrep.write_evaluation_report(runs, folder / "evaluations.html", curves=["size"]),
     ]
 
 

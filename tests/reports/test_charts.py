@@ -6,11 +6,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from worlds.made_evaluations import METHODS, PLAN, made_evaluation
+from worlds.made_evaluations import METHODS, made_evaluation
 
 from airrep.evaluation.result import Cost
-from airrep.planning.plan import Plan
-from airrep.reports.charts import Axis, Chart, bars, costs, curves, plan_lines, timed
+from airrep.reports.charts import Axis, Chart, bars, costs, curves, timed
 from airrep.reports.exhibits import _cost
 from airrep.reports.sources import ReportSource, Sources, label_panels
 
@@ -141,19 +140,6 @@ def test_seconds_by_the_clock_are_not_called_cpu_time_and_unknown_ones_are_named
     caption = _cost("lds-cost", [shown]).caption
     assert "by the clock" in caption
     assert caption.endswith("gte.")
-
-
-def test_predicted_costs_cross_where_the_plan_says() -> None:
-    cross = {"method": "logra", "examples": 261_750.0, "interval": None}
-    crossed, uncertain = (plan_lines(Plan.model_validate({**PLAN, **one})) for one in ({}, {"crossovers": [cross]}))
-    assert "175,744 examples: less" in texts(crossed)
-    assert "261,750 examples: logra (uncertain)" in texts(uncertain)
-    marks = [one for one in root(crossed).iter(f"{SVG}circle") if one.get("r") == "4.5"]
-    lines = [moves(one.get("d", "")) for one in root(crossed).iter(f"{SVG}path") if one.get("stroke-width") == "1.5"]
-    for mark in marks:
-        x, y = float(mark.get("cx", 0)), float(mark.get("cy", 0))
-        near = [abs(float(np.interp(x, line[:, 0], line[:, 1])) - y) for line in lines]
-        assert sorted(near)[1] < 2  # two lines meet there
 
 
 @pytest.mark.parametrize("names", [HOSTILE, list(METHODS)])

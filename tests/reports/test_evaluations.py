@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+from worlds.made_evaluations import made_evaluation, write_artifact
 
 from airrep.cli.app import main
 from airrep.errors import ArtifactError, ConfigError
@@ -59,10 +59,9 @@ def accuracy() -> Evaluation:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    plan = write_artifact(tmp_path_factory.mktemp("plan") / "plan", "plan", PLAN)
     sizes = [made_evaluation(names=("airrep",), tags={"size": size}, command=f"curve {size}") for size in ("10", "500")]
     classes = made_evaluation("classify", names=(HOSTILE, "b"), more={"macro": 0.3, "by_label": {HOSTILE: 0.5}})
-    runs = [lds(HOSTILE, command=HOSTILE, ceiling=0.9), *sizes, classes, plan]
+    runs = [lds(HOSTILE, command=HOSTILE, ceiling=0.9), *sizes, classes]
     return evaluation_page(runs, curves=["size"], title=HOSTILE, notes=[HOSTILE])
 
 
@@ -71,7 +70,6 @@ def test_all_tables_and_figures_of_the_runs_are_on_the_page(page: Page) -> None:
     assert names == {
         "lds": ["lds-values", "lds-bars", "lds-cost", "lds-curve-1"],
         "classify": ["classify-values", "classify-bars", "classify-more-1", "classify-parts-1"],
-        "plan-1": ["plan-1-lines", "plan-1-table-1", "plan-1-table-2", "plan-1-table-3"],
         "runs": ["runs-table"],
     }
     assert [one.name for one in page.figures] == [
@@ -79,7 +77,6 @@ def test_all_tables_and_figures_of_the_runs_are_on_the_page(page: Page) -> None:
         "lds-cost",
         "lds-curve-1",
         "classify-bars",
-        "plan-1-lines",
     ]
 
 

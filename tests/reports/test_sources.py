@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+from worlds.made_evaluations import made_evaluation, write_artifact
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.comparison import Comparison
@@ -133,12 +133,10 @@ def test_rows_keep_the_order_in_which_they_first_appear() -> None:
 
 def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     made_evaluation().save(tmp_path / "lds")
-    plan = write_artifact(tmp_path / "plan", "plan", PLAN)
     Comparison("lds", "subject", (), (), None, 100).save(tmp_path / "comparison")
     Diagnosis(()).save(tmp_path / "diagnosis")
-    found = read_sources([tmp_path / "lds", plan, tmp_path / "comparison", str(tmp_path / "diagnosis")])
+    found = read_sources([tmp_path / "lds", tmp_path / "comparison", str(tmp_path / "diagnosis")])
     assert [one.name for one in found.evaluations] == ["lds"]
-    assert found.plans[0][1].crossovers[0].examples == 261_750.0
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
 
 

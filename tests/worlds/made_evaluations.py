@@ -1,4 +1,4 @@
-"""Evaluations and plans made up for tests of the report."""
+"""Evaluations made up for tests of the report."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -87,35 +87,6 @@ def made_evaluation(
         "command": f"airrep evaluate {measure} --out runs/{seed}",
     }
     return Evaluation(measure=measure, rows=tuple(rows), queries=keys, **{**known, **fields})
-
-
-def _planned(name: str, fixed: float, each: float, size: float) -> dict[str, Any]:
-    own = {"name": name, "fixed_seconds": fixed, "seconds_per_example": each, "interval": [0.9 * each, 1.15 * each]}
-    return {**own, "bytes_per_example": size, "memory_bytes": 1.2e9}
-
-
-PLAN: dict[str, Any] = {
-    "measure": "plan",
-    "command": "airrep plan --corpus 100000 --lm models/small --out runs/plan",
-    "machine": "2 cores, 8 GB",
-    "corpus": 100_000,
-    "lm": "models/small",
-    "lm_parameters": 134_515_008,
-    "methods": [
-        _planned("airrep", 90_000.0, 0.0096, 1164.0),
-        _planned("logra", 900.0, 0.35, 41520.0),
-        _planned("less", 300.0, 0.52, 24588.0),
-        _planned("gte", 0.0, 0.0097, 1164.0),
-    ],
-    "crossovers": [
-        {"method": "logra", "examples": 261_750.0, "interval": [230_000.0, 300_000.0]},
-        {"method": "less", "examples": 175_744.0, "interval": [150_000.0, 200_000.0]},
-        {"method": "gte", "examples": None, "interval": None},
-    ],
-    "last_real": [
-        {"what": "index of 3,000 examples with logra", "predicted_seconds": 1050.0, "measured_seconds": 1100.0}
-    ],
-}
 
 
 def write_artifact(path: Path, kind: str, result: Mapping[str, Any]) -> Path:

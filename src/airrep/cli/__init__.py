@@ -3,6 +3,7 @@
 answers/           Commands that answer questions about training data.
 app                The command line: all commands, and show, report, methods, demo.
 demo               The demo: the whole path on real data that comes with airrep.
+dry_runs           Print what --dry-run measured: time, memory and disk.
 evaluate_commands  Commands that judge methods by labels, or learn from labels alone.
 flags              Flags made from the fields of settings: their names, types, defaults and docstrings.
 index_commands     Commands that build, change and export an index.
@@ -10,7 +11,6 @@ judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
-plan_commands      The command that predicts costs: plan.
 proving/           Commands that fine-tune to answer: prove, judge.
 query_commands     Commands that ask an index: top, group, what-if, select, take.
 running/           Whole runs: commands that record themselves, configs that replay them.

@@ -46,7 +46,7 @@ def report_command(
         typer.Argument(
             metavar="RUN...",
             help="Results of top, group and what-if; or answers of explain, clean, audit and mix; or evaluations, "
-            "comparisons, plans.",
+            "comparisons, diagnoses.",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
@@ -259,13 +259,12 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
     "evaluate_commands": ("evaluate", "diagnose", "compare", "datamodels"),
-    "plan_commands": ("plan",),
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
 as all of them together take longer than most answers."""
 _WHOLE = ("run", "show")
 """Commands that read the options of others."""
-_NOT_RECORDED = ("app", "running.run_commands", "plan_commands")
+_NOT_RECORDED = ("app", "running.run_commands")
 
 
 def make_app(word: str | None = None) -> typer.Typer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
+from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.options import note, open_moved_index, shared_options
 from airrep.errors import AirRepError, ConfigError
 
@@ -52,6 +53,7 @@ def index_command(
     state: Annotated[Path | None, "With --shard: a finished part, whose method is taken as it has learnt."] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     if state is not None and shard is None:
@@ -71,6 +73,15 @@ def index_command(
     )
     values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
+    if dry_run:
+        from airrep.cli.dry_runs import print_forecast
+        from airrep.planning.measured import forecast_index
+
+        def build(some: "Corpus", path: Path) -> None:
+            build_index(some, path, method, settings=values, skip_invalid=reading.skip_invalid)
+
+        print_forecast(forecast_index(corpus, build), "example", "examples", running.workers)
+        return
     with Meter("encoding") as meter:
         how: Any = {
             "settings": values,

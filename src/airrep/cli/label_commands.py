@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
+from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
+    from airrep.corpus.corpus import Corpus
     from airrep.labels.plan import SubsetPlan
+    from airrep.lm.settings import FineTuneSettings, LmSettings
 
 QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
 
@@ -112,6 +115,7 @@ def label_command(
     partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
@@ -125,8 +129,14 @@ def label_command(
         need("airrep label", "lm", *LM)
     values = configuring.values(computing, merged=merged or None)
     training = {} if configuring.training is None else {"training": configuring.training}
+    if dry_run and (imported is not None or command is not None):
+        raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
     _check_elsewhere(lm, imported, command, part, values | training)
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
+    if dry_run:
+        trained = configuring.of_lm(lm or "", computing, reading=reading)
+        _print_forecast(*corpora, trained, (seeds, part, running.workers))
+        return
     several: dict[str, Any] = {"seeds": seeds, "partial": partial}
     each: dict[str, Any] = {**several, "part": part, "engine": running.make(), "retries": retries}
     meter = TaskMeter()
@@ -149,6 +159,24 @@ def label_command(
         whole = "" if labels.plan.settings.removals_by is None else " --what-if"
         following = f"airrep evaluate loo INDEX --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
+
+
+def _print_forecast(
+    plan: "SubsetPlan",
+    train: "Corpus",
+    queries: "Corpus | None",
+    trained: "tuple[LmSettings, FineTuneSettings]",
+    share: tuple[int, str | None, int | None],
+) -> None:
+    """Print what the fine-tunes will take."""
+    from airrep.cli.dry_runs import print_forecast
+    from airrep.planning.measured import forecast_labels
+    from airrep.runtime.engine import Share
+
+    plan.check_corpora(train, queries)
+    seeds, part, workers = share
+    fine_tunes = len(range(len(plan) * plan.subset_count * seeds)[Share.parse(part or "1/1", "--part").part])
+    print_forecast(forecast_labels(plan, train, *trained, fine_tunes), "fine-tune", "fine-tunes", workers)
 
 
 def _check_elsewhere(

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from airrep.index.results.result import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
-    from airrep.planning.plan import Plan
     from airrep.runtime.engine import Engine
     from airrep.training.linear.recipe import Adapted
 
-    Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Plan | Result
+    Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Result
 
 
 DATA_HELP = (

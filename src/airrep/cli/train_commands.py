@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
+from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, shared_options, show
 from airrep.errors import LM, ConfigError, need
@@ -67,6 +68,7 @@ def train_command(
     *,
     configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
 
@@ -83,6 +85,12 @@ def train_command(
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
+    if dry_run:
+        from airrep.cli.dry_runs import print_forecast
+        from airrep.planning.measured import forecast_training
+
+        print_forecast(forecast_training(learn, [*choose, *judge], chosen), "step", "steps")
+        return
     result = train_encoder(
         learn,
         choose,
@@ -136,6 +144,7 @@ def adapt_command(
     *,
     configuring: options.TuningOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Learn weights of channels for your data and LM within a time budget, and say whether they are worth using.
 
@@ -149,6 +158,8 @@ def adapt_command(
     """
     from airrep.cli.show.evaluations import next_of_stack, print_stack
 
+    if labels and dry_run:
+        raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
     if labels:
         made = _from_labels(
             reading,
@@ -185,6 +196,9 @@ def adapt_command(
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )
+    if dry_run:
+        adaptation.forecast(seconds, typer.echo)
+        return
     made = adaptation.run(seconds, note)
     show(made, print_stack, as_json)
     note(next_of_stack(made, made.path))

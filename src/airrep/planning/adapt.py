@@ -14,7 +14,6 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
-from airrep.encoder.networks.trainable import network_of
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
 from airrep.evaluation.statistics.moved import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
@@ -25,17 +24,17 @@ from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
-from airrep.planning.hours import hours_line
+from airrep.planning.measured import MEASURED, measure_machine
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.engine import Engine, one_thread
+from airrep.runtime.engine import Engine
+from airrep.runtime.metering import hours_line
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.training.linear.recipe import Adapted, adapt
 from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
-from airrep.training.start import load_trainable
 from airrep.training.train import train_encoder
 
 PLAN = "plan.json"
@@ -43,8 +42,6 @@ WARM = "warm"
 """The LM after a fine-tune on a random subset."""
 CHANNELS, ENCODER, TRAINED = "channels", "response-encoder", "channels-trained"
 """What is learnt: weights of channels, an encoder, and weights with it."""
-MEASURED = 64
-"""Examples that are fine-tuned on, and evaluated, to measure the machine."""
 TRIED = 16
 """Examples that channels are tried on before any work."""
 _LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
@@ -117,6 +114,10 @@ class Adaptation:
                 encoder = Channel(method="airrep", settings=seen, name="trained encoder")
                 found = self._weighed(out / TRAINED, (*members, encoder), weigh, last, tell)
             return found
+
+    def forecast(self, seconds: float, tell: Tell) -> LearnPlan:
+        """Measure this machine and tell what :meth:`run` would do in so many seconds; nothing is written."""
+        return replace(self, lm=self.lm.before())._choose(seconds, tell)
 
     def _members(self, some: Corpus, tell: Tell) -> tuple[Channel, ...]:
         """The channels that airrep ships, with the LM's tokens and gradients; those that cannot be had are told."""
@@ -289,7 +290,18 @@ class Adaptation:
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
         tell(hours_line(tunes, took, measured=f"by a trial on {MEASURED} examples, channels and judging with it"))
+        tell(_pays(plan, costs))
         return plan
+
+
+def _pays(plan: LearnPlan, costs: Costs) -> str:
+    """A line that says from how many examples on an encoder costs less than gradients, its training included."""
+    if not plan.trains:
+        return "this budget trains no encoder; it learns the weights of channels alone"
+    found = plan.pays_from(costs)
+    if found is None:
+        return "training the encoder never pays by time: gradients of this language model cost no more than encoding"
+    return f"training the encoder pays from {found:,.0f} examples on: below that, gradients of all examples cost less"
 
 
 def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
@@ -357,26 +369,3 @@ def _readable_part(corpus: Corpus, lm: LmSettings, what: str, tell: Tell | None)
 def _hardly_moved(instance: LabelledInstance) -> bool:
     change = moved([instance])
     return change is not None and change.hardly
-
-
-def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
-    """What one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
-    rows = stream(seed, "adapt", "measure").permutation(len(corpus))[:MEASURED]
-    examples = corpus.take(sorted(rows))
-    target, encoder = load_lm(lm), load_trainable(start)
-    documents = target.tokenise(examples)
-    once = tuning.model_copy(update={"epochs": 1})
-    with one_thread():
-        target.losses(documents)  # what is done for the first time takes longer
-        evaluate = _seconds(lambda: target.losses(documents))
-        tune = _seconds(lambda: target.fine_tune(documents, once, seed))
-        encoder.encode(list(examples)[:4])
-        encode = _seconds(lambda: encoder.encode(list(examples)))
-    one = [max(1e-6, seconds / len(examples)) for seconds in (tune, evaluate, encode)]
-    return Costs(fine_tune=one[0], evaluate=one[1], encode=one[2], layers=max(1, len(network_of(encoder).layers)))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun

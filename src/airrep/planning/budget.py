@@ -104,10 +104,10 @@ class LearnPlan(Settings):
 
     def fixed_seconds(self, costs: Costs) -> float:
         """Seconds of the encoder that do not depend on the number of steps."""
-        held_out = _drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
+        held_out = drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
         if not self.trains:
             return costs.encode * 2 * held_out
-        learn = _drawn(self.pool, self.size, self.subsets) + self.queries
+        learn = drawn(self.pool, self.size, self.subsets) + self.queries
         passes = 2 * ENCODERS + EVALUATIONS * self._trained(costs)
         return costs.encode * (learn + passes * held_out)
 
@@ -123,18 +123,31 @@ class LearnPlan(Settings):
     @property
     def step_texts(self) -> float:
         """Texts that a training step touches, expected."""
-        return _drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
+        return drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
 
     def _trained(self, costs: Costs) -> float:
         """Share of the encoder that is trained, and computed again in each step."""
-        return max(self.layers(costs) / costs.layers, 0.002)
+        return trained_share(self.train_layers, costs.layers)
 
     def layers(self, costs: Costs) -> int:
         """Layers that are trained, as a number."""
         return costs.layers if self.train_layers == "all" else int(self.train_layers)
 
+    def pays_from(self, costs: Costs) -> float | None:
+        """Examples from which on the trained encoder takes less time than gradients; None if it never does.
 
-def _drawn(pool: int, size: int, subsets: int) -> float:
+        Labels and training take F, the gradients of an example g, and its encoding e: F + n e = n g at n = F / (g - e).
+        """
+        saved = GRADIENTS * costs.fine_tune - costs.encode
+        return (self.label_seconds(costs) + self.train_seconds(costs)) / saved if saved > 0 else None
+
+
+def trained_share(train_layers: int | str, layers: int) -> float:
+    """Share of an encoder that is trained, and computed again in each step."""
+    return max((layers if train_layers == "all" else int(train_layers)) / layers, 0.002)
+
+
+def drawn(pool: int, size: float, subsets: int) -> float:
     """How many examples of a pool are in any of so many random subsets, expected."""
     return float(pool * (1 - (1 - size / pool) ** subsets))
 
@@ -255,10 +268,7 @@ def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
 
 
 def held_out_subsets(subsets: int) -> int:
-    """Subsets to judge by, a sixth within bounds; as many others stop the encoder.
-
-    `airrep adapt` takes it of all its fine-tunes, `airrep plan` of those that are learnt from.
-    """
+    """Subsets to judge by, a sixth of all within bounds; as many others stop the encoder."""
     return max(LEAST_HELD_OUT, min(MOST_HELD_OUT, subsets // 6))
 
 

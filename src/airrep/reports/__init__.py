@@ -5,10 +5,10 @@ charts             The charts of reports as plain SVG: bars, curves, costs.
 evaluation_tables  Tables of evaluations, and the texts of a row for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           The tables and figures that a set of evaluations gives.
-other_tables       Tables of comparisons, diagnoses and plans.
+other_tables       Tables of comparisons and diagnoses.
 page               Self-contained HTML pages: templates, policy, text made safe.
 results            Results of top, group and what-if as one HTML page.
 results_data       Results checked, merged by query, ranked and summed for page and terminal.
-sources            Evaluations, comparisons and plans to report: found, named, joined.
+sources            Evaluations, comparisons and diagnoses to report: found, named, joined.
 tables             The one Table of page and terminal, and numbers as text.
 """

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from airrep.evaluation.result import Row
-from airrep.planning.plan import Plan
 from airrep.reports.evaluation_tables import BY_CLOCK, mark_of
 from airrep.reports.page import short, visible
 from airrep.reports.sources import Point, ReportSource, panel_rows
@@ -24,12 +21,6 @@ BANDS = 5
 """Most lines whose intervals are drawn as bands; more lines have whiskers."""
 WIDE = 8
 """Ratio of largest to smallest from which an axis is logarithmic."""
-TIMES = {
-    1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h",
-    36000: "10 h", 345600: "4 days", 3456000: "40 days", 31557600: "1 year",
-    315576000: "10 years", 3155760000: "100 years",
-}  # fmt: skip
-"""Round times for an axis, by their seconds."""
 
 
 class Family(NamedTuple):
@@ -389,46 +380,3 @@ def _size_key(sizes: Sequence[float], y: float) -> list[str]:
         parts += [_disc(x, y - 4, 8.0**power), _text(x + 18, y, bytes_text(8.0**power))]
         x += 110
     return parts
-
-
-def plan_lines(plan: Plan) -> Chart:
-    """Total CPU time of each method against examples processed; crossovers are marked."""
-    methods = {method.name: method for method in plan.methods}
-    crossings = sorted(
-        (c.examples, c.method, c.interval) for c in plan.crossovers if c.examples and c.method in methods
-    )
-    most = max([1e6, 10.0 * (plan.corpus or 0), *(10 * at for at, _, _ in crossings)])
-    at = np.geomspace(100, most, 100)
-    costs = [method.seconds(at) for method in plan.methods]
-    ends = [value for cost in costs for value in (float(np.min(cost)), float(np.max(cost))) if value > 0]
-    top = 30 + 16 * len(crossings)
-    up = Axis(min(ends) / 1.5, max(ends) * 1.5, log=True)
-    panel = Panel(66, top, WIDTH - 90, 240, Axis(100, most, log=True), up)
-    times = [(value, words) for value, words in TIMES.items() if up.low <= value <= up.high]
-    parts = panel.frame("", "examples processed", "CPU time in all", "{:,.0f}".format, up=times)
-    for number, (method, cost) in enumerate(zip(plan.methods, costs, strict=True)):
-        low, high = (np.clip(np.broadcast_to(end, at.shape), up.low, up.high).tolist() for end in method.ends(at))
-        places = [
-            (panel.x(x), panel.y(max(y, up.low)))
-            for x, y in zip(at.tolist(), np.broadcast_to(cost, at.shape).tolist(), strict=True)
-        ]
-        parts += [_band(panel, at.tolist(), low, high, number)]
-        parts += [_path(places, COLOURS[number % len(COLOURS)], 1.5, DASHES[number % len(DASHES)])]
-        parts += [_marker(number, *places[place]) for place in range(8 + 3 * number, len(places), 24)]
-    for place, (examples, name, interval) in enumerate(crossings):
-        words = f"{examples:,.0f} examples: {short(name, 20)}{'' if interval else ' (uncertain)'}"
-        parts += _crossing(panel, examples, methods[name].seconds(examples), words, top - 14 - 16 * place)
-    names = list(methods)
-    bottom = top + 240 + 44
-    return Chart(bottom + _legend_height(names), [*parts, *_legend(names, bottom + 12, lines=True)])
-
-
-def _crossing(panel: Panel, examples: float, seconds: float, words: str, level: float) -> list[str]:
-    """A dotted line up from a crossing to its number of examples, on a level of its own above the panel."""
-    x, y = panel.x(examples), panel.y(seconds)
-    fits = x > _wide(words) + 10
-    return [
-        _line(x, level - 8, x, panel.top + panel.height, INK, 0.9, DASHES[2]),
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="#ffffff" stroke="{INK}"/>',
-        _text(x + (-5 if fits else 5), level, words, "end" if fits else "start"),
-    ]

@@ -47,8 +47,8 @@ def write_evaluation_report(
     The same runs give the same bytes with the same version of airrep.
 
     Args:
-        runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`,
-            `plan` and `diagnose`; or one alone.
+        runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`
+            and `diagnose`; or one alone.
         out: the file to write; missing directories are made.
         figures: a directory for each figure as SVG, with their captions; none if None.
         curves: numeric tags of evaluations to draw their values against.
@@ -62,7 +62,6 @@ def write_evaluation_report(
 
     Raises:
         ConfigError: no runs, one given twice, a curve that cannot be drawn, or rows of one name to be joined.
-        DataError: a plan that is not as expected.
         ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
 
     Example:
@@ -146,7 +145,7 @@ def _facts(sources: Sources) -> dict[str, str]:
         facts["Methods"] = f"{len({row.name for one in found for row in one.rows}):,}"
         facts["Queries"] = f"{sum({(one.measure, one.subject): len(one.queries) for one in found}.values()):,}"
         facts["Sign"] = "higher = better"
-    others = {"Plans": len(sources.plans), "Comparisons": len(sources.comparisons), "Diagnoses": len(sources.diagnoses)}
+    others = {"Comparisons": len(sources.comparisons), "Diagnoses": len(sources.diagnoses)}
     return facts | {name: f"{count:,}" for name, count in others.items() if count}
 
 

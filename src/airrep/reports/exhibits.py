@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Measure
-from airrep.planning.plan import Plan
-from airrep.reports.charts import BANDS, Chart, bars, by_clock, costs, curves, plan_lines, timed
+from airrep.reports.charts import BANDS, Chart, bars, by_clock, costs, curves, timed
 from airrep.reports.evaluation_tables import (
     ABOVE,
     BELOW,
@@ -23,7 +22,7 @@ from airrep.reports.evaluation_tables import (
     value_table,
     words_of,
 )
-from airrep.reports.other_tables import comparison_table, findings_table, plan_about, plan_tables
+from airrep.reports.other_tables import comparison_table, findings_table
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
@@ -73,7 +72,6 @@ def sections(sources: Sources) -> list[Section]:
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
     found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]
-    found += [_plan(f"plan-{number}", plan) for number, (_, plan) in enumerate(sources.plans, 1)]
     compared = [comparison_table(name, one) for name, one in sources.comparisons]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
     diagnosed = [findings_table(name, one) for name, one in sources.diagnoses]
@@ -157,17 +155,3 @@ def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]]) -
     chart = curves(groups, tag, f"{words.short} × 100")
     title = f"{words.heading} against {tag.replace('_', ' ')}"
     return Exhibit(name, title, caption, commands(panels), tables, True, chart)
-
-
-def _plan(name: str, plan: Plan) -> Section:
-    tables = plan_tables(plan)
-    exhibits = _numbered(f"{name}-table", tables)
-    caption = (
-        "Predicted process CPU time in all, what is paid once included; both axes are logarithmic. Bands: 95 % "
-        f"intervals. Circles and dotted lines: from here on AirRep takes less. {plan_about(plan)}"
-    )
-    if plan.methods:
-        table, title = tables[0], "Cost against examples processed"
-        lines = Exhibit(f"{name}-lines", title, caption, table.commands, (table,), True, plan_lines(plan))
-        exhibits = (lines, *exhibits)
-    return Section(name, "Cost", exhibits)

@@ -1,12 +1,10 @@
-"""Tables of comparisons, diagnoses and plans."""
+"""Tables of comparisons and diagnoses."""
 
-from collections.abc import Sequence
 from typing import cast
 
 from airrep.evaluation.comparison import ComparedPair, Comparison
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.result import Difference, Measure
-from airrep.planning.plan import Plan
 from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, gap_texts
 from airrep.reports.tables import (
     NOTHING,
@@ -16,11 +14,8 @@ from airrep.reports.tables import (
     Line,
     Style,
     Table,
-    bytes_text,
     label_of,
     p_number,
-    seconds_text,
-    span_text,
 )
 from airrep.scoring.pooling import pooling_text
 
@@ -88,57 +83,3 @@ def findings_table(name: str, diagnosis: Diagnosis) -> Table:
         caption=diagnosis.sentence,
         commands=_made_by(diagnosis.command),
     )
-
-
-def plan_tables(plan: Plan) -> list[Table]:
-    """Predicted cost of each method, crossovers, and how far the last predictions were off."""
-    return [_methods_table(plan), *(table for table in (_crossings(plan), _last_real(plan)) if table.lines)]
-
-
-def _methods_table(plan: Plan) -> Table:
-    corpus, lines = plan.corpus, []
-    for method in plan.methods:
-        once = _seconds_cell(method.fixed_seconds, method.fixed_interval)
-        per = _seconds_cell(method.seconds_per_example, method.interval)
-        whole = [] if corpus is None else [_seconds_cell(method.seconds(corpus), method.ends(corpus))]
-        sizes = (Cell(span_text([size], bytes_text)) for size in (method.bytes_per_example, method.memory_bytes))
-        lines.append(Line(Cell(method.name), (once, per, *whole, *sizes)))
-    whole_head = [] if corpus is None else [f"{corpus:,} examples"]
-    columns = ("Method", "Once", "Per example", *whole_head, "Storage per example", "Memory")
-    caption = "Predicted process CPU time; in brackets: 95 % intervals. Once: what is paid before the first example."
-    return Table("Predicted cost", columns, tuple(lines), f"{caption} {plan_about(plan)}", _made_by(plan.command))
-
-
-def _seconds_cell(value: float, interval: Sequence[float] | None = None) -> Cell:
-    return Cell(seconds_text(value), PAGE.interval(interval, seconds_text))
-
-
-def plan_about(plan: Plan) -> str:
-    """Machine and language model of a plan, as sentences."""
-    size = "" if plan.lm_parameters is None else f" ({plan.lm_parameters / 1e6:,.3g} million parameters)"
-    lm = f"Language model: {plan.lm}{size}." if plan.lm else ""
-    return " ".join(filter(None, [f"Machine: {plan.machine}." if plan.machine else "", lm]))
-
-
-def _crossings(plan: Plan) -> Table:
-    lines = []
-    for cross in plan.crossovers:
-        where = "never" if cross.examples is None else f"{cross.examples:,.0f}"
-        ends = PAGE.interval(cross.interval, "{:,.0f}".format)
-        lines.append(Line(Cell(cross.method), (Cell(where, " ".join(filter(None, [ends, cross.why]))),)))
-    caption = (
-        "From so many examples on AirRep takes less CPU time than the method, its training included. "
-        "In brackets: 95 % intervals."
-    )
-    return Table("Crossover", ("Method", "Examples"), tuple(lines), caption, _made_by(plan.command), words=True)
-
-
-def _last_real(plan: Plan) -> Table:
-    lines = []
-    for real in plan.last_real:
-        off = f"× {real.predicted_seconds / real.measured_seconds:.2f}" if real.measured_seconds > 0 else NOTHING
-        times = (_seconds_cell(real.predicted_seconds), _seconds_cell(real.measured_seconds))
-        lines.append(Line(Cell(real.what, "; ".join(real.conditions)), (*times, Cell(off))))
-    caption = "What the prediction gives for the last real runs, beside what they took."
-    columns = ("Run", "Predicted", "Measured", "Predicted / measured")
-    return Table("Predicted and measured", columns, tuple(lines), caption, _made_by(plan.command))

@@ -1,4 +1,4 @@
-"""Evaluations, comparisons and plans to report: found, named, joined."""
+"""Evaluations, comparisons and diagnoses to report: found, named, joined."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,12 @@ from airrep.evaluation.comparison import Comparison, Named, compare_evaluations,
 from airrep.evaluation.diagnosis.diagnosis import KIND as DIAGNOSIS
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
-from airrep.planning.plan import KIND as PLAN
-from airrep.planning.plan import Plan, plan_of
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""
-KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
+KINDS = (KIND, COMPARISON, DIAGNOSIS)
 """Kinds of artifacts that a report of evaluations is made from."""
 
 
@@ -160,7 +158,6 @@ class Sources:
     """As they were given."""
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
     diagnoses: list[tuple[str, Diagnosis]] = field(default_factory=list)
-    plans: list[tuple[str, Plan]] = field(default_factory=list)
     curves: Sequence[str] = ()
     """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
     joined: list[ReportSource] | None = None
@@ -215,7 +212,6 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
     Raises:
         ConfigError: there are none, one is given twice, results stand among them, or rows of one name are joined.
         ArtifactError: one cannot be read, or is of another kind.
-        DataError: a plan is not as expected.
     """
     runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
@@ -227,8 +223,6 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
     for name, run in zip(run_names(opened), opened, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(ReportSource(name, run))
-        elif run.kind == PLAN:
-            sources.plans.append((name, plan_of(run.path, run.manifest)))
         elif run.kind == COMPARISON:
             sources.comparisons.append((name, read_comparison(run.path)))
         elif run.kind == DIAGNOSIS:

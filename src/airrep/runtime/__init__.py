@@ -1,7 +1,7 @@
 """The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
 
 artifacts/   Artifacts in general: directories written atomically, manifest last.
-costs        Costs of real runs, read from files beside their artifacts.
+costs        Costs of building an index, read from its folder.
 devices      Device, precision, float32 products and processes that work runs on.
 engine       Engines: the base class, and the dispatch that hands lost tasks out again.
 hub          Models from outside: fetched from the Hub; foreign code refused.

@@ -1,4 +1,4 @@
-"""Costs of real runs, read from files beside their artifacts."""
+"""Costs of building an index, read from its folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, Measured, MeasuredCost, StoreRows
+from airrep.runtime.metering import COSTS, ENCODE, FIT, Measured, MeasuredCost, StoreRows
 
 _DENSE = ("features.npy", "codes.npy", "scales.npy", "bounds.npy")
 _SPARSE = ("data.npy", "indices.npy", "indptr.npy", "columns.npy", "rows.npy", "values.npy")
@@ -108,29 +107,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """Devices, threads and machines of a measurement; several values where they changed."""
-
-    devices: tuple[str, ...]
-    threads: tuple[int, ...]
-    machines: tuple[str, ...]
-
-    @classmethod
-    def of(cls, lines: Sequence[Measured]) -> "Conditions":
-        """Those of some lines, each value once."""
-        spent = [line.spent for line in lines]
-        devices, machines = sorted({each.device for each in spent}), sorted({each.machine for each in spent})
-        return cls(tuple(devices), tuple(sorted({each.threads for each in spent})), tuple(machines))
-
-
-@dataclass(frozen=True)
 class IndexCost:
     """Cost of building an index."""
 
     encoding: EncodingCost
     bytes_per_example: float
     """Bytes of the stored features."""
-    conditions: Conditions
+    by_clock: bool
+    """Whether seconds are wall seconds, as for an accelerator."""
     memory: int | None
     """Peak memory of a process in bytes; None where the system does not report it."""
 
@@ -140,9 +124,9 @@ class IndexCost:
         return self.encoding.wall_seconds_per_example if self.by_clock else self.encoding.cpu_seconds_per_example
 
     @property
-    def by_clock(self) -> bool:
-        """Whether seconds are wall seconds, as for an accelerator."""
-        return self.conditions.devices != ("cpu",)
+    def fit_seconds(self) -> float | None:
+        """Seconds of learning from the corpus, likewise."""
+        return self.encoding.fit_wall_seconds if self.by_clock else self.encoding.fit_seconds
 
 
 def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> IndexCost | None:
@@ -164,8 +148,8 @@ def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> I
         return None
     fits, encodings = [line for line in lines if line.stage == FIT], list(shards.values())
     peaks = [line.spent.memory for line in lines if line.spent.memory is not None]
-    conditions = Conditions.of(encodings)
-    return IndexCost(encoding_cost(fits, encodings), stored, conditions, max(peaks, default=None))
+    by_clock = any(line.spent.device != "cpu" for line in encodings)
+    return IndexCost(encoding_cost(fits, encodings), stored, by_clock, max(peaks, default=None))
 
 
 def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
@@ -173,93 +157,3 @@ def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
     files = manifest["files"].items()
     total = sum(entry["bytes"] for name, entry in files if is_of_features(name.rpartition("/")[2]))
     return float(total / manifest["rows"])
-
-
-@dataclass(frozen=True)
-class LabelCost:
-    """Cost of labels: each finished fine-tune once."""
-
-    fine_tunes: int
-    seconds: float
-    """Wall seconds in the workers, summed over fine-tunes."""
-    cpu_seconds: float | None
-    """CPU seconds; None if some fine-tune's were not measured."""
-    evaluations: int
-    """Number of evaluations of the LM before any fine-tune."""
-    evaluation_seconds: float
-    evaluation_cpu_seconds: float | None
-
-
-def label_cost(path: str | Path) -> LabelCost | None:
-    """Read the cost of labels, finished or not, made at once or in parts; None if no times are there."""
-    found = {str(line["key"]): line for line in read_label_times(Path(path)) if "key" in line}
-    tuned = [line for line in found.values() if "subset" in str(line["task"])]
-    plain = [line for line in found.values() if "subset" not in str(line["task"])]
-    if not tuned:
-        return None
-    return LabelCost(len(tuned), *_sums(tuned), len(plain), *_sums(plain))
-
-
-def _sums(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float | None]:
-    """Wall and CPU seconds."""
-    known = all("cpu" in line for line in lines)
-    return sum(line["seconds"] for line in lines), sum(line["cpu"] for line in lines) if known else None
-
-
-@dataclass(frozen=True)
-class TrainingCost:
-    """Cost of training an encoder in an undisturbed run."""
-
-    steps: int
-    texts: int
-    """Number of texts encoded, summed over steps."""
-    step_seconds: float
-    """Wall seconds, summed over steps."""
-    step_cpu_seconds: float | None
-    """CPU seconds, summed over steps; None if not measured."""
-    other_cpu_seconds: float | None
-    """CPU seconds of activations, evaluations and the final judging; None if not measured."""
-    conditions: Conditions
-
-    @property
-    def cpu_seconds(self) -> float | None:
-        """CPU seconds of steps and everything else; None if not measured."""
-        if self.step_cpu_seconds is None or self.other_cpu_seconds is None:
-            return None
-        return self.step_cpu_seconds + self.other_cpu_seconds
-
-
-def training_cost(path: str | Path) -> TrainingCost | None:
-    """Read the cost of a trained encoder; None if no times are there.
-
-    Raises:
-        ArtifactError: its log and its times do not belong together.
-    """
-    folder = Path(path)
-    if not (folder / "steps.jsonl").is_file() or not (folder / "times.jsonl").is_file():
-        return None
-    records, times = _json_lines(folder / "steps.jsonl"), _json_lines(folder / "times.jsonl")
-    if [line.get("step") for line in records] != [line.get("step") for line in times]:
-        raise ArtifactError(f"{folder / 'times.jsonl'}: does not belong to steps.jsonl. Delete it.")
-    pairs = list(zip(records, times, strict=True))
-    steps = [(record, time) for record, time in pairs if "texts" in record]  # the other lines are evaluations
-    if not steps:
-        return None
-    others = [time for record, time in pairs if "texts" not in record]
-    lines = read_costs(folder)
-    return TrainingCost(
-        len(steps),
-        sum(record["texts"] for record, _ in steps),
-        *_sums([time for _, time in steps]),
-        _other_seconds(lines, _sums(others)[1]),
-        Conditions.of(lines),
-    )
-
-
-def _other_seconds(lines: Sequence[Measured], evaluations: float | None) -> float | None:
-    """CPU seconds of evaluations, of the setup and of the final judging."""
-    found = [[line.spent.cpu for line in lines if line.stage == stage] for stage in (SETUP, JUDGE)]
-    if evaluations is None or not all(found):
-        return None
-    # An interrupted run measures a stage several times; only the longest did all of it.
-    return evaluations + sum(max(values) for values in found)

@@ -7,7 +7,7 @@ asked for them first; two that write at once do each other no harm.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
@@ -36,10 +36,25 @@ T = TypeVar("T")
 Compute = Callable[[Sequence[Example]], Float32[np.ndarray, "n d"]]
 
 
+_elsewhere: list[Path] = []
+
+
+@contextmanager
+def stored_in(folder: Path) -> Iterator[None]:
+    """Keep gradients in a folder in the meantime, whatever settings say: a trial finds nothing and leaves nothing."""
+    _elsewhere.append(folder)
+    try:
+        yield
+    finally:
+        _elsewhere.pop()
+
+
 def store_folder(setting: str | None) -> Path | None:
     """The directory of the store: the one that was asked for, or the user's cache; None for ``"none"``."""
     if setting == OFF:
         return None
+    if _elsewhere:
+        return _elsewhere[-1]
     if setting is not None:
         return Path(setting)
     return cache() / "gradients"

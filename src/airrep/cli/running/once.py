@@ -12,9 +12,18 @@ from airrep.cli.options import note
 from airrep.cli.running.steps import PROGRAM, UsageError, usage_text
 from airrep.errors import ConfigError
 
+INSTEAD = {"plan": "airrep index DATA --out INDEX --dry-run (also label, train and adapt --dry-run)"}
+"""What to type in place of a command that is gone, for one version."""
+
 
 class OneLineGroup(TyperGroup):
     """All commands; a line that cannot be a command is told like every other error, not in a box."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a line (ConfigError for one that is gone)."""
+        if args and args[0] in INSTEAD:
+            raise ConfigError(f"{args[0]}: this command is gone. Type: {INSTEAD[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run a command; in standalone mode end the program, of such a line with status 2."""

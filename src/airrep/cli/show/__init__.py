@@ -6,7 +6,6 @@ evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
 examples     Print one training example of an index, whole, and its nearest ones.
 hits         Print training examples with their places and texts, in the width that there is.
 learning     Print labels, fine-tunes, training steps and verdicts.
-plan         Print a plan: methods, crossovers, and checks against real runs.
 results      Print rankings, groups, what-ifs, methods and manifests.
 summaries    Print what the answers for many queries have in common.
 why          Print why hits and groups score as they do.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.planning.hours import hours_line
 from airrep.reports.tables import SIGNED, Table, seconds_text
+from airrep.runtime.metering import hours_line
 from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:

@@ -20,16 +20,15 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.adapt import measure_machine
 from airrep.planning.budget import MOST_WEIGHING_QUERIES, parse_duration
-from airrep.planning.hours import hours_line
 from airrep.planning.judging.fitting import JudgingPlan, check_examples, fit_budget
 from airrep.planning.judging.rivals import build_rivals
 from airrep.planning.judging.verdict import JUDGEMENT, Judgement, verdict_of
+from airrep.planning.measured import measure_machine
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.names import MANIFEST, beside
 from airrep.runtime.engine import Engine
-from airrep.runtime.metering import cores
+from airrep.runtime.metering import cores, hours_line
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.places import here_only

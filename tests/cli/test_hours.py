@@ -4,7 +4,7 @@ import pytest
 
 from airrep.cli.show.learning import TaskMeter
 from airrep.labels.farm import TaskReport
-from airrep.planning.hours import hours_line
+from airrep.runtime.metering import hours_line
 
 
 def test_number_and_time_are_told_and_what_an_interruption_costs() -> None:
