@@ -15,6 +15,8 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.ngrams import split_words
 from airrep.attributors.text.tokens import WORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.schemas.conversations import Message, prompt_of
+from airrep.corpus.turns import from_last_message, last_message, message_at
 from airrep.corpus.words import Words, plain, plain_places
 from airrep.evaluation.select.f1 import unigram_f1
 
@@ -116,3 +118,45 @@ def test_words_of_english_are_pythons() -> None:
     text = "Don't stop_it: 3.14!? naïve “façade” — 100 % of x² a b"
     assert Words().findall(text) == Words(signs=True).findall(text) == re.findall(r"\w+", text)
     assert Words(least=2).findall(text) == re.findall(r"(?u)\b\w\w+\b", text)
+
+
+SYSTEM = Message("system", "You are a polite agent. " * 40)
+TOOLS = Message("tools", '[{"type": "function", "name": "search"}]')
+ASKED = Message("user", "Where is my parcel?")
+
+
+def test_the_question_is_seen_behind_what_is_alike_everywhere() -> None:
+    for before in ([SYSTEM], [TOOLS, SYSTEM], [SYSTEM, Message("user", "Hello"), Message("assistant", "Yes?")]):
+        assert from_last_message(prompt_of([*before, ASKED]), 90) == "… User: Where is my parcel?"
+    answer = Message("tool", "no parcel")
+    assert from_last_message(prompt_of([TOOLS, SYSTEM, ASKED, answer]), 90) == "… Tool: no parcel"
+
+
+def test_a_long_last_message_is_shown_from_its_beginning() -> None:
+    prompt = prompt_of([SYSTEM, Message("user", "Where is it? " + "I have waited. " * 50)])
+    assert from_last_message(prompt, 90).startswith("… User: Where is it? I have waited.")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        prompt_of([Message("system", "Be polite."), ASKED]),  # fits
+        "System: Be polite.\n" + " " * 80 + "\nUser: Is it late?",  # fits on one line
+        "Long words of one message. " * 40 + "\nUser: said in it",
+        prompt_of([SYSTEM]),
+        "",
+    ],
+)
+def test_other_prompts_stay(prompt: str) -> None:
+    assert from_last_message(prompt, 90) == prompt
+    assert last_message(prompt, 90) == 0
+
+
+def test_the_message_of_a_place() -> None:
+    prompt = prompt_of([SYSTEM, Message("user", "Hello"), ASKED])
+    places = [prompt.index(text) for text in ("polite", "\nUser: Hello", "Hello", "Where")]
+    assert [prompt[message_at(prompt, place) :][:11] for place in places] == [
+        "System: You",
+        *["User: Hello"] * 2,
+        "User: Where",
+    ]

@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.lm.folders.forms import find_lm
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warmup import Warmup, check_after, checkpoints_of, warm_up
+from airrep.lm.warmup import Warmup, check_after, checkpoints_of, open_warmup, warm_up
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.seeding import stream_seed
@@ -363,3 +363,47 @@ def test_a_warm_up_that_lacks_bytes_is_refused_when_it_is_loaded(base: str, trai
     weights.write_bytes(weights.read_bytes()[:-4])
     with pytest.raises(ArtifactError, match="model.safetensors"):
         load_lm(settings(warm))
+
+
+@pytest.fixture
+def warmup(base: str, tmp_path: Path) -> Warmup:
+    """A warm-up of it, without adapters or checkpoints."""
+    train = Corpus.from_examples(Example(f"why {each.prompt}", each.response, each.id) for each in some_examples(5))
+    return warm_up(train, tmp_path / "warm", settings(base), FineTuneSettings(batch_examples=2))
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(base: str, tmp_path: Path) -> None:
+    train = Corpus.from_examples(Example(f"why {each.prompt}", each.response, each.id) for each in some_examples(5))
+    made = [
+        warm_up(train, tmp_path / name, settings(base), {"batch_examples": 2}, count=kind(4), seed=kind(3))
+        for name, kind in (("one", int), ("other", np.int64))
+    ]
+    assert made[0].manifest["request"] == made[1].manifest["request"]
+
+
+def test_an_lm_without_checkpoints_says_what_makes_some(base: str, warmup: Warmup) -> None:
+    for folder in (base, warmup.path):
+        with pytest.raises(ConfigError, match="has no checkpoints"):
+            checkpoints_of(load_lm(settings(folder)))
+    assert open_warmup(base) is None
+
+
+def test_the_base_is_recorded_by_name_and_by_its_files(base: str, warmup: Warmup) -> None:
+    assert warmup.base == {
+        "name": base,
+        "fingerprint": load_lm(settings(base)).fingerprint,
+        "files": find_lm(base).digest(),
+    }
+
+
+def test_a_folder_with_a_manifest_of_something_else_is_an_lm_like_any_other(base: str) -> None:
+    (Path(base) / "manifest.json").write_text('{"made": "elsewhere"}')
+    assert load_lm(settings(base)).max_tokens == 64
+    assert open_warmup(base) is None
+
+
+def test_a_warm_up_with_a_file_missing_is_refused(warmup: Warmup) -> None:
+    assert open_warmup(warmup.path) == warmup
+    (warmup.path / "losses.npy").unlink()
+    with pytest.raises(ArtifactError, match=r"losses\.npy: is missing"):
+        open_warmup(warmup.path)

@@ -2,14 +2,19 @@
 
 import gzip
 import json
+from datetime import date
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from worlds.small_world import make_corpus
 
+import airrep
 from airrep.corpus.corpus import read_corpus
-from airrep.errors import DataError
+from airrep.errors import ArtifactError, ConfigError, DataError
 
 
 def put(path: Path, *prompts: str, **more: str) -> Path:
@@ -108,3 +113,100 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
         "test.jsonl: is of another split",
     )
     assert read_corpus(tmp_path / "test.jsonl").apart == ()
+
+
+def test_an_index_below_its_data_is_no_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    make_corpus(8).to_jsonl(data / "a.jsonl")
+    whole = airrep.read_corpus(data)
+    airrep.build_index(whole, data / "index", "tfidf")
+    (data / "begun.partial").mkdir()
+    (data / "begun.partial" / "costs.jsonl").write_text('{"stage": 1}\n')
+    (data / "labels" / "results").mkdir(parents=True)
+    (data / "labels" / "request.json").write_text("{}")
+    assert airrep.read_corpus(data).fingerprint == whole.fingerprint
+    airrep.build_index(airrep.read_corpus(data), data / "index", "tfidf")
+
+
+def test_a_folder_of_requests_is_data_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "data" / "part").mkdir(parents=True)
+    make_corpus(3).to_jsonl(tmp_path / "data" / "part" / "a.jsonl")
+    (tmp_path / "data" / "part" / "request.json").write_text('[{"prompt": "more", "response": "data"}]')
+    assert len(airrep.read_corpus(tmp_path / "data")) == 4
+
+
+def test_linked_folders_are_read_once(tmp_path: Path) -> None:
+    data, far = tmp_path / "data", tmp_path / "far"
+    data.mkdir()
+    far.mkdir()
+    make_corpus(3).to_jsonl(data / "a.jsonl")
+    make_corpus(2, "z").to_jsonl(far / "b.jsonl")
+    (data / "part").symlink_to(far)
+    (far / "back").symlink_to(data)
+    (far / "self").symlink_to(far)
+    assert len(airrep.read_corpus(data)) == 5
+
+
+def test_a_date_that_python_has_no_value_for_is_told(tmp_path: Path) -> None:
+    far = pa.array([2**30], pa.date32())
+    pq.write_table(pa.table({"prompt": ["p"], "response": ["r"], "day": far}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="holds a value that cannot be read .*Drop the column"):
+        airrep.read_corpus(tmp_path / "a.parquet")
+    near = pa.table({"prompt": ["p"], "response": ["r"], "day": [date(2020, 1, 2)]})
+    pq.write_table(near, tmp_path / "b.parquet")
+    assert len(airrep.read_corpus(tmp_path / "b.parquet")) == 1
+
+
+def test_a_table_with_a_column_of_several_types_is_told(tmp_path: Path) -> None:
+    table = pd.DataFrame({"prompt": ["some", "more"], "response": ["words", "here"], "x": [1, "z"]})
+    with pytest.raises(DataError, match=r"a column holds values of several types .*to_dict\('records'\)"):
+        airrep.build_index(table, tmp_path / "index", "tfidf")
+    assert len(airrep.build_index(table.to_dict("records"), tmp_path / "index", "tfidf")) == 2
+
+
+def test_a_mistake_early_in_a_long_array_is_told_where_it_is(tmp_path: Path) -> None:
+    record = '{"prompt": "p", "response": "%s"}' % ("x" * 1000)
+    rows = [*([record] * 3), record[:-1] + ",}", *([record] * 9000)]
+    (tmp_path / "a.json").write_text("[\n" + ",\n".join(rows) + "\n]")
+    with pytest.raises(DataError, match=r"a\.json:5: not JSON"):
+        airrep.read_corpus(tmp_path / "a.json", longest_line=2**20)
+
+
+@pytest.mark.parametrize("step", range(1, 60, 7))
+def test_values_that_a_buffer_cuts_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    from airrep.corpus.sources import textformats
+
+    monkeypatch.setattr(textformats, "_BUFFER", step)
+    text = r'{"prompt": "a\u00e9\ud83d\ude00\"b\\", "response": "r", "n": [true, false, null, -1.25e-7, {}]}'
+    (tmp_path / "a.json").write_text(f"[{text}, {text}]", encoding="utf-8")
+    found = airrep.read_corpus(tmp_path / "a.json")
+    assert [example.prompt for example in found] == ['aé😀"b\\'] * 2
+
+
+def test_an_empty_filter_is_no_filter(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(5), tmp_path / "index", "tfidf")
+    for expression in ("", " "):
+        with pytest.raises(ConfigError, match="comparisons of a field with a literal are expected"):
+            index.top("a text", 1, where=expression)
+    assert len(index.where()) == 5
+
+
+def test_whole_numbers_that_pandas_made_floats_are_labels_and_ids(tmp_path: Path) -> None:
+    pd.DataFrame({"prompt": ["a", "b"], "response": ["c", "d"], "label": [3, None]}).to_parquet(tmp_path / "a.parquet")
+    assert airrep.read_corpus(tmp_path / "a.parquet").values("label") == ["3", None]
+
+
+def test_rows_are_taken_by_truth_values_too() -> None:
+    corpus = make_corpus(4)
+    assert corpus.take(np.array([True, False, True, False])).fingerprint == corpus.take([0, 2]).fingerprint
+    assert len(corpus.take([])) == 0
+    for wrong in ([0.7], [True, False], ["0"]):
+        with pytest.raises(DataError, match="rows: are not whole numbers"):
+            corpus.take(wrong)  # type: ignore[arg-type]
+
+
+def test_names_of_unfinished_work_are_refused(tmp_path: Path) -> None:
+    for name in ("made.partial", ""):
+        with pytest.raises(ArtifactError, match="unfinished work|empty path"):
+            airrep.build_index(make_corpus(3), tmp_path / name if name else "", "tfidf")
