@@ -238,10 +238,10 @@ def test_groups_are_scored_by_the_pool_that_is_typed_in(world: Run, pool: str) -
 
 
 def test_temperature_is_a_flag_of_attention(world: Run) -> None:
-    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", "attention", "--temperature", "0.2")
+    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", "attention:0.2")
     result = json.loads(world(*ask, "--json").out)
     assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == ("attention", 0.2)
-    warm = json.loads(world(*ask[:-2], "--json").out)
+    warm = json.loads(world(*ask[:-1], "attention", "--json").out)
     assert warm["provenance"]["temperature"] == 1.0
     assert result["queries"] != warm["queries"]
     assert "attention at temperature 0.2 pooling" in " ".join(world(*ask).out.split())
@@ -260,10 +260,10 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
         (("--pool", "order-0"), "--pool order-0: does not exist"),
         (("--pool", "order-"), "--pool order-: does not exist"),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
-        (("--pool", "mean", "--temperature", "0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
-        (("--temperature", "0.2"), "temperature 0.2: belongs to attention, not to sum pooling"),
-        (("--pool", "attention", "--temperature", "-1"), "temperature -1.0: is not above 0 and finite"),
-        (("--pool", "attention", "--temperature", "nan"), "temperature nan: is not above 0 and finite"),
+        (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
+        (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is no temperature"),
+        (("--pool", "attention:-1"), "temperature -1.0: is not above 0 and finite"),
+        (("--pool", "attention:nan"), "temperature nan: is not above 0 and finite"),
     ],
 )
 @pytest.mark.parametrize("command", [("group", "--by", "label"), ("what-if", "--remove", 'source == "forum"')])

@@ -161,7 +161,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["measure"] == "loo"
     _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
     _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
-    _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
+    _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
 
 
 @pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])

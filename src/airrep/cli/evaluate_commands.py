@@ -144,7 +144,6 @@ def lds_command(
     labels: LabelsOption = None,
     data: DataOption = None,
     pool: options.PoolOption = None,
-    temperature: options.TemperatureOption = 1.0,
     tune: Annotated[list[str] | None, "Other labels, on which each attention pool gets its best temperature."] = None,
     settings: MovedOption = None,
     resamples: ResamplesOption = 1000,
@@ -161,7 +160,7 @@ def lds_command(
     labels = _given(labels, indexes, "judges by them in one step")
     opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
-    asked = LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples)
+    asked = LdsStudy(opened, judged, *options.typed_pool(pool), tune=tuned, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 
@@ -174,7 +173,6 @@ def loo_command(
     labels: LabelsOption = None,
     data: DataOption = None,
     pool: Annotated[str | None, "How scores of examples removed together become one: sum if not given."] = None,
-    temperature: options.TemperatureOption = 1.0,
     what_if: Annotated[
         bool,
         "Predict by the change of the whole pool's group score, as `airrep what-if` does, by each method's own pool.",
@@ -195,7 +193,7 @@ def loo_command(
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
     study = WhatIfStudy if what_if else LooStudy
-    asked = study(opened, judged, pool, temperature, resamples=resamples)
+    asked = study(opened, judged, *options.typed_pool(pool), resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 
@@ -295,7 +293,6 @@ def diagnose_command(
     ] = None,
     settings: MovedOption = None,
     pool: options.PoolOption = None,
-    temperature: options.TemperatureOption = 1.0,
     partial: options.PartialOption = False,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the findings here."}],
@@ -309,15 +306,15 @@ def diagnose_command(
     from airrep.evaluation.result import command_line
 
     (instances,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    indexes = [opened for _, opened in open_named(index or (), settings)]
+    indexes, chosen = [opened for _, opened in open_named(index or (), settings)], options.typed_pool(pool)
 
     def make() -> study.Diagnosis:
         seconds = study.seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])
         command = command_line(sys.argv[1:])
-        return study.diagnose(instances, indexes, pool, temperature, seconds=seconds, command=command)
+        return study.diagnose(instances, indexes, *chosen, seconds=seconds, command=command)
 
     delivery.find_or_make(
-        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, pool, temperature)),
+        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, *chosen)),
         make,
         print_diagnosis,
     )

@@ -49,11 +49,9 @@ LabelDataOption = Annotated[list[str] | None, f"The data of the labels; may be r
 WhereOption = Annotated[str | None, "Only training examples that fulfil this, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "sum, mean, diminishing (mean in which members that are alike count for less), attention, signed-attention, "
-    "order-K or order-inf (effect of removal), ngram-lm (of method ngram); the method's own, with its temperature, if "
-    "not given.",
+    "sum, mean, diminishing, attention or signed-attention (attention:0.2 sets a temperature), order-K or order-inf, "
+    "ngram-lm; the method's own if not given.",
 ]
-TemperatureOption = Annotated[float, "Of attention: the larger, the flatter."]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace what is there."]
 PartialOption = Annotated[bool, "Accept unfinished labels."]
@@ -489,6 +487,19 @@ def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, f
     if reading.mixed:
         take[1:-1] = ["OPTIONS-THAT-IT-WAS-READ-WITH"]
     note(f"{out}: {'; '.join(told)}; to train on the records themselves: {' '.join(take)}")
+
+
+def typed_pool(text: str | None) -> tuple[str | None, float]:
+    """The pool that is typed as NAME or NAME:TEMPERATURE, and its temperature, 1 if none is typed; None without one."""
+    if text is None:
+        return None, 1.0
+    name, _, temperature = text.partition(":")
+    try:
+        return name, float(temperature or 1)
+    except ValueError:
+        raise ConfigError(
+            f"--pool {text}: '{temperature}' is no temperature; expected a number, as in attention:0.2. Give one."
+        ) from None
 
 
 def show(found: "Kept | Adapted", print_found: Callable[[Any], None], as_json: bool) -> None:

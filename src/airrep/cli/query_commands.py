@@ -94,7 +94,6 @@ def group_command(
     by: Annotated[str | None, "A field whose values are the groups, such as source."] = None,
     groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
     pool: options.PoolOption = None,
-    temperature: options.TemperatureOption = 1.0,
     why: Annotated[bool, "Tell what each channel gave to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
@@ -103,7 +102,7 @@ def group_command(
     from airrep.scoring.groups import read_groups
 
     delivery.check("group")
-    chosen_pool = _pool(pool, temperature)
+    chosen_pool = _pool(pool)
     if by is not None and groups is None:
         chosen: Any = by
     elif groups is not None and by is None:
@@ -112,17 +111,18 @@ def group_command(
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
     opened = asking.index()
     asked, better = asking.question(opened)
-    settings: dict[str, Any] = {"better": better, "temperature": temperature, "why": why}
+    settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:
         result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
     delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
 
 
-def _pool(name: str | None, temperature: float) -> "Pooling | None":
-    """The pool that was named, checked before any work; None: the method's own."""
+def _pool(typed: str | None) -> "Pooling | None":
+    """The pool that was typed, checked before any work; None: the method's own."""
     from airrep.scoring.pooling import Pooling
 
-    return None if name is None else Pooling.parse(name, temperature, f"--pool {name}")
+    name, temperature = options.typed_pool(typed)
+    return None if name is None else Pooling.parse(name, temperature, f"--pool {typed}")
 
 
 @app.command("what-if")
@@ -133,7 +133,6 @@ def what_if_command(
     remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
     keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
     pool: options.PoolOption = None,
-    temperature: options.TemperatureOption = 1.0,
     why: Annotated[bool, "Tell the change of each channel."] = False,
 ) -> None:
     """Score what leaving part of the training data out would do to each query."""
@@ -141,7 +140,7 @@ def what_if_command(
     from airrep.cli.show.results import print_what_if
 
     delivery.check("what-if")
-    chosen_pool = _pool(pool, temperature)
+    chosen_pool = _pool(pool)
     if (remove is None) == (keep is None):
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
     opened = asking.index()
@@ -153,7 +152,6 @@ def what_if_command(
             remove=remove,
             keep=keep,
             pool=chosen_pool,
-            temperature=temperature,
             why=why,
             progress=meter,
         )

@@ -15,8 +15,7 @@ from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
-from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.pairs import even_pairs
+from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError, caution

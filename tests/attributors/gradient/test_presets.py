@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from airrep.training.linear.stack import _with_pooling
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -25,6 +24,7 @@ from airrep.index.sharing.parts import build_part
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
+from airrep.training.linear.recipe import _with_pooling
 
 OWN = {"logra": ("diminishing", 1.0), "tracin": ("signed-attention", 0.3)}
 """Pool and temperature that were measured best."""

@@ -7,8 +7,7 @@ import pytest
 
 from airrep.arrays import MixedFeatures
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.pairs import even_pairs
+from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
 from airrep.corpus.corpus import Corpus, Example
 
 WORDS = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]

@@ -93,7 +93,7 @@ def test_what_is_done_is_passed_over_and_what_changed_is_not(run: Run) -> None:
 
 def test_groups_and_what_ifs_come_back(run: Run) -> None:
     do(run, "index train.jsonl --out index --method tfidf")
-    do(run, "group index q.jsonl --by label --pool attention --temperature 0.5 --out group")
+    do(run, "group index q.jsonl --by label --pool attention:0.5 --out group")
     do(run, "what-if index q.jsonl --remove 'source == \"forum\"' --out change")
     for name in ("group", "change"):
         shown = config(run, name)

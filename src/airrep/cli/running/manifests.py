@@ -211,8 +211,9 @@ def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     else:
         options["remove"] = FILL_IN
         comments["remove"] = f"{result.get('removal') or 'a filter'}, {result['removed']:,} examples; or keep"
-    given = {"pool": origin["pool"], "temperature": origin["temperature"]}
-    return Step(kind, {**options, **{name: value for name, value in given.items() if value is not None}}), comments
+    warm = origin["temperature"]
+    pool = origin["pool"] if warm is None else f"{origin['pool']}:{warm}"
+    return Step(kind, {**options, **({} if origin["pool"] is None else {"pool": pool})}), comments
 
 
 _KINDS: Mapping[str, Callable[[Path, Manifest], tuple[Step, dict[str, str]]]] = {
