@@ -23,7 +23,7 @@ def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest
     [
         ([1, 1], None, "; one seed, so no noise ceiling is known"),
         ([1, 2], None, "; no losses vary in two seeds yet, so no noise ceiling is known"),
-        ([2, 2], 0.5, "; noise ceiling +50.0"),
+        ([2, 2], 0.5, "; noise ceiling 50.0"),
     ],
 )
 def test_what_is_shown_beside_the_values_tells_why_no_ceiling_is_known(

@@ -8,7 +8,7 @@ from worlds.made_evaluations import made_evaluation
 from airrep.evaluation.result import Cost, Difference, Evaluation, Row
 from airrep.reports.evaluation_tables import about, differences_table, mark_of, value_table
 from airrep.reports.sources import ReportSource, label_panels
-from airrep.reports.tables import PAGE, Line, Table, bytes_text, p_text, seconds_text, three
+from airrep.reports.tables import Line, Table, bytes_text, hundred, interval, p_text, seconds_text, three
 
 
 def panels(*made: Evaluation) -> list[ReportSource]:
@@ -36,7 +36,7 @@ def texts(one: Line) -> list[str]:
     ],
 )
 def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) -> None:
-    assert PAGE.hundred(value) == shown
+    assert hundred(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_times_are_in_the_unit_that_suits_them(value: float, shown: str) -> None
 def test_small_p_values_are_bounded_and_numbers_have_three_digits() -> None:
     assert (p_text(0.0004), p_text(0.0123), p_text(1.0)) == ("p < 0.001", "p = 0.012", "p = 1.000")
     assert (three(0.12345), three(-3.0), three(12345.6)) == ("0.123", "−3", "12,346")
-    assert PAGE.interval((-0.1, 0.25)) == "[−10.0, 25.0]"
+    assert interval((-0.1, 0.25)) == "[−10.0, 25.0]"
 
 
 def test_the_best_of_each_column_is_bold_and_the_mean_is_over_columns() -> None:
@@ -156,8 +156,8 @@ def test_older_results_do_not_say_by_which_clock() -> None:
 def test_marks_say_where_a_difference_is_beyond_chance() -> None:
     row = made_evaluation().rows[1]
     gaps = {(0.01, 0.2): "▲", (-0.2, -0.01): "▼", (-0.1, 0.1): "", (0.0, 0.2): ""}
-    for interval, mark in gaps.items():
-        assert mark_of(dataclasses.replace(row, difference=Difference(0.1, interval, 0.02))) == mark
+    for ends, mark in gaps.items():
+        assert mark_of(dataclasses.replace(row, difference=Difference(0.1, ends, 0.02))) == mark
     assert mark_of(dataclasses.replace(row, difference=Difference(0.1, (0.01, 0.2), 0.056))) == ""
     assert mark_of(dataclasses.replace(row, difference=None)) == ""
 

@@ -9,7 +9,7 @@ from airrep.evaluation.comparison import ComparedPair, Comparison, compare_evalu
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
 from airrep.reports.evaluation_tables import sources_table
-from airrep.reports.other_tables import comparison_table, findings_table
+from airrep.reports.other_tables import comparison_tables, findings_table
 from airrep.reports.sources import ReportSource, Sources, read_sources
 
 
@@ -17,15 +17,16 @@ def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
     made = compare_evaluations([("run", made_evaluation("classify"))], resamples=200, command="airrep compare run")
     made.save(tmp_path / "comparison")
     ((name, read),) = read_sources([tmp_path / "comparison"]).comparisons
-    table = comparison_table(name, read)
-    assert table.columns == ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
+    rows, table = comparison_tables(name, read)
+    assert [line.head.text for line in rows.lines] == [row.name for row in read.rows]
+    assert table.columns == ("First", "Second", "Difference × 100", "p", "p, adjusted", "Ratio")
     first = made.pairs[0]
     assert (table.lines[0].head.text, table.lines[0].cells[0].text) == (first.one, first.other)
     assert table.lines[0].cells[1].text == f"{100 * first.difference:.1f}"
     assert len(table.lines) == 3
     assert table.lines[0].cells[1].mark == "▲"
     assert "draws" not in table.caption
-    assert "200 bootstrap draws" in comparison_table(name, dataclasses.replace(read, measure="lds")).caption
+    assert "200 bootstrap draws" in comparison_tables(name, dataclasses.replace(read, measure="lds"))[1].caption
     assert table.commands == ("airrep compare run",)
 
 
@@ -35,13 +36,13 @@ def compared(*pairs: ComparedPair) -> Comparison:
 
 def test_differences_that_an_adjustment_undoes_have_no_mark() -> None:
     undone, kept = (ComparedPair("a", "b", -0.1, (-0.2, -0.01), 0.03, adjusted) for adjusted in (0.09, 0.04))
-    assert [line.cells[1].mark for line in comparison_table("", compared(undone, kept)).lines] == ["", "▼"]
+    assert [line.cells[1].mark for line in comparison_tables("", compared(undone, kept))[1].lines] == ["", "▼"]
 
 
 def test_ratios_are_shown_with_their_intervals_where_there_are_some() -> None:
     pair = ComparedPair("a", "b", 0.1, (0.0, 0.2), 0.03, 0.09)
     found = compared(pair._replace(ratio=1.5, ratio_interval=(1.25, 1.75)), pair)
-    shown, absent = (line.cells[4] for line in comparison_table("", found).lines)
+    shown, absent = (line.cells[4] for line in comparison_tables("", found)[1].lines)
     assert (shown.text, shown.under) == ("1.50", "[1.25, 1.75]")
     assert absent.text == "–"
 

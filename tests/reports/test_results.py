@@ -19,8 +19,9 @@ from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult
 from airrep.index.results.provenance import Provenance
 from airrep.reports import results_data as report_data
-from airrep.reports.page import short, visible
-from airrep.reports.results import Scale, apart, cut, write_report
+from airrep.reports.result_tables import Scale
+from airrep.reports.results import apart, cut, write_report
+from airrep.reports.tables import short, visible
 
 VOID = {"meta", "link", "input", "br"}
 PROVENANCE = {
@@ -187,8 +188,8 @@ def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
         "1 +2.000 forum good Prompt prompt of t7 Response response of t7 id t7 · row 7",
         "1 −1.500 none none Prompt prompt of t4",
         "forum 2 100% +3.000",
-        "Rank Group Examples Score Bar 1 gamma 12 +0.9000 2 alpha 10 +0.1000 3 beta 11 −0.4000",
-        "Before +0.5000 After +0.2000 Change −0.3000",
+        "Group Examples Score 1. gamma 12 +0.9000 2. alpha 10 +0.1000 3. beta 11 −0.4000",
+        "Query Before After Change q1 prompt of q1 +0.5000 +0.2000 −0.3000",
         "It falls: what was left out had been helping.",
     ):
         assert piece in query, piece
@@ -200,9 +201,9 @@ def test_overview_of_all_queries(runs: list[dict[str, Any]]) -> None:
     for piece in (
         "2 +2.500 forum good Prompt prompt of t7 Response response of t7",
         "id t7 · best rank 1 · in queries 1, 2",
-        "1 gamma 12 +0.5000 1 of 2 2 alpha 10 +0.2000 1 of 2 3 beta 11 −0.1000 0 of 2",
+        "1. gamma 12 +0.5000 0.4000 1 of 2 1 of 2 2. alpha",
         "Mean change over 2 queries: −0.0500. The score falls for 1",
-        "1 prompt of q1 +0.5000 +0.2000 −0.3000 3 prompt of q3 +0.1000 +0.3000 +0.2000",
+        "q1 prompt of q1 +0.5000 +0.2000 −0.3000 q3 prompt of q3 +0.1000 +0.3000 +0.2000",
     ):
         assert piece in overview, piece
 
@@ -294,9 +295,10 @@ def test_nothing_is_requested_and_only_its_own_code_may_run(runs: list[dict[str,
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none'")
-    for name, code in page.code.items():
-        hashed = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-        assert f"{name}-src 'sha256-{hashed}'" in policy
+    for name in ("style", "script"):
+        own = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
+        hashes = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in own]
+        assert " ".join([f"{name}-src", *(f"'sha256-{one}'" for one in hashes)]) in policy
     assert page.code.keys() == {"style", "script"}
 
 
@@ -436,18 +438,18 @@ def test_least_helpful_is_not_called_harmful_above_zero() -> None:
 def test_long_rankings_show_both_ends() -> None:
     names = [f"g{place}" for place in range(100)]
     line = Page(render_report([groups({"q1": [float(-place) for place in range(100)]}, names)])).line
-    assert "20 g19" in line
-    assert "70 groups in between are left out of this page." in line
-    assert "21 g20" not in line
-    assert "91 g90" in line
-    assert "100 g99" in line
+    assert "20. g19" in line
+    assert "70 groups in between are left out." in line
+    assert "21. g20" not in line
+    assert "91. g90" in line
+    assert "100. g99" in line
 
 
 def test_many_labels_are_cut_in_a_roll_up() -> None:
     run = top({"q1": [(1.0, row) for row in range(30)]})
     for hit in run["queries"][0]["hits"]:
         hit["example"]["label"] = f"label {hit['row']}"
-    assert "10 more with 10 hits are left out of this page." in Page(render_report([run])).line
+    assert "10 more with 10 hits are left out." in Page(render_report([run])).line
 
 
 def test_runs_of_one_name_are_numbered() -> None:
@@ -549,8 +551,7 @@ def test_result_objects_and_their_json_forms_give_the_same_page() -> None:
     ]
     html = render_report(results)
     assert html == render_report([result.to_dict() for result in results])
-    assert "1 b 4 +1.500" in Page(html).line
-    assert "Before +0.500" not in Page(html).line.split("Query 2")[0]
+    assert "1. b 4 +1.500" in Page(html).line
 
 
 def test_the_page_tells_pool_and_temperature() -> None:
@@ -699,3 +700,16 @@ def test_system_prompts_are_folded() -> None:
     run = top({"q1": [(1.0, 1)]}, prompt="System: be polite.\nUser: which zebra?")
     html = render_report([run])
     assert "<summary>… 19 characters of the system prompt</summary>System: be polite.\n</details>" in html
+
+
+def test_runs_of_two_signs_each_say_their_own() -> None:
+    line = Page(
+        render_report(
+            [
+                top({"q1": [(1.0, 1)]}),
+                groups({"q1": [1.0]}, ["a"]) | {"provenance": POOLED | {"sign": "above 0 = other"}},
+            ]
+        )
+    ).line
+    assert line.count("Sign: higher = more helpful.") == line.count("Sign: above 0 = other.") == 1
+    assert line.index("Most helpful examples") < line.index("Sign: higher")

@@ -7,8 +7,9 @@ evaluations        Evaluations as one self-contained HTML page, and figures as f
 exhibits           The tables and figures that a set of evaluations gives.
 other_tables       Tables of comparisons and diagnoses.
 page               Self-contained HTML pages: templates, policy, text made safe.
+result_tables      Tables of groups, what-ifs and shares of hits, for page and terminal.
 results            Results of top, group and what-if as one HTML page.
 results_data       Results checked, merged by query, ranked and summed for page and terminal.
 sources            Evaluations, comparisons and diagnoses to report: found, named, joined.
-tables             The one Table of page and terminal, and numbers as text.
+tables             The one Table of page and terminal; numbers and texts as shown.
 """

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from airrep.evaluation.result import Row
 from airrep.reports.evaluation_tables import BY_CLOCK, mark_of
-from airrep.reports.page import short, visible
 from airrep.reports.sources import Point, ReportSource, panel_rows
-from airrep.reports.tables import PAGE, bytes_text, is_number, seconds_text, three
+from airrep.reports.tables import bytes_text, hundred, is_number, seconds_text, short, three, visible
 
 INK, SOFT, GRID = "#1a1d22", "#59616d", "#d4d8de"
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
@@ -246,7 +245,7 @@ def _bar(panel: Panel, place: float, row: Row | None, best: Row) -> list[str]:
     value, low, high = (100 * one for one in (row.value, *row.interval))
     start, width = min(panel.x(0), panel.x(value)), abs(panel.x(value) - panel.x(0))
     bold = row.value == best.value
-    words = " ".join(filter(None, [PAGE.hundred(row.value), mark_of(row)]))
+    words = " ".join(filter(None, [hundred(row.value), mark_of(row)]))
     box = f'x="{start:.1f}" y="{y - 7:.1f}" width="{width:.1f}" height="14" stroke-width="{1.6 if bold else 0.7}"'
     return [
         f'<rect {box} fill="{family_of(row).fill}" stroke="{INK}"/>',
@@ -265,7 +264,7 @@ def _references(panel: Panel, source: ReportSource) -> list[str]:
     """Noise ceiling and chance: in words above the bars, and as broken lines where in reach."""
     known = {"noise ceiling": source.evaluation.ceiling, "chance": source.evaluation.facts.get("chance")}
     found = {name: float(value) for name, value in known.items() if is_number(value)}
-    words = ", ".join(f"{name} {PAGE.hundred(value)}" for name, value in found.items())
+    words = ", ".join(f"{name} {hundred(value)}" for name, value in found.items())
     parts = [_text(panel.left, panel.top - 24, words, fill=SOFT)] if words else []
     for name, value in found.items():
         if panel.across.low < 100 * value < panel.across.high:

@@ -9,14 +9,12 @@ from airrep.evaluation.result import Difference, Evaluation, Measure, Row, cauti
 from airrep.reports.sources import Point, ReportSource, Sources, panel_rows
 from airrep.reports.tables import (
     NOTHING,
-    PAGE,
-    PLAIN,
-    SIGNED,
     Cell,
     Line,
-    Style,
     Table,
     bytes_text,
+    hundred,
+    interval,
     is_number,
     label_of,
     p_number,
@@ -40,8 +38,8 @@ MOST_APART = 6
 """Most panels whose counts are listed one by one."""
 PARTS = {"by_task": "task", "by_label": "label"}
 """Keys of a row's means by part, and the word for one part."""
-MOST_PARTS, MOST_TASKS = 100, 30
-"""Lines of a table by task or label, on a page and on the terminal."""
+MOST_PARTS = 100
+"""Lines of a table by task or label."""
 
 
 class Words(NamedTuple):
@@ -90,17 +88,17 @@ def words_of(panels: Sequence[ReportSource]) -> Words:
     return WORDS[panels[0].evaluation.measure]
 
 
-def gap_texts(gap: Difference | None, style: Style) -> tuple[str, str, str]:
+def gap_texts(gap: Difference | None) -> tuple[str, str, str]:
     """A difference × 100, its interval and its p-value; nothing where there is none."""
     if gap is None:
         return "", "", ""
-    return style.hundred(gap.value), style.interval(gap.interval), p_number(gap.p_value)
+    return hundred(gap.value), interval(gap.interval), p_number(gap.p_value)
 
 
-def more_texts(value: Any, style: Style) -> tuple[str, str]:
+def _more_texts(value: Any) -> tuple[str, str]:
     """A further number of a row × 100, and its interval if it has one."""
     main, ends = (value.get("value"), value.get("interval")) if isinstance(value, Mapping) else (value, None)
-    return style.hundred(main if isinstance(main, int | float) else None), style.interval(ends)
+    return hundred(main if isinstance(main, int | float) else None), interval(ends)
 
 
 def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
@@ -113,7 +111,7 @@ def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
     lines = []
     for name in names:
         rows = _rows(name, panels)
-        mean = [] if best is None else [Cell(PAGE.hundred(means[name]), strong=means[name] == best)]
+        mean = [] if best is None else [Cell(hundred(means[name]), strong=means[name] == best)]
         values = (value_cell(panel.rows.get(name), panel.evaluation.best) for panel in panels)
         cells = (*values, *mean, *(_cost_cells(rows) if costs else ()))
         lines.append(Line(name_cell(rows), cells))
@@ -139,9 +137,9 @@ def value_cell(row: Row | None, best: Row) -> Cell:
     """Value × 100 and interval of a row, in bold if no row's is higher, with its mark."""
     if row is None:
         return Cell(NOTHING)
-    gap, ends, _ = gap_texts(row.difference, PAGE)
+    gap, ends, _ = gap_texts(row.difference)
     hint = f"{gap} {ends} more than the first row; {p_text(row.difference.p_value)}" if row.difference else ""
-    return Cell(PAGE.hundred(row.value), PAGE.interval(row.interval), row.value == best.value, mark_of(row), hint)
+    return Cell(hundred(row.value), interval(row.interval), row.value == best.value, mark_of(row), hint)
 
 
 def mark_of(row: Row) -> str:
@@ -175,8 +173,8 @@ def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
     """Lines to compare rows with: noise ceiling, chance, signal-to-noise ratio."""
     noise = [fact(panel, "signal_to_noise") for panel in panels]
     known = [
-        ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], PAGE.hundred),
-        ("Chance", "", [fact(panel, "chance") for panel in panels], PAGE.hundred),
+        ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], hundred),
+        ("Chance", "", [fact(panel, "chance") for panel in panels], hundred),
         ("Signal to noise", "of the measured effects", noise, _plain),
     ]
     return [
@@ -257,7 +255,7 @@ def differences_table(panels: Sequence[ReportSource]) -> Table:
 def _difference_cell(row: Row | None) -> Cell:
     if row is None or row.difference is None:
         return Cell(NOTHING)
-    gap, ends, _ = gap_texts(row.difference, PAGE)
+    gap, ends, _ = gap_texts(row.difference)
     return Cell(gap, f"{ends} {p_text(row.difference.p_value)}", mark=mark_of(row))
 
 
@@ -269,11 +267,11 @@ def extras_table(panel: ReportSource) -> Table | None:
         return None
     lines = []
     for row in rows:
-        more = (Cell(*more_texts(row.more.get(key), PAGE)) for key in keys)
+        more = (Cell(*_more_texts(row.more.get(key))) for key in keys)
         lines.append(Line(name_cell([row]), (value_cell(row, panel.evaluation.best), *more)))
     chance = fact(panel, "chance")
     if chance is not None:
-        lines.append(Line(Cell("Chance"), (Cell(PAGE.hundred(chance)), *[Cell("")] * len(keys)), reference=True))
+        lines.append(Line(Cell("Chance"), (Cell(hundred(chance)), *[Cell("")] * len(keys)), reference=True))
     words = words_of([panel])
     text = f"Values × 100. In brackets: {words.interval}. {about([panel])}"
     columns = ("Method", label_of(words.short), *map(label_of, keys))
@@ -305,7 +303,7 @@ def parts_table(panel: ReportSource) -> Table | None:
 
 def _part_line(name: str, means: Sequence[float | None]) -> Line:
     best = max((mean for mean in means if mean is not None), default=None)
-    cells = (Cell(PAGE.hundred(mean), strong=mean is not None and mean == best) for mean in means)
+    cells = (Cell(hundred(mean), strong=mean is not None and mean == best) for mean in means)
     return Line(Cell(name), tuple(cells))
 
 
@@ -330,33 +328,7 @@ def _source_texts(source: ReportSource) -> tuple[str, ...]:
     made = source.evaluation
     tags = ", ".join(f"{name}={value}" for name, value in made.tags.items())
     counts = (f"{len(made.queries):,}", span_text(source.dropped), span_text([source.subsets]))
-    return (source.name, made.measure, tags or NOTHING, *counts, PAGE.hundred(made.ceiling), made.command or NOTHING)
-
-
-def rows_table(evaluation: Evaluation) -> Table:
-    """The rows of one evaluation for the terminal: each number in a column of its own."""
-    measure, facts = evaluation.measure, evaluation.facts
-    over_subsets = measure in ("lds", "loo")
-    style = SIGNED if over_subsets else PLAIN
-    votes = {f"vote@{k}": f"vote@{k}" for k in facts.get("votes", ())}
-    beside = {"loo": {"Pearson": "pearson"}, "classify": {"macro": "macro", **votes}}.get(measure, {})
-    shares = {"of the same task": "same_task_share", "no words": "wordless_answers"} if measure == "select" else {}
-    if "helped" in facts:
-        shares = {"largest found": "largest", "same sign": "same_sign"}
-    rows = [
-        (
-            *(row.name, row.method, *([pooling_text(row.pool, row.temperature)] if over_subsets else [])),
-            *(style.hundred(row.value), style.interval(row.interval)),
-            *(more_texts(row.more[key], style)[0] for key in beside.values()),
-            *gap_texts(row.difference, SIGNED),
-            *(_share(row.more[key]) for key in shares.values()),
-        )
-        for row in evaluation.rows
-    ]
-    value = "top 1" if measure == "classify" else WORDS[measure].short
-    head = ("selected by" if measure == "select" else "index", "method", *(["pool"] if over_subsets else []))
-    gap = ("minus the first", "95 % interval", "p")
-    return Table.of_texts((*head, f"{value} × 100", "95 % interval", *beside, *gap, *shares), rows)
+    return (source.name, made.measure, tags or NOTHING, *counts, hundred(made.ceiling), made.command or NOTHING)
 
 
 def _share(value: float | None) -> str:
@@ -384,11 +356,9 @@ def removed_table(evaluation: Evaluation) -> Table | None:
     return Table.of_texts(columns, lines, title="Effect of each source or label", caption=caption)
 
 
-def tasks_table(evaluation: Evaluation) -> Table:
-    """F1 of each row, task by task, for the terminal."""
-    tasks, rows = evaluation.facts["tasks"], evaluation.rows
-    lines = (
-        (task, f"{tasks[task]['queries']:,}", *(PLAIN.hundred(row.more["by_task"].get(task)) for row in rows))
-        for task in list(tasks)[:MOST_TASKS]
-    )
-    return Table.of_texts(("task", "queries", *(row.name for row in rows)), lines)
+def tables_of(evaluation: Evaluation) -> list[Table]:
+    """All that tables tell of one evaluation: values, differences, further numbers, and each task or label."""
+    panel = ReportSource("evaluation", evaluation, f"{WORDS[evaluation.measure].short} × 100")
+    values = value_table("", [panel])
+    more = (extras_table(panel), parts_table(panel), removed_table(evaluation))
+    return [table for table in (values, *values.more, *more) if table is not None and table.lines]

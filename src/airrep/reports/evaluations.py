@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from airrep._version import __version__
 from airrep.reports.exhibits import Exhibit, Section, sections
-from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, short
+from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy
 from airrep.reports.sources import Given, Sources, read_sources
+from airrep.reports.tables import short
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import write_output
 from airrep.runtime.remote.places import here_only

@@ -22,7 +22,7 @@ from airrep.reports.evaluation_tables import (
     value_table,
     words_of,
 )
-from airrep.reports.other_tables import comparison_table, findings_table
+from airrep.reports.other_tables import comparison_tables, findings_table
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
@@ -57,6 +57,8 @@ class Section:
     name: str
     heading: str
     exhibits: tuple[Exhibit, ...]
+    note: str = ""
+    """A sentence below the heading."""
 
 
 def sections(sources: Sources) -> list[Section]:
@@ -72,7 +74,7 @@ def sections(sources: Sources) -> list[Section]:
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
     found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]
-    compared = [comparison_table(name, one) for name, one in sources.comparisons]
+    compared = [table for name, one in sources.comparisons for table in comparison_tables(name, one)]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
     diagnosed = [findings_table(name, one) for name, one in sources.diagnoses]
     found.append(Section("diagnosis", "Diagnosis", _numbered("diagnosis", diagnosed)))

@@ -8,20 +8,19 @@ from airrep.evaluation.result import Difference, Measure
 from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, gap_texts
 from airrep.reports.tables import (
     NOTHING,
-    PAGE,
-    SIGNED,
     Cell,
     Line,
-    Style,
     Table,
+    hundred,
+    interval,
     label_of,
     p_number,
 )
 from airrep.scoring.pooling import pooling_text
 
 
-def comparison_table(name: str, comparison: Comparison) -> Table:
-    """Differences and p-values of a comparison: one line for each pair of rows."""
+def comparison_tables(name: str, comparison: Comparison) -> tuple[Table, Table]:
+    """A comparison: its rows, best first, and a line for each pair with difference, p-values and ratio."""
     measure = cast(Measure, comparison.measure)
     drawn = measure in ("lds", "loo")  # the others compare without draws
     draws = f" {comparison.resamples:,} bootstrap draws." if drawn else ""
@@ -31,41 +30,35 @@ def comparison_table(name: str, comparison: Comparison) -> Table:
         "Ratio: of the first to the second, with Fieller's interval. "
         f"{ABOVE} or {BELOW}: above or below by an adjusted p-value under 0.05."
     )
-    columns = ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
-    lines = tuple(map(_pair_line, comparison.pairs))
-    return Table(f"Comparison: {name}", columns, lines, caption, _made_by(comparison.command))
-
-
-def _pair_line(pair: ComparedPair) -> Line:
-    one, other, gap, ends, p_value, adjusted, ratio, ratio_ends = pair_texts(pair, PAGE)
-    mark = "" if pair.adjusted >= LEVEL else ABOVE if pair.difference > 0 else BELOW
-    return Line(
-        Cell(one),
-        (Cell(other), Cell(gap, ends, mark=mark), Cell(p_value), Cell(adjusted), Cell(ratio or NOTHING, ratio_ends)),
-    )
-
-
-def pair_texts(pair: ComparedPair, style: Style) -> tuple[str, ...]:
-    """Texts of a pair: rows, difference × 100, p-values, ratio; intervals behind what they are of."""
-    known = pair.ratio is not None and pair.ratio_interval is not None
-    ratio = (f"{pair.ratio:.2f}", style.interval(pair.ratio_interval, "{:.2f}".format)) if known else ("", "")
-    tested = gap_texts(Difference(pair.difference, pair.interval, pair.p_value), style)
-    return (pair.one, pair.other, *tested, p_number(pair.adjusted), *ratio)
-
-
-def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
-    """Rows, best first, and pairs of a comparison for the terminal: each number in a column of its own."""
-    heads = ("row", "method", "pool", f"{comparison.measure.upper()} × 100", "95 % interval", "run")
     rows = (
-        (
-            *(row.name, row.method, pooling_text(row.pool, row.temperature)),
-            *(SIGNED.hundred(row.value), SIGNED.interval(row.interval), row.run),
+        Line(
+            Cell(row.name, ", ".join(filter(None, [row.method, pooling_text(row.pool, row.temperature)]))),
+            (Cell(hundred(row.value), interval(row.interval)), Cell(row.run)),
         )
         for row in comparison.rows
     )
-    columns = ("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted", "ratio", "95 % interval")
-    pairs = (pair_texts(pair, SIGNED) for pair in comparison.pairs)
-    return Table.of_texts(heads, rows), Table.of_texts(columns, pairs)
+    pairs, made = tuple(map(_pair_line, comparison.pairs)), _made_by(comparison.command)
+    columns = ("First", "Second", "Difference × 100", "p", "p, adjusted", "Ratio")
+    head = ("Row", f"{WORDS[measure].short} × 100", "Run")
+    return (
+        Table(
+            ": ".join(filter(None, ("Rows compared", name))),
+            head,
+            tuple(rows),
+            "Best first, with 95 % intervals.",
+            made,
+        ),
+        Table(": ".join(filter(None, ("Comparison", name))), columns, pairs, caption, made),
+    )
+
+
+def _pair_line(pair: ComparedPair) -> Line:
+    gap, ends, p_value = gap_texts(Difference(pair.difference, pair.interval, pair.p_value))
+    mark = "" if pair.adjusted >= LEVEL else ABOVE if pair.difference > 0 else BELOW
+    known = pair.ratio is not None and pair.ratio_interval is not None
+    ratio = Cell(f"{pair.ratio:.2f}", interval(pair.ratio_interval, "{:.2f}".format)) if known else Cell(NOTHING)
+    tested = (Cell(gap, ends, mark=mark), Cell(p_value), Cell(p_number(pair.adjusted)), ratio)
+    return Line(Cell(pair.one), (Cell(pair.other), *tested))
 
 
 def _made_by(command: str) -> tuple[str, ...]:

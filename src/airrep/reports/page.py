@@ -10,39 +10,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep.corpus.places import Span
-from airrep.corpus.turns import from_last_message
 from airrep.errors import ArtifactError
+from airrep.reports.tables import short, short_prompt, visible
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import is_taken
-
-_CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
-_HIDDEN = (
-    *range(0x80, 0xA0),
-    *(0x61C, 0x200B, 0x200E, 0x200F),
-    *range(0x2028, 0x202F),
-    *range(0x2060, 0x206A),
-    *range(0xD800, 0xE000),  # halves of a character
-    *(0xFEFF, *range(0xFFF9, 0xFFFC), 0xFFFE, 0xFFFF),
-    *range(0xE0000, 0xE0080),
-)
-_VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN})
-
-
-def visible(text: str) -> str:
-    """A text with signs in place of control, text-direction and invisible characters; lines end in LF."""
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
-
-
-def short(text: str, length: int = 90) -> str:
-    """The beginning of a text on one line."""
-    line = " ".join(visible(text[: 2 * length]).split())
-    whole = len(text) <= 2 * length and len(line) <= length
-    return line if whole else line[: length - 1].rstrip() + "…"
-
-
-def short_prompt(prompt: str, length: int = 90) -> str:
-    """The beginning of a prompt on one line; of several messages that do not fit, of the last."""
-    return short(from_last_message(prompt, length), length)
 
 
 def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int]]:

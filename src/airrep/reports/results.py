@@ -1,6 +1,5 @@
 """Results of top, group and what-if as one HTML page."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -21,7 +20,9 @@ from airrep.index.results.kinds import TopResult, WhatIfResult
 from airrep.index.results.result import Result
 from airrep.reports import results_data as data
 from airrep.reports.answers.pages import write_answer_report
-from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
+from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
+from airrep.reports.result_tables import Scale, changes_table, groups_table, shares_tables
+from airrep.reports.tables import short, visible
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import write_output
 
@@ -140,7 +141,7 @@ class _Report:
         """The text of a page, numbered from 0."""
         first = page * PAGE_QUERIES
         shown = self.parts[first : first + PAGE_QUERIES]
-        style, script = asset("report.css"), asset("report.js")
+        styles, script = [asset("report.css"), asset("evaluations.css")], asset("report.js")
         return (
             _environment()
             .get_template("report.html.j2")
@@ -157,9 +158,11 @@ class _Report:
                 place=partial(self._place, page),
                 fields=self._fields,
                 limit=_text_limit(shown),
-                style=style,
+                styles=styles,
+                several=len({run.provenance.sign for run in self.runs}) > 1,
+                of_query=lambda name: self._place(page, self._numbers[name]),
                 script=script,
-                policy=policy([style], [script]),
+                policy=policy(styles, [script]),
                 version=__version__,
             )
         )
@@ -195,37 +198,6 @@ class PageLink(NamedTuple):
     first: int
     last: int
     """Numbers of its queries."""
-
-
-class Scale(NamedTuple):
-    """The range of a family of bars, which holds 0, and how many digits its scores need."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, scores: Iterable[float]) -> Self:
-        """The narrowest scale for some scores."""
-        values = [0.0, *scores]
-        return cls(min(values), max(values))
-
-    @property
-    def size(self) -> float:
-        """The largest absolute score."""
-        return max(self.high, -self.low)
-
-    def place(self, score: float) -> float:
-        """Where a score stands, in percent from the left end."""
-        reach = (self.high - self.low) or 1.0
-        return round(100 * (min(max(score, self.low), self.high) - self.low) / reach, 2)
-
-    def show(self, score: float) -> str:
-        """A score as text with a true minus sign, to a thousandth of the largest or better."""
-        digits = 3 - math.floor(math.log10(self.size)) if self.size else 3
-        if not -5 < digits < 10:
-            return f"{score:+.3e}".replace("-", "−")
-        shown = f"{score:+,.{max(digits, 0)}f}"
-        return (shown if shown.strip("+-0.,") else shown[1:]).replace("-", "−")
 
 
 class Prose(NamedTuple):
@@ -292,7 +264,8 @@ def _environment() -> Environment:
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
     made.filters |= {"contrast": data.is_contrast}
-    own = {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    tables = {"shares": shares_tables, "groups_table": groups_table, "changes_table": changes_table}
+    own = {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0], **tables}
     made.globals = made.globals | own
     return made
 

@@ -194,11 +194,6 @@ def hit_marks(hit: Hit) -> list[Span]:
     return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
 
 
-def most_changed(run: WhatIfResult) -> list[QueryChange]:
-    """The queries whose score changes most, largest absolute change first."""
-    return sorted(run.entries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
-
-
 def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[HitShare]:
     """Count and sum hits by source or label, most hits first, then by name; nothing if no hit has a value."""
     scores: dict[str | None, list[float]] = defaultdict(list)

@@ -1,12 +1,21 @@
-"""The one Table of page and terminal, and numbers as text."""
+"""The one Table of page and terminal; numbers and texts as shown."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeGuard
 
+from airrep.corpus.turns import from_last_message
+
 NOTHING = "–"
 """Text of a cell without a value."""
+
+
+class Bar(NamedTuple):
+    """A bar beside a number, from 0 to it, in percent from the left end of its scale."""
+
+    zero: float
+    end: float
 
 
 class Cell(NamedTuple):
@@ -19,6 +28,8 @@ class Cell(NamedTuple):
     mark: str = ""
     hint: str = ""
     """Text shown where a pointer rests."""
+    link: str = ""
+    bar: Bar | None = None
 
 
 class Line(NamedTuple):
@@ -60,39 +71,23 @@ class Table:
         return cls(title, tuple(columns), lines, caption, commands, words=True)
 
 
-class Style(NamedTuple):
-    """Notation of fractions and intervals."""
-
-    sign: str
-    """``"+"`` shows the sign of positive numbers too."""
-    ends: str
-    """Format of an interval's two ends."""
-    nothing: str
-    typeset: bool
-    """Whether minus signs are true ones, and 0 has none."""
-
-    def hundred(self, value: float | None) -> str:
-        """A fraction × 100 to a tenth."""
-        if value is None or (self.typeset and not math.isfinite(value)):
-            return self.nothing
-        text = f"{100 * value:{self.sign}.1f}"
-        return true_minus(text.replace("-0.0", "0.0")) if self.typeset else text
-
-    def interval(self, ends: Sequence[float] | None, show: Callable[[float], str] | None = None) -> str:
-        """Both ends, × 100 unless *show* writes them otherwise; nothing where there are none."""
-        return "" if ends is None else self.ends.format(*map(show or self.hundred, ends))
+def hundred(value: float | None) -> str:
+    """A fraction × 100 to a tenth, with a true minus sign."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return true_minus(f"{100 * value:.1f}".replace("-0.0", "0.0"))
 
 
-PAGE = Style("", "[{}, {}]", NOTHING, True)
-SIGNED, PLAIN = Style("+", "{} to {}", "", False), Style("", "{} to {}", "", False)
-"""On the terminal: values that may be negative, and shares."""
+def interval(ends: Sequence[float] | None, show: Callable[[float], str] = hundred) -> str:
+    """Both ends, × 100 unless *show* writes them otherwise; nothing where there are none."""
+    return "" if ends is None else f"[{show(ends[0])}, {show(ends[1])}]"
 
 
 def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
     """LDS × 100 of each row, a JSON object, on held-out instances, and the difference of *judged* to it."""
 
     def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
-        return ("", "") if found is None else (SIGNED.hundred(found[name]), SIGNED.interval(found["interval"]))
+        return ("", "") if found is None else (hundred(found[name]), interval(found["interval"]))
 
     columns = (head, "held-out LDS × 100", "95 % interval", f"{judged} minus it", "95 % interval")
     gap = f"{judged}_minus_it"
@@ -182,3 +177,33 @@ def is_number(value: object) -> TypeGuard[float]:
 def label_of(key: str) -> str:
     """A JSON key as words."""
     return key.replace("_", " ")[:1].upper() + key.replace("_", " ")[1:]
+
+
+_CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
+_HIDDEN = (
+    *range(0x80, 0xA0),
+    *(0x61C, 0x200B, 0x200E, 0x200F),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x206A),
+    *range(0xD800, 0xE000),  # halves of a character
+    *(0xFEFF, *range(0xFFF9, 0xFFFC), 0xFFFE, 0xFFFF),
+    *range(0xE0000, 0xE0080),
+)
+_VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN})
+
+
+def visible(text: str) -> str:
+    """A text with signs in place of control, text-direction and invisible characters; lines end in LF."""
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def short(text: str, length: int = 90) -> str:
+    """The beginning of a text on one line."""
+    line = " ".join(visible(text[: 2 * length]).split())
+    whole = len(text) <= 2 * length and len(line) <= length
+    return line if whole else line[: length - 1].rstrip() + "…"
+
+
+def short_prompt(prompt: str, length: int = 90) -> str:
+    """The beginning of a prompt on one line; of several messages that do not fit, of the last."""
+    return short(from_last_message(prompt, length), length)

@@ -75,3 +75,15 @@ def test_small_scores_are_not_shown_as_nothing() -> None:
     shown = [signed(value) for value in (6.68e-6, -6.68e-6, 0.0, 0.0005, 1.5)]
     assert shown == ["+6.7e-06", "-6.7e-06", "+0.000", "+0.001", "+1.500"]
     assert [unsigned(value, 4) for value in (2e-9, 0.25)] == ["2.0e-09", "0.2500"]
+
+
+def test_answers_of_two_signs_each_say_their_own(index: airrep.Index, tmp_path: Path) -> None:
+    queries = make_corpus(2, "q")
+    better = [Example(query.prompt, "rather this") for query in queries]
+    explained, mixed = airrep.explain(index, queries, better=better, k=1), airrep.mix(index, queries, better=better)
+    assert explained.provenance.sign != mixed.provenance.sign
+    page = write_answer_report([explained, mixed], tmp_path / "both.html").read_text()
+    for answer in (explained, mixed):
+        assert page.count(answer.provenance.sign) == 1
+        alone = write_answer_report([answer], tmp_path / f"{answer.kind}.html").read_text()
+        assert f"<dt>Sign</dt><dd>{answer.provenance.sign}</dd>" in alone

@@ -3,7 +3,6 @@
 from rich.markup import escape
 
 from airrep.answers.proof.result import ProofResult
-from airrep.cli.show.answers import SHORT_TABLES
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.planning.judging.verdict import Judgement
@@ -12,7 +11,7 @@ from airrep.reports.answers.tables import answer_tables
 
 def print_proof(found: ProofResult) -> None:
     """Print the verdict, and the effects behind it."""
-    table = answer_tables(found, SHORT_TABLES)[0]
+    table = answer_tables(found)[0]
     print_table(table)
     out().print(f"[dim]{escape(printable(table.caption))}[/]", highlight=False, soft_wrap=True)
     say_verdict(found.sentence)

@@ -12,7 +12,7 @@ from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HARM, Harmed, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
-from airrep.cli.show.console import out, print_table, printable
+from airrep.cli.show.console import out, print_captioned, printable
 from airrep.cli.show.hits import (
     INDENT,
     SEPARATOR,
@@ -29,7 +29,7 @@ from airrep.cli.show.summaries import print_summary, print_verdict_counts, say_w
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, has_same_words
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import ZERO, order_in_words
-from airrep.reports.answers.tables import PAGE, answer_tables
+from airrep.reports.answers.tables import answer_tables
 from airrep.reports.tables import signed
 
 ALIKE = 2.0
@@ -38,8 +38,6 @@ SAME = 3
 """Phrases printed that a training example has with the better answer."""
 TOKENS = 5
 """Words printed that a training example helps, or harms, most; --json tells all."""
-SHORT_TABLES = PAGE._replace(words=160)
-"""Lengths of texts in captions."""
 FEW, MANY = 5, 100
 """Findings of a kind that are printed, usually and where everything is asked for."""
 
@@ -159,7 +157,7 @@ def print_set(result: SetResult, wide: bool = False) -> None:
 def print_cleaned(result: CleanResult, wide: bool = False) -> None:
     """Print the findings, kind by kind, with what made them findings."""
     console = out()
-    tables = {table.title: table for table in answer_tables(result, SHORT_TABLES)}
+    tables = {table.title: table for table in answer_tables(result)}
     for kind, (title, table) in zip((*result.checked, *result.skipped), tables.items(), strict=True):
         found = [one for one in result.findings if one.kind == kind]
         print_lines(console, Text(title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
@@ -193,7 +191,7 @@ def _say_more(count: int, shown: int) -> None:
 def print_audited(result: AuditResult, wide: bool = False) -> None:
     """Print the items that the training data contain, with the texts."""
     console = out()
-    (table,) = answer_tables(result, SHORT_TABLES)
+    (table,) = answer_tables(result)
     print_lines(console, Text(table.title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
     shown = MANY if wide else 4 * FEW
     for one in result.leaks[:shown]:
@@ -216,9 +214,8 @@ def _print_leak(one: Audited, wide: bool) -> None:
 
 def print_mix(result: MixResult, wide: bool = False) -> None:
     """Print the weights of sources."""
-    (table,) = answer_tables(result, SHORT_TABLES)
-    print_lines(out(), Text(table.title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
-    print_table(table, None if wide else 60)
+    (table,) = answer_tables(result)
+    print_captioned(table, None if wide else 60)
     print_origin(result)
 
 

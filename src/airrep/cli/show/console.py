@@ -1,7 +1,7 @@
 """Primitives of the terminal: progress, snippets, safe text."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -63,10 +63,27 @@ def print_table(table: "Table", longest: int | None = None) -> None:
     out().print(shown)
 
 
+def print_captioned(table: "Table", longest: int | None = None) -> None:
+    """Print a table below its title and caption."""
+    title = f"[bold]{escape(printable(table.title))}[/]. " if table.title else ""
+    out().print(f"{title}{escape(printable(table.caption))}", highlight=False)
+    print_table(table, longest)
+
+
+def print_tables(tables: "Iterable[Table]", longest: int | None = None) -> None:
+    """Print tables, each below its title if it has one."""
+    for table in tables:
+        if table.title:
+            out().print(f"[bold]{snippet(table.title)}[/]", highlight=False)
+        print_table(table, longest)
+
+
 def _cell_markup(cell: "Cell", longest: int | None) -> str:
+    whole = f"{cell.text} {cell.mark}" if cell.mark else cell.text
     text, under = (
-        escape(printable(part)) if longest is None else snippet(part, longest) for part in (cell.text, cell.under)
+        escape(printable(part)) if longest is None else snippet(part, longest) for part in (whole, cell.under)
     )
+    text = f"[bold]{text}[/]" if cell.strong else text
     return f"{text}\n[dim]{under}[/]" if under else text
 
 

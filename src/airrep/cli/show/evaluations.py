@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from airrep.cli.show.console import out, print_table, printable, say, snippet
+from airrep.cli.show.console import out, print_table, print_tables, printable, say, snippet
 from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import read_comparison
 from airrep.evaluation.diagnosis.findings import PAGE
 from airrep.evaluation.result import caution_on, read_evaluation
-from airrep.reports.evaluation_tables import MOST_TASKS, removed_table, rows_table, tasks_table
+from airrep.reports.evaluation_tables import WORDS, tables_of
 from airrep.reports.other_tables import comparison_tables, findings_table
-from airrep.reports.tables import PLAIN, SIGNED, Table, held_out_table, span_text
+from airrep.reports.tables import Table, held_out_table, hundred, interval, span_text
 from airrep.runtime.artifacts.manifests import read_manifest
 
 if TYPE_CHECKING:
@@ -37,10 +37,8 @@ _STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "gree
 
 def print_correlations(evaluation: "Evaluation") -> None:
     """Print LDS or leave-one-out correlations, and their noise ceiling."""
-    print_table(rows_table(evaluation), LONGEST)
+    _print_values(evaluation)
     say(_counts(evaluation) + _ceiling(evaluation))
-    if removed := removed_table(evaluation):
-        print_table(removed, LONGEST)
     if evaluation.measure == "loo":
         say(_noise(evaluation.facts["signal_to_noise"]))
     if "helped" in evaluation.facts:
@@ -48,6 +46,11 @@ def print_correlations(evaluation: "Evaluation") -> None:
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the LDS are of a model that hardly moved: {told}"))
     _say_cautions(evaluation)
+
+
+def _print_values(evaluation: "Evaluation") -> None:
+    print_tables(tables_of(evaluation), LONGEST)
+    say(f"In brackets: {WORDS[evaluation.measure].interval}. Bold: best.")
 
 
 def _counts(evaluation: "Evaluation") -> str:
@@ -78,7 +81,7 @@ def _counts(evaluation: "Evaluation") -> str:
 
 def _ceiling(evaluation: "Evaluation") -> str:
     if evaluation.ceiling is not None:
-        return f"; noise ceiling {SIGNED.hundred(evaluation.ceiling)}"
+        return f"; noise ceiling {hundred(evaluation.ceiling)}"
     why = "one seed"
     if any(evaluation.facts.get("seeds_alike", ())):
         why = "the seeds give the same losses, which tell nothing of noise"
@@ -96,18 +99,20 @@ def _noise(ratio: float | None) -> str:
 
 def print_comparison(comparison: "Comparison") -> None:
     """Print the rows, best first, and every pair with its difference and p-values."""
-    for table in comparison_tables(comparison):
-        print_table(table, LONGEST)
+    print_tables(comparison_tables("", comparison), LONGEST)
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
     scant = "" if comparison.queries is None else caution_on(comparison.queries)
-    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}" + (f"; {scant}" if scant else ""))
+    say(
+        f"95 % intervals in brackets; p adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}"
+        + (f"; {scant}" if scant else "")
+    )
 
 
 def print_datamodels(made: "Datamodels") -> None:
     """Print how well regressions predict subsets that they have not seen."""
     report = made.report
-    lds = ("LDS × 100", SIGNED.hundred(report["lds"]), SIGNED.interval(report["interval"]))
-    fit = ("R² × 100", SIGNED.hundred(report["r_squared"]), SIGNED.interval(report["r_squared_interval"]))
+    lds = ("LDS × 100", hundred(report["lds"]), interval(report["interval"]))
+    fit = ("R² × 100", hundred(report["r_squared"]), interval(report["r_squared_interval"]))
     print_table(Table.of_texts(("on subsets not fitted on", "value", "95 % interval"), (lds, fit)))
     without = f"; {report['left_out']:,} subsets without losses were left out" if report["left_out"] else ""
     flat = f"; {report['dropped']:,} queries with constant scores or losses do not count" if report["dropped"] else ""
@@ -135,11 +140,11 @@ def next_of_stack(stack: "Adapted", out: Path) -> str:
 def print_classification(evaluation: "Evaluation") -> None:
     """Print accuracies, the first index's differences, and what chance would reach."""
     facts = evaluation.facts
-    print_table(rows_table(evaluation), LONGEST)
+    _print_values(evaluation)
     commonest = facts["commonest"]
-    always = f"always {snippet(str(commonest['label']), 40)}: {PLAIN.hundred(commonest['accuracy'])}"
+    always = f"always {snippet(str(commonest['label']), 40)}: {hundred(commonest['accuracy'])}"
     say(
-        f"chance {PLAIN.hundred(facts['chance'])}; {always}; "
+        f"chance {hundred(facts['chance'])}; {always}; "
         f"{_queries(evaluation)} of {len(facts['labels']):,} classes (by {facts['by']}), "
         f"{facts['examples']:,} training examples"
     )
@@ -152,10 +157,7 @@ def print_classification(evaluation: "Evaluation") -> None:
 def print_selection(evaluation: "Evaluation") -> None:
     """Print F1 of every competitor, then task by task."""
     facts = evaluation.facts
-    print_table(rows_table(evaluation), LONGEST)
-    print_table(tasks_table(evaluation), 40)
-    if len(facts["tasks"]) > MOST_TASKS:
-        say(f"and {len(facts['tasks']) - MOST_TASKS:,} more tasks: see --json")
+    _print_values(evaluation)
     averaged = f", mean of {facts['seeds']} fine-tunes each" if facts["seeds"] > 1 else ""
     say(
         f"{facts['count']:,} of {facts['examples']:,} training examples for each of {len(facts['tasks']):,} tasks by "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.reports.tables import SIGNED, Table, seconds_text
+from airrep.reports.tables import Table, hundred, interval, seconds_text
 from airrep.runtime.metering import hours_line
 from airrep.runtime.remote.places import shown
 
@@ -65,7 +65,7 @@ class StepMeter:
         self._spent += record["seconds"]
         self._seen += "loss" in record
         if "held_out_lds" in record:
-            _line(f"step {record['step']:,}: held-out LDS × 100: {SIGNED.hundred(record['held_out_lds'])}")
+            _line(f"step {record['step']:,}: held-out LDS × 100: {hundred(record['held_out_lds'])}")
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
             _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
@@ -191,7 +191,7 @@ def print_training(result: "TrainingResult") -> None:
     rows = []
     for name, part in results.items():
         values = (part["start"]["lds"], part["trained"]["lds"], part["gain"]["difference"])
-        rows.append((name.replace("_", "-"), *map(SIGNED.hundred, values), SIGNED.interval(part["gain"]["interval"])))
+        rows.append((name.replace("_", "-"), *map(hundred, values), interval(part["gain"]["interval"])))
     print_table(Table.of_texts(columns, rows))
 
 

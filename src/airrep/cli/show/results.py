@@ -4,32 +4,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
-from airrep.cli.show.console import out, print_fields, printable, snippet
-from airrep.cli.show.hits import deviations_text, one_line, print_hit, print_lines, print_query, print_verdict, say
+from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
+from airrep.cli.show.hits import deviations_text, print_hit, print_lines, print_query, print_verdict, say
 from airrep.cli.show.summaries import (
-    add_both_ends,
-    print_group_means,
-    print_mean_change,
     print_summary,
     print_verdict_counts,
     say_where_all_are,
     shows_each,
-    snippet_plain,
 )
 from airrep.cli.show.why import CAUSE, has_same_words
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import ZERO, order_in_words
+from airrep.reports.result_tables import changes_table, changes_text, groups_table
 from airrep.reports.results_data import rank_groups
-from airrep.reports.tables import bytes_text, signed
+from airrep.reports.tables import bytes_text, short, signed
 from airrep.runtime.remote.places import shown
 
 
@@ -69,34 +64,19 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
 def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
     """Print the groups, most helpful first; of the caution, what is not said in *general*."""
     console = out()
-    sizes = dict(zip(result.names, result.sizes, strict=True))
-    better = result.better
-    each = shows_each(len(result.queries), wide, result.channels is not None)
-    if len(result.queries) > 1:
-        print_group_means(console, result)
-    for number, query in enumerate(result.queries if each else ()):
-        print_query(console, "groups for", query, None if better is None else better[number])
-        parts = {channel: dict(zip(result.names, part[number], strict=True)) for channel, part in _told(result)}
-        table = Table("#", "group", "examples", "score", *(snippet(channel, 40) for channel in parts))
-        rows = [
-            [
-                str(rank),
-                snippet(name, 60),
-                f"{sizes[name]:,}",
-                signed(score, 4),
-                *(signed(p[name], 4) for p in parts.values()),
-            ]
-            for rank, (name, score) in enumerate(result.ranked(number), start=1)
-        ]
-        add_both_ends(table, rows)
-        console.print(table)
+    each = shows_each(len(result.entries), wide, result.channels is not None)
+    if len(result.entries) > 1:
+        print_captioned(groups_table(result, result.entries))
+    for entry in result.entries if each else ():
+        print_query(console, "groups for", entry.query, entry.better)
+        print_table(groups_table(result, [entry]))
     if not result.scores.any():
         say(console, ZERO)
-    elif better is not None:
+    elif result.better is not None:
         _print_first_to_drop(console, result)
     _print_provenance(console, result, general)
     if not each:
-        say_where_all_are(console, len(result.queries))
+        say_where_all_are(console, len(result.entries))
 
 
 def _print_first_to_drop(console: Console, result: GroupResult) -> None:
@@ -105,16 +85,9 @@ def _print_first_to_drop(console: Console, result: GroupResult) -> None:
     if first.score <= 0:
         say(console, "No group teaches the answers in place of the better ones: none is the one to drop.")
         return
-    told = (
-        f"Drop this first: {snippet_plain(first.group.name)}. It teaches the answers most in place of the better ones"
-    )
-    told += f", for {first.first:,} of {len(result.queries):,} queries." if len(result.queries) > 1 else "."
+    told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
+    told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."
     print_lines(console, Text(told, style="bold"))
-
-
-def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]]:
-    """What each channel gave, where that was asked for."""
-    return (result.channels or {}).items()
 
 
 def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
@@ -122,32 +95,16 @@ def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -
     console = out()
     named = f"{result.removal}: " if result.removal else ""
     print_lines(console, Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
-    contrast = result.better is not None
-    meaning = "away from the answers, to the better ones" if contrast else "so that what was left out had been helping"
-    if len(result.queries) > 1:
-        print_mean_change(console, result, meaning)
-    each = shows_each(len(result.queries), wide, result.channels is not None)
+    each = shows_each(len(result.entries), wide, result.channels is not None)
     if each:
-        console.print(_changes(result, wide))
-    if len(result.queries) == 1:
-        say(console, f"A change below 0: {meaning}.")
+        print_captioned(changes_table(result, result.entries))
+    else:
+        say(console, changes_text(result.entries, contrast=result.better is not None))
     if not result.before.any() and not result.after.any():
         say(console, ZERO)
     _print_provenance(console, result, general)
     if not each:
-        say_where_all_are(console, len(result.queries))
-
-
-def _changes(result: WhatIfResult, wide: bool) -> Table:
-    """The change of each query; with all that is known, the scores before and after."""
-    numbers = {"change": result.change}
-    numbers = {"before": result.before, "after": result.after, **numbers} if wide else numbers
-    numbers |= dict(_told(result))
-    table = Table(*(snippet(name, 40) for name in numbers), "query")
-    for place, query in enumerate(result.queries):
-        row = (signed(one[place], 4) for one in numbers.values())
-        table.add_row(*row, snippet(f"{query.id}: {one_line(query)}", 400 if wide else 120))
-    return table
+        say_where_all_are(console, len(result.entries))
 
 
 def _print_provenance(

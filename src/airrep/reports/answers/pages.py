@@ -78,10 +78,11 @@ def write_answer_report(
 
 def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) -> str:
     several = len({one.provenance.index for one in answers}) > 1
-    shown = [_section(number, answer, several) for number, answer in enumerate(answers, 1)]
+    signs = dict.fromkeys(one.provenance.sign for one in answers)
+    shown = [_section(number, answer, several, len(signs) > 1) for number, answer in enumerate(answers, 1)]
     names = [exhibit.name for section in shown for exhibit in section.exhibits]
     styles = [asset("report.css"), asset("evaluations.css")]
-    origins = dict.fromkeys((one.provenance.method, one.provenance.index[:12], one.provenance.sign) for one in answers)
+    origins = dict.fromkeys((one.provenance.method, one.provenance.index[:12]) for one in answers)
     cautions = dict.fromkeys(one.provenance.caution for one in answers if one.provenance.caution)
     return (
         environment()
@@ -92,9 +93,9 @@ def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) ->
             sections=shown,
             labels={name: f"Table {number}" for number, name in enumerate(names, 1)},
             facts={
-                "Method": ", ".join(dict.fromkeys(method for method, _, _ in origins)),
-                "Index": ", ".join(dict.fromkeys(index for _, index, _ in origins)),
-                "Sign": ", ".join(dict.fromkeys(sign for _, _, sign in origins)),
+                "Method": ", ".join(dict.fromkeys(method for method, _ in origins)),
+                "Index": ", ".join(dict.fromkeys(index for _, index in origins)),
+                **({"Sign": next(iter(signs))} if len(signs) == 1 else {}),
             },
             styles=styles,
             policy=policy(styles),
@@ -103,7 +104,7 @@ def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) ->
     )
 
 
-def _section(number: int, answer: Answer, several: bool) -> Section:
+def _section(number: int, answer: Answer, several: bool, signed: bool) -> Section:
     name, origin = f"{answer.kind}-{number}", answer.provenance
     heading = HEADINGS[answer.kind]
     if several:
@@ -112,4 +113,4 @@ def _section(number: int, answer: Answer, several: bool) -> Section:
         Exhibit(f"{name}-{place}", table.title, table.caption, (), (table,) if table.lines else ())
         for place, table in enumerate(answer_tables(answer), 1)
     ]
-    return Section(name, heading, tuple(exhibits))
+    return Section(name, heading, tuple(exhibits), f"Sign: {origin.sign}." if signed else "")

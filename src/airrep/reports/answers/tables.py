@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
@@ -18,8 +18,7 @@ from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
 from airrep.index.results.summary import Summary
 from airrep.index.why import Why
-from airrep.reports.page import short, short_prompt
-from airrep.reports.tables import NOTHING, Cell, Line, Table, signed, true_minus
+from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
 
 HEADINGS = {
     "label": "Label: likely wrong",
@@ -31,34 +30,21 @@ HEADINGS = {
 """Titles of the findings of each kind."""
 
 
-class Lengths(NamedTuple):
-    """How much is shown of a table, and characters of its texts."""
-
-    rows: int
-    name: int | None
-    """Of an example's id; None for all of it."""
-    source: int | None
-    prompt: int
-    response: int
-    reason: int
-    words: int
-    """Of the words that an item and an example share."""
+ROWS, TEXT, REASON = 500, 1500, 300
+"""Lines of a table that are shown, and characters of a text and of a reason."""
 
 
-PAGE = Lengths(rows=500, name=None, source=None, prompt=1500, response=1500, reason=300, words=1500)
-
-
-def answer_tables(answer: Answer, lengths: Lengths = PAGE) -> list[Table]:
+def answer_tables(answer: Answer) -> list[Table]:
     """The tables of an answer, in order; at least one."""
-    return list(_MAKERS[type(answer)](answer, lengths))
+    return list(_MAKERS[type(answer)](answer))
 
 
-def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]:
+def _in_common(summary: Summary, verb: str) -> Iterator[Table]:
     """What several queries have in common; nothing for one."""
     if summary.queries < 2:
         return
     numbers = ([f"{one.queries:,}", f"{one.best}", _deviations(one.mean)] for one in summary.first)
-    lines = [_line(one.example, some, lengths) for one, some in zip(summary.first, numbers, strict=True)]
+    lines = [_line(one.example, some) for one, some in zip(summary.first, numbers, strict=True)]
     told = [
         f" {name} of the first {len(lines)}: {', '.join(f'{short(one.name, 60)} {one.examples}' for one in shares)}."
         for name, shares in (("Source", summary.sources), ("Label", summary.labels), ("Opening", summary.openings))
@@ -66,24 +52,24 @@ def _in_common(summary: Summary, verb: str, lengths: Lengths) -> Iterator[Table]
     ]
     caption = f"{summary.examples:,} different examples {verb} of {summary.queries:,} queries.{''.join(told)}"
     columns = ("queries", "best rank", "mean deviations", "prompt → response")
-    yield _table("What the queries have in common", columns, lines, lengths, caption)
+    yield _table("What the queries have in common", columns, lines, caption)
 
 
-def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
-    yield from _in_common(result.in_common(), "are among those that taught one", lengths)
+def _explained(result: ExplainResult) -> Iterator[Table]:
+    yield from _in_common(result.in_common(), "are among those that taught one")
     for one in result.answers:
-        lines = [_lesson(lesson, one, lengths, result.provenance.rows) for lesson in one.lessons]
+        lines = [_lesson(lesson, one, result.provenance.rows) for lesson in one.lessons]
         columns = ("deviations", "prompt → response")
-        yield _table(f"What taught {one.answer.id}", columns, lines, lengths, _asked(one, lengths))
+        yield _table(f"What taught {one.answer.id}", columns, lines, _asked(one))
 
 
-def _asked(one: Explained, lengths: Lengths) -> str:
-    told = _text(one.answer, lengths)
-    told = told if one.better is None else f"{told} · in place of: {short(one.better.response, lengths.response)}"
+def _asked(one: Explained) -> str:
+    told = _text(one.answer)
+    told = told if one.better is None else f"{told} · in place of: {short(one.better.response, TEXT)}"
     return told if one.verdict is None else f"{one.verdict.text} Asked: {told}"
 
 
-def _lesson(lesson: Lesson, one: Explained, lengths: Lengths, rows: int | None) -> Line:
+def _lesson(lesson: Lesson, one: Explained, rows: int | None) -> Line:
     numbers = f"score {_signed(lesson.score)}"
     if lesson.better_score is not None:
         parts = f"answer {_signed(lesson.answer_score)}, better {_signed(lesson.better_score)}"
@@ -94,7 +80,7 @@ def _lesson(lesson: Lesson, one: Explained, lengths: Lengths, rows: int | None) 
         for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
     ]
     effect = _deviations(lesson.deviations)
-    return _line(lesson.example, [effect], lengths, _place(lesson.rank, rows), " · ".join(filter(None, notes)))
+    return _line(lesson.example, [effect], _place(lesson.rank, rows), " · ".join(filter(None, notes)))
 
 
 def _place(rank: int, rows: int | None) -> str:
@@ -110,83 +96,79 @@ def _reasons(why: Why | None, name: str = "") -> str:
     return name + " · ".join([*parts, *([f"same words: {words}"] if words else [])])
 
 
-def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
-    yield from _in_common(result.in_common(), "are told to harm one", lengths)
+def _harmful(result: HarmResult) -> Iterator[Table]:
+    yield from _in_common(result.in_common(), "are told to harm one")
     for one in result.queries:
         lines = [
             _line(
                 harm.example,
                 [_deviations(harm.deviations), _signed(harm.score)],
-                lengths,
                 _place(harm.rank, result.provenance.rows),
                 " · ".join(filter(None, ("a hub" if harm.hub else "", _reasons(harm.why)))),
             )
             for harm in one.harms
         ]
         columns = ("deviations", "score", "prompt → response")
-        asked = _text(one.query, lengths) + ("" if lines else ": nothing that is told")
-        yield _table(f"What harms {one.query.id}", columns, lines, lengths, asked)
+        asked = _text(one.query) + ("" if lines else ": nothing that is told")
+        yield _table(f"What harms {one.query.id}", columns, lines, asked)
     if result.hubs:
-        lines = [_line(hub.example, [f"{hub.queries:,}"], lengths) for hub in result.hubs]
+        lines = [_line(hub.example, [f"{hub.queries:,}"]) for hub in result.hubs]
         caption = "Among the worst of at least half of the queries."
-        yield _table("Hubs", ("queries", "prompt → response"), lines, lengths, caption)
+        yield _table("Hubs", ("queries", "prompt → response"), lines, caption)
 
 
-def _of_set(result: SetResult, lengths: Lengths) -> Iterator[Table]:
+def _of_set(result: SetResult) -> Iterator[Table]:
     rows = result.provenance.rows
     lines = [
-        _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], lengths, _place(hit.rank, rows))
-        for hit in result.hits
+        _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], _place(hit.rank, rows)) for hit in result.hits
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     title = f"{order.capitalize()} for all {result.queries:,} queries together"
     caption = f"{result.even:,} more queries tell no examples apart." if result.even else ""
-    yield _table(title, ("mean effect", "helped", "prompt → response"), lines, lengths, caption)
+    yield _table(title, ("mean effect", "helped", "prompt → response"), lines, caption)
 
 
-def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
+def _cleaned(result: CleanResult) -> Iterator[Table]:
     columns = ("reason", "prompt → response")
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
-        lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths, note=_pair(one)) for one in found]
+        lines = [_line(one.example, [short(one.reason, REASON)], note=_pair(one)) for one in found]
         caption = f"{len(found):,} of {result.examples:,}."
         caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
-            caption += _templates(result.templates, STRETCH, "examples", lengths)
-        yield _table(HEADINGS[kind], columns, lines, lengths, caption)
+            caption += _templates(result.templates, STRETCH, "examples")
+        yield _table(HEADINGS[kind], columns, lines, caption)
     for name, reason in result.skipped.items():
-        why = f"Not looked for: {short(reason, lengths.reason)}"
-        yield _table(HEADINGS.get(name, name.capitalize()), columns, [], lengths, why)
+        why = f"Not looked for: {short(reason, REASON)}"
+        yield _table(HEADINGS.get(name, name.capitalize()), columns, [], why)
 
 
 def _pair(one: ExampleFinding) -> str:
     """The text that a finding is like, or unlike."""
-    return "" if one.other is None else f"{_cut(one.other.id, None)}: {_text(one.other, PAGE)}"
+    return "" if one.other is None else f"{one.other.id}: {_text(one.other)}"
 
 
-def _audited(result: AuditResult, lengths: Lengths) -> Iterator[Table]:
+def _audited(result: AuditResult) -> Iterator[Table]:
     lines = []
     for one in result.leaks:
         share = NOTHING if one.text is None else f"{one.text.share:.0%}"
         cosine = NOTHING if one.meaning is None else f"{one.meaning.cosine:.3f}"
-        lines.append(_line(one.item, [one.verdict, share, cosine], lengths, note=_like(one, lengths)))
+        lines.append(_line(one.item, [one.verdict, share, cosine], note=_like(one)))
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
     caption += _not_judged(result.not_judged, "items")
-    caption += _templates(result.templates, result.settings.order, "items", lengths)
-    yield _table(
-        "Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, lengths, caption
-    )
+    caption += _templates(result.templates, result.settings.order, "items")
+    yield _table("Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, caption)
 
 
-def _templates(found: Templates | None, words: int, texts: str, lengths: Lengths) -> str:
+def _templates(found: Templates | None, words: int, texts: str) -> str:
     """What was taken for templates, as a sentence behind others; empty if nothing was."""
     if found is None:
         return ""
     return (
         f" Taken for templates, which tell nothing: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
-        f"{texts}; the commonest, in {found.commonest_texts:,} examples, is: {short(found.commonest, lengths.words)}."
+        f"{texts}; the commonest, in {found.commonest_texts:,} examples, is: {short(found.commonest, TEXT)}."
     )
 
 
@@ -205,21 +187,19 @@ def _thresholds(result: AuditResult) -> str:
     return f"{words}; {meaning}"
 
 
-def _like(found: Audited, lengths: Lengths) -> str:
+def _like(found: Audited) -> str:
     text, meaning = found.text, found.meaning
     if text is not None and found.verdict != "alike in meaning":
         of = "" if text.part == "item" else " (prompt)"
-        return f"in {_cut(text.example.id, lengths.name)}{of}: {short(text.words, lengths.words)}"
-    return (
-        "" if meaning is None else f"like {_cut(meaning.example.id, lengths.name)}: {_text(meaning.example, lengths)}"
-    )
+        return f"in {text.example.id}{of}: {short(text.words, TEXT)}"
+    return "" if meaning is None else f"like {meaning.example.id}: {_text(meaning.example)}"
 
 
-def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
+def _mixed(result: MixResult) -> Iterator[Table]:
     columns = ("examples", "share", "weight", "95 % interval", "weight / share")
     rows = (
         (
-            _cut(one.name, lengths.source),
+            one.name,
             f"{one.examples:,}",
             f"{one.share:.1%}",
             f"{one.weight:.1%}",
@@ -236,9 +216,9 @@ def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 
-def _proved(result: ProofResult, lengths: Lengths) -> Iterator[Table]:
+def _proved(result: ProofResult) -> Iterator[Table]:
     columns = ("number", "without the named rows", "without random rows", "difference")
-    asked = [(_cut(one.answer.id, lengths.name), one.loss, one.contrast) for one in result.queries]
+    asked = [(one.answer.id, one.loss, one.contrast) for one in result.queries]
     parts = [("all", result.loss, result.contrast), *asked] if len(asked) > 1 else asked
     lines = [
         Line(Cell(name), tuple(map(Cell, (number, *_shown(effects)))))
@@ -249,9 +229,9 @@ def _proved(result: ProofResult, lengths: Lengths) -> Iterator[Table]:
     told = f"{result.repeats:,} repeats of 3 fine-tunes of {result.lm}, on {len(result.rows):,} named rows, as many "
     told += f"random ones like them, and {result.context:,} others. {result.note} Nats per token, 95 % intervals."
     caption = " ".join([told, *map(_ended, result.cautions)])
-    yield Table(result.sentence, ("answer", *columns), tuple(lines[: lengths.rows]), caption, words=True)
-    rows = [_line(one.example, (), lengths, rank) for rank, one in enumerate(result.rows, 1)]
-    yield _table("The named rows", ("prompt → response",), rows, lengths)
+    yield Table(result.sentence, ("answer", *columns), tuple(lines[:ROWS]), caption, words=True)
+    rows = [_line(one.example, (), rank) for rank, one in enumerate(result.rows, 1)]
+    yield _table("The named rows", ("prompt → response",), rows)
 
 
 def _shown(effects: Effects) -> list[str]:
@@ -263,26 +243,20 @@ def _ended(caution: str) -> str:
     return f"{caution[:1].upper()}{caution[1:]}."
 
 
-def _table(title: str, columns: Iterable[str], lines: list[Line], lengths: Lengths, caption: str = "") -> Table:
-    more = f" The first {lengths.rows:,} of {len(lines):,}." if len(lines) > lengths.rows else ""
-    return Table(title, ("example", *columns), tuple(lines[: lengths.rows]), caption + more, words=True)
+def _table(title: str, columns: Iterable[str], lines: list[Line], caption: str = "") -> Table:
+    more = f" The first {ROWS:,} of {len(lines):,}." if len(lines) > ROWS else ""
+    return Table(title, ("example", *columns), tuple(lines[:ROWS]), caption + more, words=True)
 
 
-def _line(
-    example: Example, numbers: Iterable[str], lengths: Lengths, rank: str | int | None = None, note: str = ""
-) -> Line:
-    name = _cut(example.id, lengths.name)
+def _line(example: Example, numbers: Iterable[str], rank: str | int | None = None, note: str = "") -> Line:
+    name = example.id
     head = name if rank is None else f"{rank}. {name}"
     origin = " · ".join(short(part, 60) for part in (example.place, example.source, example.label) if part)
-    return Line(Cell(head, origin), (*map(Cell, numbers), Cell(_text(example, lengths), note)))
+    return Line(Cell(head, origin), (*map(Cell, numbers), Cell(_text(example), note)))
 
 
-def _cut(text: str, length: int | None) -> str:
-    return text if length is None else short(text, length)
-
-
-def _text(example: Example, lengths: Lengths) -> str:
-    return f"{short_prompt(folded(example.prompt), lengths.prompt)} → {short(example.response, lengths.response)}"
+def _text(example: Example) -> str:
+    return f"{short_prompt(folded(example.prompt), TEXT)} → {short(example.response, TEXT)}"
 
 
 def _signed(value: float, digits: int = 3) -> str:
@@ -294,7 +268,7 @@ def _deviations(value: float) -> str:
     return true_minus(f"{round(value, 1) + 0.0:+.1f}")
 
 
-_MAKERS: Mapping[type[Answer], Callable[[Any, Lengths], Iterable[Table]]] = {
+_MAKERS: Mapping[type[Answer], Callable[[Any], Iterable[Table]]] = {
     ExplainResult: _explained,
     CleanResult: _cleaned,
     AuditResult: _audited,
