@@ -53,36 +53,27 @@ _NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
 class Filter:
     """A translated where-expression, made by :func:`compile_filter`."""
 
-    expression: str
     fields: tuple[Field, ...]
     """The fields that it names, in order."""
     _node: Node
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of a corpus table that :meth:`mask` reads; the others may be missing."""
-        named = {"metadata" if field.nested else field.name for field in self.fields}
-        return tuple(column for column in (*TEXT_FIELDS, "metadata") if column in named)
-
-    def mask(self, table: pa.Table, known: Iterable[str] = (), compared: Comparisons | None = None) -> Mask:
-        """Return, for each of the table's ``n`` rows, whether the expression holds.
+    def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
+        """Return, for each of the ``n`` rows of a corpus that comes in parts, whether the filter holds.
 
         Args:
-            table: a corpus table, or part of one.
-            known: metadata keys that other parts have; a key that this part lacks is then no error.
-            compared: of all parts of a table; the caller looks at the end whether literals had the types of the fields.
+            tables: the parts, corpus tables.
+            known: metadata keys of the corpus; one that a part lacks is no error.
 
         Raises:
             ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
         """
-        own = Comparisons() if compared is None else compared
-        found = self.of(read_fields(table, self.fields, known, own))
-        if compared is None:
-            own.check()
-        return found
+        compared = Comparisons()
+        masks = [self.of(read_fields(table, self.fields, known, compared)) for table in tables]
+        compared.check()
+        return np.concatenate([np.empty(0, bool), *masks])
 
     def of(self, columns: Mapping[Field, Column]) -> Mask:
-        """As :meth:`mask`, from columns that hold the values of its fields."""
+        """The same from columns that hold the values of its fields."""
         return self._node(columns)
 
 
@@ -95,40 +86,18 @@ def compile_filter(expression: str) -> Filter:
         raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")
     parser = _Parser(expression)
     node = parser.parse()
-    return Filter(expression, tuple(parser.fields), node)
+    return Filter(tuple(parser.fields), node)
 
 
-def where(
-    table: pa.Table,
-    known: Iterable[str] = (),
-    compared: Comparisons | None = None,
-    /,
-    **equals: Scalar | Iterable[Scalar],
-) -> Mask:
-    """Return, for each of ``n`` rows, whether every named field equals the given value, or one of several.
-
-    Args:
-        table: a corpus table, or part of one.
-        known: metadata keys that other parts have.
-        compared: as for :meth:`Filter.mask`.
-        equals: field names and the value, or several values, of which the field must have one.
-
-    Raises:
-        ConfigError: no field is given, one is unknown (no row has it), or its values are of another type.
-    """
-    if not equals:
-        raise ConfigError('where: no field is given; at least one is expected, such as source="forum"')
+def equal_to(equals: Mapping[str, Scalar | Iterable[Scalar]]) -> Filter:
+    """The filter of rows in which every named field has the given value, or one of several."""
     fields = {name: Field(name, name not in TEXT_FIELDS, f"where {name}=") for name in equals}
-    own = Comparisons() if compared is None else compared
-    columns = read_fields(table, fields.values(), known, own)
-    masks = []
+    nodes = []
     for name, value in equals.items():
-        values = [value] if isinstance(value, Scalar | np.generic) else list(value)
-        plain = [one.item() if isinstance(one, np.generic) else one for one in values]
-        masks.append(columns[fields[name]].member(plain))
-    if compared is None:
-        own.check()
-    return np.asarray(np.logical_and.reduce(masks))
+        values = [value] if isinstance(value, Scalar | np.generic) else value
+        plain = tuple(one.item() if isinstance(one, np.generic) else one for one in values)
+        nodes.append(_member(fields[name], plain))
+    return Filter(tuple(fields.values()), _join(nodes, every=True))
 
 
 def _member(field: Field, literals: tuple[Scalar, ...]) -> Node:

@@ -53,12 +53,12 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
     return Corpus.from_records([_unnamed(_record(item, where), item) for item in items], **options)
 
 
-def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any] | DataError]:
+def as_records(data: CorpusLike) -> Sequence[Mapping[str, Any] | DataError]:
     """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`.
 
     A record that could not be read is its error.
     """
-    return [_record(item, where) for item in _items(data, where)]
+    return [_record(item, "data") for item in _items(data, "data")]
 
 
 def as_examples(

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, keys_of
-from airrep.corpus.filters import compile_filter, where
+from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of
+from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError, check_unicode, near
@@ -263,15 +263,9 @@ class IndexRows:
     def mask(self, expression: str | None = None, **equals: Any) -> Mask:
         """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
         mask = self.live.copy()
-        chosen = compile_filter(expression) if expression is not None else None
-        compared = Comparisons()
-        for shard in self.shards:
-            part = slice(shard.start, shard.start + shard.rows)
-            if chosen is not None:
-                mask[part] &= chosen.mask(shard.examples.table, self.fields, compared)
-            if equals:
-                mask[part] &= where(shard.examples.table, self.fields, compared, **equals)
-        compared.check()
+        chosen = [] if expression is None else [compile_filter(expression)]
+        for one in (*chosen, *([equal_to(equals)] if equals else ())):
+            mask &= one.mask((shard.examples.table for shard in self.shards), self.fields)
         return mask
 
     def rows_of(self, ids: Iterable[str]) -> Rows:

@@ -105,11 +105,11 @@ def append_line(path: Path, line: str) -> None:
             stream.write(line.encode() + b"\n")
 
 
-def _whole_lines(descriptor: int, step: int = 1 << 16) -> int:
+def _whole_lines(descriptor: int) -> int:
     """Bytes of a file up to the end of its last whole line."""
     end = os.fstat(descriptor).st_size
     while end > 0:
-        begin = max(0, end - step)
+        begin = max(0, end - (1 << 16))
         found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
         if found >= 0:
             return begin + found + 1
