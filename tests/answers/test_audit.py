@@ -13,7 +13,7 @@ from airrep.answers.likeness.containment import Containment, Seen
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
-from airrep.reports.answers.tables import answer_tables
+from airrep.reports.answers import answer_tables
 
 WORDS = [f"word{number}" for number in range(400)]
 

@@ -190,7 +190,7 @@ def test_failures_of_ours_are_one_line_without_texts(
     def fail(*_: object) -> None:
         raise KeyError("a secret text")
 
-    monkeypatch.setattr(questions, "top", fail)
+    monkeypatch.setattr(questions, "verdict_json", fail)
     with caplog.at_level(logging.ERROR):
         answer = call(app, "POST", "/api/top", json=QUERY)
     assert answer.status_code == 500

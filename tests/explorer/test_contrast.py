@@ -133,7 +133,7 @@ def test_the_sum_of_all_queries_is_that_of_the_index(words: airrep.Index, pairs:
 
 
 def proof(explorer: Explorer, **basket: Any) -> dict[str, Any]:
-    return questions.prove(explorer, requests.ProveRequest(query=TYPED, **basket))
+    return questions.prove(explorer, requests.WhatIfRequest(query=TYPED, **basket))
 
 
 def test_the_command_of_a_proof_names_what_is_ticked(words: airrep.Index) -> None:
@@ -160,7 +160,7 @@ def test_many_ticked_examples_are_named_by_a_file(words: airrep.Index, monkeypat
 
 def test_texts_with_quotes_and_lines_are_one_argument(words: airrep.Index) -> None:
     odd = TYPED.model_copy(update={"prompt": 'it\'s\n$(echo 1) `ls` "x" 😀'})
-    told = questions.prove(Explorer(words), requests.ProveRequest(query=odd, rows=[1]))
+    told = questions.prove(Explorer(words), requests.WhatIfRequest(query=odd, rows=[1]))
     assert odd.prompt in shlex.split(told["command"])
 
 

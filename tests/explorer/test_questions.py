@@ -50,7 +50,7 @@ def test_filters_and_facets_choose_the_same_rows_as_the_index(explorer: Explorer
 
 
 def test_counts_of_a_field_leave_its_own_choice_out(explorer: Explorer, index: airrep.Index) -> None:
-    told = questions.count(explorer, requests.CountRequest(facets={"source": ["forum"]}))
+    told = questions.count(explorer, requests.Filters(facets={"source": ["forum"]}))
     assert told["matching"] == len(index.where(source="forum"))
     counts = {one["name"]: {value["value"]: value["count"] for value in one["values"]} for one in told["facets"]}
     assert counts["source"] == {
@@ -106,7 +106,7 @@ def test_places_of_words_count_as_javascript_does(tmp_path: Path) -> None:
 
 def test_deleted_rows_are_in_no_answer(index: airrep.Index, queries: Corpus) -> None:
     explorer = Explorer(delete(index, [3, 4]), queries)
-    assert questions.count(explorer, requests.CountRequest())["matching"] == 48
+    assert questions.count(explorer, requests.Filters())["matching"] == 48
     groups = questions.groups(explorer, requests.GroupRequest(query=ref(), by="source"))["groups"]
     assert sum(one["size"] for one in groups) == 48
     with pytest.raises(airrep.errors.ConfigError, match="row 3: was deleted"):
@@ -117,7 +117,7 @@ def test_a_field_of_many_values_is_no_facet(tmp_path: Path) -> None:
     examples = (Example("p", f"r{n}", id=str(n), label=f"l{n}", metadata={"n": n}) for n in range(600))
     index = airrep.build_index(Corpus.from_examples(examples), tmp_path / "i", HashAttributor(), shard_rows=256)
     explorer = Explorer(index)
-    assert questions.count(explorer, requests.CountRequest())["facets"] == []
+    assert questions.count(explorer, requests.Filters())["facets"] == []
     with pytest.raises(airrep.errors.ConfigError, match="more than 500 values"):
         explorer.facets.groups("n")
 
@@ -183,7 +183,7 @@ def test_facets_are_read_before_the_first_question(index: airrep.Index, monkeypa
     explorer.prepare()
     monkeypatch.setattr("airrep.explorer.facets.read_facets", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(type(explorer.indexes[0]), "mask", lambda *_: pytest.fail("metadata read again"))
-    told = questions.count(explorer, requests.CountRequest(where="year > 2001 and source == 'forum'"))
+    told = questions.count(explorer, requests.Filters(where="year > 2001 and source == 'forum'"))
     assert told["matching"] == len(index.where("year > 2001 and source == 'forum'"))
 
 
@@ -220,7 +220,7 @@ def test_another_index_beside_has_the_same_examples(tmp_path: Path, index: airre
         (requests.TopRequest, {"query": {"number": 1}, "more": 1}),
         (requests.WhatIfRequest, {"query": {"number": 1}, "rows": list(range(10_001))}),
         (requests.WhatIfRequest, {"query": {"number": 1}, "rows": [1.5]}),
-        (requests.CountRequest, {"facets": {"source": "forum"}}),
+        (requests.Filters, {"facets": {"source": "forum"}}),
     ],
 )
 def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request], fields: dict) -> None:
@@ -297,7 +297,7 @@ def test_parts_of_objects_are_facets_groups_and_filters(tmp_path: Path) -> None:
     assert "meta" not in explorer.facets.fields
     counts = {
         one["name"]: {value["value"]: value["count"] for value in one["values"] if value["count"]}
-        for one in questions.count(explorer, requests.CountRequest())["facets"]
+        for one in questions.count(explorer, requests.Filters())["facets"]
     }
     assert counts["meta.lang"] == {"en": 4, "de": 4, "(none)": 4}
     assert counts["meta.origin.site"] == {"a": 6, "b": 6}

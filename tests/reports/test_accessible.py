@@ -9,7 +9,7 @@ from worlds.made_evaluations import made_evaluation
 from worlds.small_world import make_corpus
 
 import airrep
-from airrep.reports.answers.pages import write_answer_report
+from airrep.reports.answers import write_answer_report
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 

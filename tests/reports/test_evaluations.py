@@ -123,9 +123,9 @@ def test_captions_hold_counts_intervals_and_the_command(page: Page) -> None:
 
 def test_figures_have_a_name_and_their_numbers_beside_them(page: Page) -> None:
     drawings = [attributes for tag, attributes in Read(page.html).attributes if tag == "svg"]
-    assert [one["role"] for one in drawings] == ["img"] * 5
+    assert [one["role"] for one in drawings] == ["img"] * 4
     assert all(one["aria-label"] for one in drawings)
-    assert page.html.count("The numbers of this figure as a table") == 5
+    assert page.html.count("The numbers of this figure as a table") == 4
     assert all(exhibit.tables for exhibit in page.figures)
 
 

@@ -86,7 +86,7 @@ def report_command(
     from airrep.answers.reading import ANSWERS
 
     if any(run.kind in ANSWERS for run in opened):
-        from airrep.reports.answers.pages import write_answer_report
+        from airrep.reports.answers import write_answer_report
 
         write_answer_report(opened, out, title=title, replace=replace)
     else:

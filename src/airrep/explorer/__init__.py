@@ -1,6 +1,5 @@
 """A page to explore an index in the browser, served by this machine.
 
-answers    Parts of answers as JSON: hits with reasons, the verdict, a proof's command.
 app        The web application: routes, answers as JSON, errors in one line.
 explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.

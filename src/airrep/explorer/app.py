@@ -16,19 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from airrep.errors import AirRepError, ArtifactError
-from airrep.explorer import questions
+from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.requests import (
-    CountRequest,
-    ExampleRequest,
-    GroupRequest,
-    ListRequest,
-    ProveRequest,
-    RowsRequest,
-    SummaryRequest,
-    TopRequest,
-    WhatIfRequest,
-)
 from airrep.explorer.security import Guard, Rules, token_in_address
 from airrep.explorer.turns import Busy, Gone, Turns
 
@@ -36,6 +25,18 @@ STATIC = Path(__file__).parent / "static"
 WEEK = 7 * 24 * 3600
 
 Answering = Callable[..., Mapping[str, Any]]
+QUESTIONS: Mapping[str, tuple[type[requests.Request], Answering]] = {
+    "count": (requests.Filters, questions.count),
+    "queries": (requests.ListRequest, questions.list_queries),
+    "top": (requests.TopRequest, questions.top),
+    "groups": (requests.GroupRequest, questions.groups),
+    "what-if": (requests.WhatIfRequest, questions.what_if),
+    "prove": (requests.WhatIfRequest, questions.prove),
+    "summary": (requests.SummaryRequest, questions.summary),
+    "example": (requests.ExampleRequest, questions.example),
+    "rows": (requests.RowsRequest, questions.rows),
+}
+"""Paths below /api, each with the model of its body and what answers it."""
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None) -> ASGIApp:
@@ -60,53 +61,31 @@ def _add_page(app: FastAPI, rules: Rules) -> None:
 
 
 def _add_questions(app: FastAPI, explorer: Explorer, turns: Turns) -> None:
-    async def answer(request: Request, answering: Answering, *asked: Any) -> Response:
-        try:
-            return _json(await turns.take(request, partial(answering, explorer, *asked)))
-        except (AirRepError, Busy, Gone, MemoryError):
-            raise
-        except Exception as error:
-            return _unexpected(error)
-
     @app.get("/api/about")
     async def about(request: Request) -> Response:
-        return await answer(request, questions.about)
+        return await _answer(turns, request, partial(questions.about, explorer))
 
-    @app.post("/api/count")
-    async def count(request: Request, asked: CountRequest) -> Response:
-        return await answer(request, questions.count, asked)
+    for name, (model, answering) in QUESTIONS.items():
+        app.post(f"/api/{name}")(_route(explorer, turns, model, answering))
 
-    @app.post("/api/queries")
-    async def queries(request: Request, asked: ListRequest) -> Response:
-        return await answer(request, questions.list_queries, asked)
 
-    @app.post("/api/top")
-    async def top(request: Request, asked: TopRequest) -> Response:
-        return await answer(request, questions.top, asked)
+def _route(
+    explorer: Explorer, turns: Turns, model: type[requests.Request], answering: Answering
+) -> Callable[..., Awaitable[Response]]:
+    async def route(request: Request, asked: Any) -> Response:
+        return await _answer(turns, request, partial(answering, explorer, asked))
 
-    @app.post("/api/groups")
-    async def groups(request: Request, asked: GroupRequest) -> Response:
-        return await answer(request, questions.groups, asked)
+    route.__annotations__["asked"] = model  # by this the body is checked
+    return route
 
-    @app.post("/api/what-if")
-    async def what_if(request: Request, asked: WhatIfRequest) -> Response:
-        return await answer(request, questions.what_if, asked)
 
-    @app.post("/api/prove")
-    async def prove(request: Request, asked: ProveRequest) -> Response:
-        return await answer(request, questions.prove, asked)
-
-    @app.post("/api/summary")
-    async def summary(request: Request, asked: SummaryRequest) -> Response:
-        return await answer(request, questions.summary, asked)
-
-    @app.post("/api/example")
-    async def example(request: Request, asked: ExampleRequest) -> Response:
-        return await answer(request, questions.example, asked)
-
-    @app.post("/api/rows")
-    async def rows(request: Request, asked: RowsRequest) -> Response:
-        return await answer(request, questions.rows, asked)
+async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]]) -> Response:
+    try:
+        return _json(await turns.take(request, work))
+    except (AirRepError, Busy, Gone, MemoryError):
+        raise
+    except Exception as error:
+        return _unexpected(error)
 
 
 def _add_errors(app: FastAPI) -> None:

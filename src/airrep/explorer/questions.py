@@ -1,35 +1,41 @@
 """Questions that the page asks, answered as JSON values; nothing here knows of HTTP."""
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from airrep._version import __version__
+from airrep.answers.spread import top_beside_spread
+from airrep.answers.verdicts.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.explorer.answers import BASKET, Answers, common, prove_command, verdict_json
 from airrep.explorer.explorer import Explorer, key_of
 from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
     TEXT,
-    CountRequest,
     ExampleRequest,
+    Filters,
     GroupRequest,
     ListRequest,
-    ProveRequest,
     RowsRequest,
     SummaryRequest,
     TopRequest,
     WhatIfRequest,
 )
 from airrep.explorer.served import ServedIndex, contrast_of
-from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt
+from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, why_json
 from airrep.index.contrast import Question
+from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.kinds import GroupResult, WhatIfResult
+from airrep.index.results.summary import FIRST
+from airrep.index.why import Why
 
+BASKET = "basket.jsonl"
+"""File that names the examples of a command where they are many."""
 HELPED = 25
 """Queries told of an example, from either end."""
 LISTED_QUERIES = 50
@@ -64,7 +70,7 @@ def _about_index(index: ServedIndex) -> dict[str, Any]:
     }
 
 
-def count(explorer: Explorer, asked: CountRequest) -> dict[str, Any]:
+def count(explorer: Explorer, asked: Filters) -> dict[str, Any]:
     """How many examples fulfil the filters, and the counts of all facets."""
     explorer.index(0)
     mask = explorer.facets.mask(asked.where, asked.facets)
@@ -178,7 +184,7 @@ def _basket(explorer: Explorer, index: ServedIndex, asked: WhatIfRequest) -> Mas
     return chosen
 
 
-def prove(explorer: Explorer, asked: ProveRequest) -> dict[str, Any]:
+def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
     """The command that proves what the examples of a basket taught, and their ids where a file must name them."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     ids = [index.example(row).id for row in np.flatnonzero(_basket(explorer, index, asked)).tolist()]
@@ -198,7 +204,8 @@ def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
     index = explorer.index(asked.index)
     if explorer.file is None or len(explorer.file.queries) < 2:
         raise ConfigError("summary: of several queries alone; expected a file of them (--queries). Serve one.")
-    found = common(index, explorer.file)
+    asked_all = explorer.file
+    found = top_beside_spread(index, asked_all.queries, min(FIRST, len(index)), asked_all.better).in_common()
     first = [{**vars(one), "example": {**_beginning(one.example), **_names(one.example)}} for one in found.first]
     shares = {"source": found.sources, "label": found.labels, "opening": found.openings}
     told = {name: [[one.name, one.examples] for one in some] for name, some in shares.items()}
@@ -253,3 +260,58 @@ def _live_rows(index: ServedIndex, numbers: list[int]) -> np.ndarray:
     if len(gone):
         raise ConfigError(f"row {gone[0]}: was deleted from {index.path}. Leave it out.")
     return checked
+
+
+class Answers:
+    """What one index says of one query, or of an answer in place of a better one."""
+
+    def __init__(self, index: ServedIndex, question: Question) -> None:
+        self._index, self._question = index, question
+        self._encoded = index.encode_question(question)
+        self._reasons = Reasons(index, index.attributor)
+
+    def hits(self, found: Iterable[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
+        """Examples as lists show them, from their rows, scores and deviations."""
+        told = []
+        for rank, (row, score, deviations) in enumerate(found, start + 1):
+            example = self._index.example(row)
+            why, numbers = self._why(row), {"rank": rank, "row": row, "score": score, "deviations": deviations}
+            own = {**numbers, **self._parts(row), **example_json(example, why=why)}
+            told.append({**own, **why_json(self._question.queries[0], example, why)})
+        return told
+
+    def of_row(self, row: int) -> dict[str, Any]:
+        """Score and reasons of one example, whole."""
+        score = self._index.score_of(self._question, row)
+        spread = self._index.ranking(self._question, self._index.live, DEEPEST).spread
+        why = self._why(row)
+        told = why_json(self._question.queries[0], self._index.example(row), why, None)
+        return {"score": score, "deviations": spread.of_one(score), **self._parts(row), **told}
+
+    def _why(self, row: int) -> Why:
+        scored = Scored(row, self._index.score_of(self._question, row))
+        return self._question.reasons(self._reasons, self._encoded, 0, [scored])[0]
+
+    def _parts(self, row: int) -> dict[str, float]:
+        """The scores for the answer and for the better one, of a contrast."""
+        if self._question.better is None:
+            return {}
+        answer, better = self._index.score_row(self._encoded, row).tolist()
+        return {"answer_score": answer, "better_score": better}
+
+
+def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
+    """Whether anything of the kept rows stands out; None where the method cannot tell."""
+    encoded = index.encode_question(question)
+    (found,) = verdicts(index, question, encoded, keep)
+    return None if found is None else {"kind": found.kind, "text": found.text}
+
+
+def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | None) -> str:
+    """The command that proves by fine-tunes what some examples taught; without ids, those that a file names."""
+    query = question.queries[0]
+    rows = ["--from", BASKET] if ids is None else [word for one in ids for word in ("--rows", one)]
+    better = [] if question.better is None else ["--better", question.better[0].response]
+    lm = str(index.manifest["settings"].get("lm") or "MODEL")
+    asked = ["--prompt", query.prompt, "--response", query.response, *better]
+    return shlex.join(["airrep", "prove", str(index.path), *rows, "--lm", lm, *asked])

@@ -36,14 +36,10 @@ class QueryRef(Request):
 
 
 class Filters(Request):
-    """Which training examples count."""
+    """The training examples that count; by themselves, they are counted."""
 
     where: Short = ""
     facets: Chosen = {}
-
-
-class CountRequest(Filters):
-    """Counts of all facets."""
 
 
 class ListRequest(Request):
@@ -72,16 +68,12 @@ class GroupRequest(Request):
 
 
 class WhatIfRequest(Request):
-    """Change of the score if rows, and all rows with some values, were left out."""
+    """A basket of rows, and all rows with some values: what leaving it out changes, or the command that proves it."""
 
     query: QueryRef
     index: Row = 0
     rows: Annotated[list[Row], Field(max_length=MOST_ROWS)] = []
     facets: Chosen = {}
-
-
-class ProveRequest(WhatIfRequest):
-    """The command that proves by fine-tunes what the rows, and all rows with some values, taught."""
 
 
 class ExampleRequest(Request):

@@ -1,11 +1,10 @@
 """Results and evaluations as pages, tables and charts.
 
-answers/           Answers of explain, clean, audit, mix and top as one HTML page.
+answers            Answers: their tables, and the page of them.
 charts             The charts of reports as plain SVG: bars, curves, costs.
-evaluation_tables  Tables of evaluations, and the texts of a row for page and terminal.
+evaluation_tables  Tables of evaluations, comparisons and diagnoses, for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           The tables and figures that a set of evaluations gives.
-other_tables       Tables of comparisons and diagnoses.
 page               Self-contained HTML pages: templates, policy, text made safe.
 result_tables      Tables of groups, what-ifs and shares of hits, for page and terminal.
 results            Results of top, group and what-if as one HTML page.

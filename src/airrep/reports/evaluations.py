@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from airrep._version import __version__
 from airrep.reports.exhibits import Exhibit, Section, sections
-from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy
+from airrep.reports.page import check_page_free, page_bytes, render_sections
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.reports.tables import short
 from airrep.runtime.publishing.files import writing
@@ -97,17 +96,12 @@ def evaluation_page(
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
     sources = read_sources(runs, join=join, curves=curves)
     shown = sections(sources)
-    styles = [asset("report.css"), asset("evaluations.css")]
-    template = environment().get_template("evaluations.html.j2")
-    html = template.render(
+    html = render_sections(
+        shown,
         title=title or TITLE,
         notes=[*notes, *_judgements(sources), *_cautions(sources)],
-        sections=shown,
-        labels=_labels(shown),
         facts=_facts(sources),
-        styles=styles,
-        policy=policy(styles),
-        version=__version__,
+        labels=_labels(shown),
     )
     return Page(html, shown)
 

@@ -13,8 +13,10 @@ from airrep.reports.evaluation_tables import (
     WORDS,
     about,
     commands,
+    comparison_tables,
     curve_table,
     extras_table,
+    findings_table,
     mark_of,
     parts_table,
     removed_table,
@@ -22,7 +24,6 @@ from airrep.reports.evaluation_tables import (
     value_table,
     words_of,
 )
-from airrep.reports.other_tables import comparison_tables, findings_table
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 

@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
 from airrep.reports.tables import short, short_prompt, visible
@@ -82,3 +84,21 @@ def check_page_free(path: Path, replace: bool) -> None:
 def page_bytes(page: str) -> bytes:
     """A page as it is written, with ``?`` for half a character, as an argument that is not UTF-8 leaves it."""
     return page.encode("utf-8", "replace")
+
+
+def render_sections(
+    sections: Sequence[Any], *, title: str, notes: Sequence[str], facts: Mapping[str, str], labels: Mapping[str, str]
+) -> str:
+    """A page of sections of tables and figures, which needs nothing else: no network, no other file, no script.
+
+    Args:
+        sections: each with its exhibits (:class:`airrep.reports.exhibits.Section`).
+        title: heading of the page.
+        notes: sentences set apart at its top.
+        facts: what else stands there, by its name.
+        labels: the number of each exhibit, such as Figure 2, by the exhibit's name.
+    """
+    styles = [asset("report.css"), asset("evaluations.css")]
+    template = environment().get_template("evaluations.html.j2")
+    shown = {"title": title, "notes": notes, "sections": sections, "labels": labels, "facts": facts}
+    return template.render(**shown, styles=styles, policy=policy(styles), version=__version__)

@@ -19,7 +19,7 @@ from airrep.errors import ConfigError
 from airrep.index.results.kinds import TopResult, WhatIfResult
 from airrep.index.results.result import Result
 from airrep.reports import results_data as data
-from airrep.reports.answers.pages import write_answer_report
+from airrep.reports.answers import write_answer_report
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import Scale, changes_table, groups_table, shares_tables
 from airrep.reports.tables import short, visible

@@ -1,9 +1,9 @@
 """Results checked, merged by query, ranked and summed for page and terminal."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,26 +72,6 @@ class RankedGroup(NamedTuple):
     """Queries whose mean over the groups it exceeds: scores of different queries differ in size."""
     channels: tuple[float, ...] = ()
     """What each channel gave, mean over queries, where that is told."""
-
-
-class RankedExample(Protocol):
-    """A training example in a ranking for a query."""
-
-    @property
-    def rank(self) -> int:
-        """1 = first."""
-
-    @property
-    def row(self) -> int:
-        """Its row in the index."""
-
-    @property
-    def score(self) -> float:
-        """Its score for the query."""
-
-    @property
-    def example(self) -> Example:
-        """The example."""
 
 
 class Recurring(NamedTuple):
@@ -250,33 +230,25 @@ def both_ends(ranking: Sequence[T]) -> tuple[Sequence[T], int, Sequence[T]]:
 
 
 def recurring(run: TopResult, numbers: Mapping[str, int]) -> list[Recurring]:
-    """The first of the examples in common (:func:`in_common`) of a run.
+    """The examples that two queries or more have: most queries first, then strongest mean, then row.
 
     Args:
         run: a ranking for several queries.
         numbers: the number of each query, by its id.
     """
-    ranked = [(numbers[entry.query.id], entry.hits) for entry in run.entries]
-    return in_common(ranked, least=run.least)[:OVERVIEW_ROWS]
-
-
-def in_common(ranked: Iterable[tuple[int, Iterable[RankedExample]]], *, least: bool = False) -> list[Recurring]:
-    """The examples that two queries or more have: most queries first, then strongest mean, then row.
-
-    Args:
-        ranked: the number and the ranking of each query.
-        least: whether low scores are the strong ones.
-    """
-    seen: dict[int, list[tuple[int, RankedExample]]] = defaultdict(list)
-    for number, hits in ranked:
-        for hit in hits:
-            seen[hit.row].append((number, hit))
-    rows = [_recurring(found) for _, found in sorted(seen.items()) if len(found) > 1]
-    direction = 1 if least else -1
-    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))
-
-
-def _recurring(found: Sequence[tuple[int, RankedExample]]) -> Recurring:
-    hits = [hit for _, hit in found]
-    mean = sum(hit.score for hit in hits) / len(hits)
-    return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))
+    seen: dict[int, list[tuple[int, Hit]]] = defaultdict(list)
+    for entry in run.queries:
+        for hit in entry.hits:
+            seen[hit.row].append((numbers[entry.query.id], hit))
+    rows = [
+        Recurring(
+            found[0][1].example,
+            tuple(number for number, _ in found),
+            sum(hit.score for _, hit in found) / len(found),
+            min(hit.rank for _, hit in found),
+        )
+        for _, found in sorted(seen.items())
+        if len(found) > 1
+    ]
+    direction = 1 if run.least else -1
+    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))[:OVERVIEW_ROWS]

@@ -7,7 +7,7 @@ from airrep.answers.proof.result import Effect, Effects, NamedRow, ProofResult, 
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import Provenance
-from airrep.reports.answers.pages import write_answer_report
+from airrep.reports.answers import write_answer_report
 
 EFFECTS = Effects(Effect(0.41, 0.3, 0.52), Effect(0.02, -0.05, 0.09), Effect(0.39, 0.2, 0.6))
 

@@ -6,7 +6,7 @@ from airrep.answers.proof.result import ProofResult
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.planning.judging.verdict import Judgement
-from airrep.reports.answers.tables import answer_tables
+from airrep.reports.answers import answer_tables
 
 
 def print_proof(found: ProofResult) -> None:

@@ -4,9 +4,8 @@ answers      Print answers to questions about training data.
 console      Primitives of the terminal: progress, snippets, safe text.
 evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
 examples     Print one training example of an index, whole, and its nearest ones.
-hits         Print training examples with their places and texts, in the width that there is.
+hits         Print training examples: places, texts, why they score as they do.
 learning     Print labels, fine-tunes, training steps and verdicts.
 results      Print rankings, groups, what-ifs, methods and manifests.
 summaries    Print what the answers for many queries have in common.
-why          Print why hits and groups score as they do.
 """

@@ -14,9 +14,13 @@ from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
 from airrep.cli.show.console import out, print_captioned, printable
 from airrep.cli.show.hits import (
+    CAUSE,
     INDENT,
+    MARK,
     SEPARATOR,
+    channel_parts,
     deviations_text,
+    has_same_words,
     origin_parts,
     print_hit,
     print_lines,
@@ -26,10 +30,9 @@ from airrep.cli.show.hits import (
     say,
 )
 from airrep.cli.show.summaries import print_summary, print_verdict_counts, say_where_all_are, shows_each
-from airrep.cli.show.why import CAUSE, MARK, channel_parts, has_same_words
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import ZERO, order_in_words
-from airrep.reports.answers.tables import answer_tables
+from airrep.reports.answers import answer_tables
 from airrep.reports.tables import signed
 
 ALIKE = 2.0

@@ -11,8 +11,7 @@ from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import read_comparison
 from airrep.evaluation.diagnosis.findings import PAGE
 from airrep.evaluation.result import caution_on, read_evaluation
-from airrep.reports.evaluation_tables import WORDS, tables_of
-from airrep.reports.other_tables import comparison_tables, findings_table
+from airrep.reports.evaluation_tables import WORDS, comparison_tables, findings_table, tables_of
 from airrep.reports.tables import Table, held_out_table, hundred, interval, span_text
 from airrep.runtime.artifacts.manifests import read_manifest
 

@@ -11,14 +11,22 @@ from rich.text import Text
 from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
-from airrep.cli.show.hits import deviations_text, print_hit, print_lines, print_query, print_verdict, say
+from airrep.cli.show.hits import (
+    CAUSE,
+    deviations_text,
+    has_same_words,
+    print_hit,
+    print_lines,
+    print_query,
+    print_verdict,
+    say,
+)
 from airrep.cli.show.summaries import (
     print_summary,
     print_verdict_counts,
     say_where_all_are,
     shows_each,
 )
-from airrep.cli.show.why import CAUSE, has_same_words
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import ZERO, order_in_words

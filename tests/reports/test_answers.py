@@ -10,7 +10,7 @@ import airrep
 from airrep.answers.audit import SameMeaning, SameText
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.reports.answers.pages import write_answer_report
+from airrep.reports.answers import write_answer_report
 from airrep.reports.tables import signed, unsigned
 
 
