@@ -46,7 +46,10 @@ from airrep.lm.settings import LmSettings
 ASKED = 2.7
 SHAPE = {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2}
 VOCABULARY = 151_936
-SKETCHED, SKETCH, SKETCH_RANK = "LoGra, sketched", LograSettings.measured["sketch"], LograSettings.measured["rank"]
+LOGRA = LograSettings(lm="any")
+assert LOGRA.sketch is not None
+assert LOGRA.rank is not None
+SKETCHED, SKETCH, SKETCH_RANK = "LoGra, sketched", LOGRA.sketch, LOGRA.rank
 
 
 def main() -> None:

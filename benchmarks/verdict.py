@@ -57,7 +57,7 @@ def attributor_of(recipe: str) -> airrep.Attributor:
     """A recipe by its name, or that of an LM by the folder."""
     if Path(recipe).is_dir():
         return airrep.make_attributor("channels", {"lm": recipe})
-    channels = {"text": "default", "kind": "kind"}.get(recipe)
+    channels = {"text": "text", "kind": "kind"}.get(recipe)
     return (
         airrep.make_attributor(recipe)
         if channels is None

@@ -17,6 +17,12 @@ from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus
 
 
+class OfMeans(EkfacAttributor):
+    """EK-FAC of mean losses, as kronfluence has them here."""
+
+    reduction = "mean"
+
+
 def kronfluence_scores(world: World) -> np.ndarray:
     """Scores ``(n, q)`` of the same maps in float64; damping is a tenth of each map's mean eigenvalue."""
     logging.disable(logging.WARNING)
@@ -57,12 +63,11 @@ def method_scores(world: World) -> np.ndarray:
         lm=world.folder,
         modules=None,
         damping=SHARE,
-        reduction="mean",
         store="none",
         device="cpu",
         precision="float32",
     )
-    method = EkfacAttributor(settings)
+    method = OfMeans(settings)
     method.fit(Corpus.from_examples(TRAIN))
     return method.score(TRAIN, QUERIES).astype(float)
 

@@ -98,7 +98,17 @@ def airrep_results(world: World) -> tuple[Covariances, np.ndarray]:
 def method_scores(world: World) -> np.ndarray:
     """Scores of the method logra as users call it, in float32."""
     settings = LograSettings(
-        lm=world.folder, rank=None, unit=False, damping=SHARE, store="none", device="cpu", precision="float32"
+        lm=world.folder,
+        modules=None,
+        rank=None,
+        sketch=None,
+        exponent=1.0,
+        sample=1000,
+        unit=False,
+        damping=SHARE,
+        store="none",
+        device="cpu",
+        precision="float32",
     )
     method = LograAttributor(settings)
     method.fit(Corpus.from_examples(TRAIN))

@@ -78,7 +78,9 @@ def airrep_scores(world: World, checkpoints: Mapping[str, float]) -> np.ndarray:
 def method_scores(world: World) -> np.ndarray:
     """Scores of the method tracin as users call it, in float32."""
     method = TracinAttributor(
-        TracinSettings(lm=world.folder, rank=None, unit=False, store="none", device="cpu", precision="float32")
+        TracinSettings(
+            lm=world.folder, modules=None, rank=None, unit=False, store="none", device="cpu", precision="float32"
+        )
     )
     method.fit(Corpus.from_examples(TRAIN))
     return method.encode_queries(QUERIES).astype(float) @ method.encode_train(TRAIN).astype(float).T

@@ -97,9 +97,9 @@ def test_the_index_is_the_same_with_torch_and_without(place: Path, tmp_path: Pat
     assert contents(made.path) == contents(place / "index")
 
 
-@pytest.mark.parametrize("recipe", ["default", "kind"])
+@pytest.mark.parametrize("recipe", ["text", "kind"])
 def test_the_answer_is_the_same_with_torch_and_without(place: Path, recipe: str) -> None:
-    more = ("--set", f"channels={recipe}")
+    more = ("--recipe", str(recipe))
     index = place / "index"
     alone, beside = (top(index, known, *more) for known in (without_torch(place / "absent"), dict(os.environ)))
     assert alone == beside
@@ -107,8 +107,8 @@ def test_the_answer_is_the_same_with_torch_and_without(place: Path, recipe: str)
 
 def test_kind_and_effect_are_two_questions(place: Path) -> None:
     known = without_torch(place / "absent")
-    assert top(place / "index", known) == top(place / "index", known, "--set", "channels=default")
-    assert top(place / "index", known) != top(place / "index", known, "--set", "channels=kind")
+    assert top(place / "index", known) == top(place / "index", known, "--recipe", "text")
+    assert top(place / "index", known) != top(place / "index", known, "--recipe", "kind")
 
 
 @pytest.mark.slow

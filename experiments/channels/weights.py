@@ -19,13 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import airrep
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import Channel, ChannelsSettings, default_channels
+from airrep.attributors.recipes import Channel, ChannelsSettings, recipe_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -39,11 +39,11 @@ ROLES = ("tasks", "mixture", "general", "safety")
 TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" / "models" / "smollm2-135m"
 SAMPLE = 300
 """Examples that the curvature of EK-FAC is learnt from."""
-FACTORS: dict[str, dict[Literal[True, "apart"], tuple[float, ...]]] = {
-    "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
-    "ekfac": {True: (6.0, 9.0, 12.0, 18.0, 25.0, 35.0), "apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
-    "both": {"apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
-    "warmed": {"apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
+FACTORS: dict[str, tuple[float, ...]] = {
+    "logra": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0),
+    "ekfac": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0),
+    "both": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0),
+    "warmed": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0),
 }
 WARM_UPS: dict[str, tuple[int, dict[str, float]]] = {
     "tasks": (100, {"learning_rate": 5e-4}),
@@ -90,7 +90,7 @@ class Scores(NamedTuple):
 def with_lm(recipe: Sequence[Channel], lm: Path, warmed: Path | None = None) -> Sequence[Channel]:
     """Channels of an LM; beside gradients what it expects counts less, as in an index with both."""
     if not any(one.relative for one in recipe):
-        return default_channels(str(lm), "none")
+        return ChannelsSettings(lm=str(lm), channels=recipe_channels("text")).channels
     few = [
         one.model_copy(update={"settings": {**one.settings, "sample": SAMPLE}}) if one.method == "ekfac" else one
         for one in recipe
@@ -144,7 +144,8 @@ def main() -> None:
     given = parser.parse_args()
     lms = given.lm or ["4.5M", "135M"]
     warm = given.gradients == "warmed"
-    chosen = default_channels("LM", "logra" if warm else given.gradients or "none", warmed="after" if warm else None)
+    name = {None: "text", "logra": "lm", "warmed": "lm-warm", "both": "lm-whole"}.get(given.gradients)
+    chosen = recipe_channels(name or str(HERE / "channels" / "whole.yaml"))
     recipe = [_by_exponent(one, given.exponent) for one in chosen]
     learn: dict[str, list[Scores]] = {}
     for role in given.role or ROLES:
@@ -178,17 +179,14 @@ def main() -> None:
     print(f"shipped {shown([one.weight for one in recipe])}")
 
 
-def by_factor(one: Scores, recipe: Sequence[Channel]) -> dict[tuple[bool | str, float], float]:
-    """LDS of an instance for each weight of gradients, relative and apart; infinity: the last of them alone."""
+def by_factor(one: Scores, recipe: Sequence[Channel]) -> dict[float, float]:
+    """LDS of an instance for each weight of gradients; infinity: the last of them alone."""
     text = [channel.weight for channel in recipe if not channel.relative]
     first = [channel.weight for channel in recipe if channel.relative][:-1]
-    found: dict[tuple[bool | str, float], float] = {}
     kind = "warmed" if recipe[-1].warmed else "both" if first else recipe[-1].method
-    for relative, weights in FACTORS[kind].items():
-        tried = [channel.model_copy(update={"relative": channel.relative and relative}) for channel in recipe]
-        for weight in (0.0, *weights):
-            found[relative, weight] = lds(one.parts([*text, *first, weight], tried).sum(axis=0), one)
-    return {**found, ("apart", np.inf): lds(one.subsets[-1], one)}
+    tried = (0.0, *FACTORS[kind])
+    found = {weight: lds(one.parts([*text, *first, weight], recipe).sum(axis=0), one) for weight in tried}
+    return {**found, np.inf: lds(one.subsets[-1], one)}
 
 
 def lds(scores: np.ndarray, one: Scores) -> float:
@@ -212,11 +210,9 @@ def show_means(learn: Mapping[str, Sequence[Scores]], recipe: Sequence[Channel])
     show({key: float(np.mean([one[key] for one in found])) for key in found[0]})
 
 
-def show(found: Mapping[tuple[bool | str, float], float]) -> None:
+def show(found: Mapping[float, float]) -> None:
     """Print an LDS for each weight."""
-    for relative in dict.fromkeys(relative for relative, _ in found):
-        row = ", ".join(f"{weight:g}: {100 * value:.1f}" for (own, weight), value in found.items() if own == relative)
-        print(f"    relative {relative}, weight {row}", flush=True)
+    print(f"    weight {', '.join(f'{weight:g}: {100 * value:.1f}' for weight, value in found.items())}", flush=True)
 
 
 def weights_of(labels: list[Scores], recipe: Sequence[Channel]) -> list[float]:

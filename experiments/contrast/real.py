@@ -79,8 +79,8 @@ def indexes(
     if lm is not None:
         read = {"lm": str(lm), "device": "cpu", "precision": "float32"}
         recipes["--lm"] = ("channels", read)
-        recipes["LoGra"] = ("logra", {**read, "preset": "measured"})
-        recipes["both"] = ("channels", {**read, "gradients": "both"})
+        recipes["LoGra"] = ("logra", read)
+        recipes["both"] = ("channels", {**read, "channels": "lm-whole"})
     for number, (name, (method, settings)) in enumerate(recipes.items()):
         if wanted is not None and name not in wanted:
             continue

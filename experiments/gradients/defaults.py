@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 import airrep
-from airrep.attributors.gradient.map_weights import WeighsBlocks
+from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.evaluation.judging import compact_subsets, compare_held_out, held_out_lds, score_features
 from airrep.labels.gather import gather
@@ -53,8 +53,9 @@ def read(method: str, name: str, instance: LabelledInstance, work: Path) -> Part
     if not kept.exists():
         work.mkdir(parents=True, exist_ok=True)
         own = {"lm": str(LM), "precision": "float32", "store": "none", "rank": 16, "unit": False}
+        own |= {"sketch": None, "exponent": 1.0, "sample": 1000} if method == "logra" else {}
         attributor = make_attributor(method, {**own, "modules": ["all-linear"]})
-        assert isinstance(attributor, WeighsBlocks)
+        assert isinstance(attributor, GradientAttributor)
         attributor.fit(instance.train)
         members = instance.train.take(compact_subsets(instance.subsets)[0])
         ends = np.cumsum(attributor.widths)[:-1]

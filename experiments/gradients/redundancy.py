@@ -38,7 +38,7 @@ def read(name: str, instance: LabelledInstance, work: Path) -> tuple[np.ndarray,
     kept = work / f"redundancy-{name}.npz"
     if not kept.exists():
         work.mkdir(parents=True, exist_ok=True)
-        settings = {"lm": str(LM), "precision": "float32", "store": "none", "preset": "measured"}
+        settings = {"lm": str(LM), "precision": "float32", "store": "none"}
         attributor = make_attributor("logra", settings)
         attributor.fit(instance.train)
         members = instance.train.take(compact_subsets(instance.subsets)[0])

@@ -43,7 +43,7 @@ def main() -> None:
     members, before = instance.train.take(rows), None
     print(f"{given.role}, instance {given.number}: rank, sketch, exponent: numbers kept; LDS × 100; minus the first")
     for rank, sketch, exponent in TRIED:
-        own = {"rank": rank, "sketch": sketch, "exponent": exponent, "preset": "measured"}
+        own = {"rank": rank, "sketch": sketch, "exponent": exponent}
         method = make_attributor("logra", {**own, "lm": str(LM), "precision": "float32", "store": "none"})
         method.fit(instance.train)
         train, queries = (np.asarray(method.encode_train(one)) for one in (members, instance.queries))

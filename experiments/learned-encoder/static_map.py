@@ -17,7 +17,7 @@ import torch
 from scipy.sparse import csr_array
 
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import ENCODER_TEMPERATURE, ENCODER_WEIGHT, default_channels
+from airrep.attributors.recipes import ChannelsSettings, recipe_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.encoder.load import load_encoder
@@ -31,6 +31,8 @@ from airrep.training.ranking_loss import normalise_losses, ranking_loss
 STEPS, QUERIES, SUBSETS, LEFT_OUT = 80, 80, 60, 0.1
 RATE_OF_MAP, RATE_OF_WEIGHTS, RATE_OF_SIZES = 1e-3, 2e-2, 2e-2
 """Adam's, warmed up over ten steps, then falling to 0 in a straight line."""
+ENCODER = recipe_channels("text")[2]
+"""Its temperature and weight are those of the sum."""
 
 
 def main() -> None:
@@ -83,7 +85,7 @@ def shares_of(start: StaticEncoder, corpus: Corpus) -> csr_array:
 def counted_scores(instance: LabelledInstance, lm: str) -> np.ndarray:
     """The weighed sum of the counting channels' group scores, ``(q, m)``."""
     total = np.zeros(instance.losses.shape)
-    for channel in default_channels(tokenizer=lm)[:2]:
+    for channel in ChannelsSettings(tokenizer=lm).channels[:2]:
         method = make_attributor(channel.method, channel.settings)
         pooled = MemberFeatures.of(method, instance).pooled(channel_pooling(channel, method))
         total += channel.weight * pooled
@@ -122,8 +124,8 @@ def loss_of(one: Taught, vectors: torch.Tensor, scale: float, rng: np.random.Gen
         for part in (one.members[rows], one.queries[asked])
     )
     scores = scale * (queries @ members.T)[:, torch.from_numpy(places.reshape(len(chosen), -1))]
-    pooled = (torch.softmax(scores / ENCODER_TEMPERATURE, dim=2) * scores).sum(dim=2)
-    summed = one.size.exp() * (one.counted[asked][:, chosen] + ENCODER_WEIGHT * pooled)
+    pooled = (torch.softmax(scores / ENCODER.temperature, dim=2) * scores).sum(dim=2)
+    summed = one.size.exp() * (one.counted[asked][:, chosen] + ENCODER.weight * pooled)
     return ranking_loss(summed, one.labels[asked][:, chosen])
 
 

@@ -25,7 +25,6 @@ OFFLINE = {"gte": {"encoder": "default"}}
 
 ELSEWHERE = {
     "rds": "test_rds.py",
-    "readout": "test_readout.py",
     "tracin": "gradient/test_methods.py",
     "logra": "gradient/test_methods.py",
     "trak": "gradient/test_methods.py",
@@ -219,6 +218,8 @@ def test_tfidf_says_what_it_lacks() -> None:
     [
         ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, bm25, ngram, rds,"),
         ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
+        ("stack", {}, "--recipe"),
+        ("readout", {}, "--method rds"),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),
         ("tfidf", {"ngrams": 0}, "ngrams=0: input should be greater than or equal to 1"),
         ("airrep", {"precision": "float8"}, "precision='float8': input should be"),

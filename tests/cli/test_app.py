@@ -601,39 +601,6 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
 
 
-def test_a_new_index_of_logra_takes_what_was_measured_best(run: Run, tmp_path: Path) -> None:
-    lm, train = tiny_lm(tmp_path / "lm"), write("train.jsonl", make_corpus(12))
-    write("queries.jsonl", make_corpus(2, "q"))
-    for preset in ((), ("--set", "preset=paper")):
-        out = "paper" if preset else "new"
-        made = run("index", train, "--method", "logra", "--lm", lm, "--set", "rank=2", *preset, "--out", out)
-        assert made.status == 0, made.err
-    told = run("show", "new").out.split()
-    assert "pool=diminishing," in told
-    assert "temperature" not in run("show", "paper").out
-    asked = run("group", "new", "queries.jsonl", "--by", "label")
-    assert "diminishing pooling" in " ".join(asked.out.split())
-    assert "sum pooling" in " ".join(run("group", "paper", "queries.jsonl", "--by", "label").out.split())
-    other = json.loads(run("group", "new", "queries.jsonl", "--by", "label", "--pool", "sum", "--json").out)
-    assert (other["provenance"]["pool"], other["provenance"]["temperature"]) == ("sum", None)
-    again = run("index", train, "--method", "logra", "--lm", lm, "--set", "rank=2", "--out", "paper")
-    assert "another attributor (--set preset=paper gives what earlier versions took)" in again.err
-
-
-def test_methods_tell_what_new_indexes_of_logra_take(run: Run) -> None:
-    told = " ".join(run("methods", "logra").out.split())
-    assert "pool diminishing; with --set preset=paper sum" in told
-    for setting in ("preset (measured)", "modules (('all-linear',))", "pool (diminishing)"):
-        assert setting in told, setting
-    assert "preset" not in run("methods", "trak").out
-    known = json.loads(run("methods", "tracin", "--json").out)[0]["settings"]
-    assert [known[name]["default"] for name in ("preset", "pool", "temperature")] == [
-        "measured",
-        "signed-attention",
-        0.3,
-    ]
-
-
 def test_methods_are_listed(run: Run) -> None:
     listed = run("methods").out
     assert "trained to rank subsets" in listed
@@ -839,4 +806,4 @@ def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) 
     for more in (["--lm", "m"], ["--warmed", "w"]):
         ran = run("index", data, "--out", "i", "--encoder", "default", *more)
         assert ran.status == 1
-        assert "which reads no LM; expected --method channels beside it" in ran.err
+        assert "which reads no LM; expected --recipe lm beside it" in ran.err

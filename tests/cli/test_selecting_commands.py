@@ -81,11 +81,11 @@ def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
 def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
     Path("recipe.yaml").write_text("- method: ngram\n- method: tfidf\n")
     Path("words.yaml").write_text("- method: ngram\n")
-    assert run("index", "train.jsonl", "--set", "channels=recipe.yaml", "--out", "channels-index")[0] == 0
+    assert run("index", "train.jsonl", "--recipe", "recipe.yaml", "--out", "channels-index")[0] == 0
     asked = ("evaluate", "classify", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
     assert run(*asked)[0] == 0
-    _refused(run(*asked, "--set", "d:channels=words.yaml"), "by-channels")
-    assert "was finished already" in run(*asked, "--set", "d:channels=recipe.yaml")[2]
+    _refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
+    assert "was finished already" in run(*asked, "--set", "d:recipe=recipe.yaml")[2]
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:

@@ -205,9 +205,7 @@ OPERATIONS = {
     "index that asks the LM again": Operation(
         command("index", "more.jsonl", "--method", "ekfac", "--lm", "lm", *SMALL[2:4])
     ),
-    "index of channels": Operation(
-        command("index", "more.jsonl", "--lm", "lm", "--set", "gradients=ekfac", *SMALL[2:4])
-    ),
+    "index of channels": Operation(command("index", "more.jsonl", "--lm", "lm", "--recipe", "lm-whole", *SMALL[2:4])),
     "run": Operation(command("run", "steps.yaml")),
     "adapt": Operation(adapt),
     "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),

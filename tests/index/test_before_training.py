@@ -17,7 +17,7 @@ from airrep.index.index import Index
 pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
 READING = {"device": "cpu", "precision": "float32"}
-READOUT = {**READING, "rank": 4}
+READOUT = READING
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def scores(index: Index) -> np.ndarray:
 
 
 def test_an_index_of_adapters_is_that_of_their_base(tmp_path: Path, train: Corpus, adapter: str) -> None:
-    of_base = build_index(train, tmp_path / "1", "readout", settings={**READOUT, "lm": str(tmp_path / "base")})
-    named = build_index(train, tmp_path / "2", "readout", settings={**READOUT, "lm": adapter})
-    made = build_index(train, tmp_path / "3", make_attributor("readout", {**READOUT, "lm": adapter}))
-    merged = build_index(train, tmp_path / "4", "readout", settings={**READOUT, "lm": adapter, "merged": True})
+    of_base = build_index(train, tmp_path / "1", "rds", settings={**READOUT, "lm": str(tmp_path / "base")})
+    named = build_index(train, tmp_path / "2", "rds", settings={**READOUT, "lm": adapter})
+    made = build_index(train, tmp_path / "3", make_attributor("rds", {**READOUT, "lm": adapter}))
+    merged = build_index(train, tmp_path / "4", "rds", settings={**READOUT, "lm": adapter, "merged": True})
     fingerprints = [one.manifest["attributor"] for one in (of_base, named, made, merged)]
     assert fingerprints[0] == fingerprints[1] == fingerprints[2] != fingerprints[3]
     assert named.manifest["settings"]["merged"] is False
@@ -54,7 +54,7 @@ def test_an_index_of_adapters_is_that_of_their_base(tmp_path: Path, train: Corpu
 
 def test_what_was_recorded_before_keeps_its_meaning(adapter: str) -> None:
     """An index of an earlier version says of adapters nothing more, and has them merged."""
-    old, merged = (make_attributor("readout", {**READOUT, "lm": adapter, **more}) for more in ({}, {"merged": True}))
+    old, merged = (make_attributor("rds", {**READOUT, "lm": adapter, **more}) for more in ({}, {"merged": True}))
     assert old.fingerprint == merged.fingerprint
     assert "merged" not in old.settings.model_dump()
 
@@ -83,15 +83,12 @@ def test_the_command_says_which_lm_was_read(
     data = tmp_path / "data.jsonl"
     data.write_text("".join(f'{{"prompt": "a", "response": "b {row}"}}\n' for row in range(9)))
     run = runner(capsys, monkeypatch)
-    how = ("index", str(data), "--method", "readout", "--set", "rank=4", "--device", "cpu", "--out")
+    how = ("index", str(data), "--method", "rds", "--device", "cpu", "--out")
     found = run(*how, str(tmp_path / "1"), "--lm", adapter)
     assert found.status == 0, found.err
-    assert (
-        f"built: 9 examples, method readout with the LM {tmp_path / 'base'}, without the adapters {adapter}"
-        in found.err
-    )
+    assert f"built: 9 examples, method rds with the LM {tmp_path / 'base'}, without the adapters {adapter}" in found.err
     merged = run(*how, str(tmp_path / "2"), "--lm", adapter, "--merged")
-    assert "built: 9 examples, method readout;" in merged.err
+    assert "built: 9 examples, method rds;" in merged.err
     (tmp_path / "base" / "trainer_state.json").write_text("{}")
     refused = run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"))
     assert "trainer_state.json lies beside it" in refused.err
@@ -100,7 +97,7 @@ def test_the_command_says_which_lm_was_read(
 
 @pytest.mark.parametrize("gone", ["adapter", "base"])
 def test_an_lm_that_is_gone_is_told_with_the_way_out(tmp_path: Path, train: Corpus, adapter: str, gone: str) -> None:
-    settings = {**READING, "lm": adapter, "gradients": "none"}
+    settings = {**READING, "lm": adapter, "channels": "text"}
     built = build_index(train, tmp_path / "index", settings=settings)
     first = scores(built)
     (tmp_path / gone).rename(tmp_path / "elsewhere")

@@ -21,7 +21,7 @@ from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus
 
 TRAIN, QUERIES = make_corpus(28), make_corpus(6, "q")
-GIVEN = {"precomputed", "datamodels", "stack", "less"}
+GIVEN = {"precomputed", "datamodels", "less"}
 """Methods whose features are given, learnt from labels, or of adapters that a warm-up fixed."""
 SKETCHED = {"rank": 12, "sketch": 60, "exponent": 0.5, "modules": ["all-linear"]}
 TEXT: dict[str, dict[str, Any]] = {
@@ -36,20 +36,17 @@ TEXT: dict[str, dict[str, Any]] = {
 }
 READING: dict[str, dict[str, Any]] = {
     "rds": {},
-    "readout": {"rank": 8},
     "tracin": {"rank": 4},
     "logra": {"rank": 4},
     "logra, sketched": SKETCHED,
     "logra, sketched, of few examples": {**SKETCHED, "rank": 16, "sample": 2},
-    "logra, random": {"rank": 4, "projection": "random"},
-    "logra, raw Fisher": {"rank": 3, "curvature": "fisher"},
+    "logra, unsketched": {"rank": 4, "sketch": None},
     "ekfac": {},
-    "ekfac, factors": {"rank": 3},
     "trak": {"rank": 3},
     "dsdm": {"rank": 3},
     "influence": {"damping": 10.0},
     "channels with an LM": {},
-    "channels with whole gradients": {"gradients": "ekfac"},
+    "channels with whole gradients": {"channels": "lm-whole"},
 }
 ALL = {**TEXT, **READING}
 

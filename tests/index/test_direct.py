@@ -14,6 +14,7 @@ import airrep
 from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import DirectAttributor, encode_both
+from airrep.attributors.recipes import recipe_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.explorer.served import ServedIndex
@@ -231,9 +232,16 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
 def test_both_ways_of_reading_gradients_stand_in_one_sum(
     tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus
 ) -> None:
+    whole = recipe_channels("lm-whole")
+    recipes = {
+        "none": "text",
+        "logra": "lm",
+        "both": "lm-whole",
+        "ekfac": [one for one in whole if one.method != "logra"],
+    }
+    read = {"lm": lm, "precision": "float32"}
     indexes = {
-        how: airrep.build_index(corpus, tmp_path / how, settings={"lm": lm, "gradients": how, "precision": "float32"})
-        for how in ("none", "logra", "ekfac", "both")
+        how: airrep.build_index(corpus, tmp_path / how, recipe=recipe, settings=read) for how, recipe in recipes.items()
     }
     found = {how: one.group_scores(queries, by="source", why=True) for how, one in indexes.items()}
     parts = found["both"].channels

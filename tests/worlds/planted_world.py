@@ -49,9 +49,8 @@ _ADAPTERS = FineTuneSettings(
 _FISHER = {"damping": 1.0}
 """More than the default, as the raw Fisher matrix of 384 features is seen through 300 examples alone."""
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "tracin": ("tracin", {"preset": "paper"}),
-    "logra": ("logra", {"preset": "paper"}),
-    "logra, raw Fisher": ("logra", {"preset": "paper", "curvature": "fisher"}),
+    "tracin": ("tracin", {"modules": None}),
+    "logra": ("logra", {"modules": None, "rank": 8, "sketch": None, "exponent": 1.0}),
     "trak": ("trak", _FISHER),
     "dsdm": ("dsdm", _FISHER),
     "less": ("less", {}),

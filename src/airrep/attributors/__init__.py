@@ -4,13 +4,14 @@ base         The contract of attribution methods: two feature maps and a pool.
 conformance  A public check that an attributor keeps its contract.
 datamodels   Attribution by datamodels that were fitted already.
 direct       Methods that score training examples as they pass, and keep no features of them.
+dropped      Names that airrep had before: methods and settings, each with what to type instead.
 encoder      Attribution by sentence encoders: AirRep and plain embeddings.
 gradient/    Methods that read gradients of the LM: hooks, projections, curvature.
 installed    Methods of other packages, found by their entry points.
-language     Attribution by one forward pass of a language model: RDS, readout.
+language     Attribution by one forward pass of a language model: RDS.
 methods      The methods of training data attribution, by name.
 precomputed  Attribution by precomputed features, which lie in files.
-recipes      Recipes of channels: read, checked; the default one.
+recipes      Recipes: YAML files that list the channels of an index, read and checked.
 settings     Settings of the attribution methods.
 sums/        A method that adds up others: channels.
 text/        Methods that count words: TF-IDF, DSIR, an n-gram LM.

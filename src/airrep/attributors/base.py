@@ -144,6 +144,11 @@ class Attributor(ABC):
         """
 
     @property
+    def features_fingerprint(self) -> str:
+        """As :attr:`fingerprint`, whatever the pool: that of a channel, which has a pool of its own."""
+        return self.fingerprint
+
+    @property
     def execution(self) -> Mapping[str, str]:
         """Facts of the computation that touch features' last digits, such as the precision."""
         return {}

@@ -116,24 +116,12 @@ def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, 
     _require(_close(apart, scores), "scores depend on the other queries of the call")
     _require(_close(attributor.score(train[::-1], train)[::-1], scores), "scores depend on the order of the examples")
     _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have another shape")
-    if attributor.kept:
-        _check_kept(attributor, train, scores)
     other = make()
     assert isinstance(other, DirectAttributor)
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
     _require(_close(other.score(train, train), scores), "loading changes the scores")
-
-
-def _check_kept(attributor: DirectAttributor, train: Corpus, scores: np.ndarray) -> None:
-    """What is kept of an example depends on it alone, and gives its scores."""
-    kept = attributor.keep(train)
-    _require(kept.shape == (len(train), attributor.kept), f"what is kept has the shape {kept.shape}")
-    _require(kept.dtype == np.float16, f"what is kept is {kept.dtype}, not float16")
-    _require(bool(np.isfinite(kept).all()), "what is kept is not all finite")
-    parts = [attributor.keep([example]) for example in train]
-    _require(_close(attributor.score_kept(parts, train), scores), "what is kept gives other scores")
 
 
 def _corpus() -> Corpus:

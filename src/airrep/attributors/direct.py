@@ -11,7 +11,7 @@ from airrep.arrays import Features, MixedFeatures, SparseFeatures
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.shapes import Float16, Float32
+from airrep.shapes import Float32
 from airrep.sparse import SparseRows
 
 COLUMNS = 2**24
@@ -62,21 +62,6 @@ class DirectAttributor(Attributor):
         What a method takes of queries, such as their gradients, is held while one part is scored.
         """
         yield slice(0, len(queries)), lambda train, on_rows=None: self.score(train, queries, on_rows)
-
-    @property
-    def kept(self) -> int:
-        """Numbers of each training example that an index keeps for :meth:`score_kept`; 0: examples pass for scores."""
-        return 0
-
-    def keep(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float16[np.ndarray, "n d"]:
-        """What is kept of training examples, in their order; as for features, it depends on the example alone."""
-        raise NotImplementedError
-
-    def score_kept(
-        self, kept: Sequence[Float16[np.ndarray, "n d"]], queries: Sequence[Example], on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores of training examples from what was kept of them, in blocks; as :meth:`score` has them."""
-        raise NotImplementedError
 
     def column(self, query: Example) -> int:
         """The feature that stands for a query's texts: their number in the order in which queries were asked about."""
@@ -147,22 +132,6 @@ def direct_parts(attributor: Attributor) -> tuple[DirectPart, ...]:
             found.append(DirectPart(part, start, counted))
         start += 0 if isinstance(features, np.ndarray) else features.shape[1]
     return tuple(found)
-
-
-def keep_all(
-    attributor: Attributor, examples: Sequence[Example], on_rows: OnRows | None = None
-) -> dict[str, Float16[np.ndarray, "n d"]]:
-    """What direct methods keep of examples, by the names that it has in an index; most keep nothing."""
-    keeping = [(number, part.method) for number, part in enumerate(direct_parts(attributor)) if part.method.kept]
-    return {
-        kept_name(number): method.keep(examples, on_rows if number == keeping[-1][0] else None)
-        for number, method in keeping
-    }
-
-
-def kept_name(number: int) -> str:
-    """The name in an index of what is kept by the direct method of a number, counted from 0."""
-    return f"kept-{number}"
 
 
 def encode_both(

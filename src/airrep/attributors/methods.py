@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from airrep.attributors.base import Attributor, SeveralMethods
+from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings
+from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.errors import LM, ConfigError, near, need
 from airrep.lm.folders.forms import meant
 from airrep.runtime.settings import Settings
@@ -94,18 +95,10 @@ class Method:
     def options(self) -> tuple[tuple[str, Any, str], ...]:
         """Name, default and meaning of each setting; the default is None where it must be given."""
         fields, meanings = self.settings.model_fields.items(), self.settings.meanings()
-        usual = {**self.defaults, **self.new}
-        if issubclass(self.settings, PresetSettings):
-            usual |= self.settings.measured
         return tuple(
-            (name, usual.get(name, None if known.is_required() else known.default), meanings.get(name, ""))
+            (name, self.defaults.get(name, None if known.is_required() else known.default), meanings.get(name, ""))
             for name, known in fields
         )
-
-    @property
-    def new(self) -> Mapping[str, Any]:
-        """Settings that a new index takes besides, where the user gives no others; what was made before has none."""
-        return {"preset": "measured"} if issubclass(self.settings, PresetSettings) else {}
 
     def make(self, settings: Settings) -> Attributor:
         """The attributor of these settings."""
@@ -191,17 +184,6 @@ METHODS: Mapping[str, Method] = {
             modules=LM,
         ),
         Method(
-            name="readout",
-            summary="gradients of the LM's output layer, projected on both sides; no backward pass",
-            needs="--lm MODEL, best before it is fine-tuned",
-            bytes_per_example=f"{_DENSE}, rank²: 12,300 at rank 64",
-            cost="1 forward pass of the LM",
-            paper="RISE, arXiv 2604.16197",
-            settings=METHOD_SETTINGS["readout"],
-            location=("airrep.attributors.language", "ReadoutAttributor"),
-            modules=LM,
-        ),
-        Method(
             name="dsir",
             summary="hashed n-gram counts, weighed by how much likelier the query makes them than the corpus",
             needs="nothing",
@@ -214,7 +196,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="tracin",
             summary="unit projected gradients of a warmed-up LM",
-            pool="signed-attention at temperature 0.3; with --set preset=paper sum",
+            pool="signed-attention at temperature 0.3",
             needs="--lm MODEL, best before it is fine-tuned; the papers warm it up",
             bytes_per_example=f"{_DENSE}, {_RANKED_ALL}",
             cost=_BACKWARD,
@@ -226,7 +208,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="logra",
             summary="unit projected gradients, corrected by Kronecker-factored curvature",
-            pool="diminishing; with --set preset=paper sum",
+            pool="diminishing",
             needs="--lm MODEL, best before it is fine-tuned; the papers warm it up",
             bytes_per_example=f"{_DENSE}: 49,164 at a sketch of 16,384; with --set sketch=null {_RANKED_ALL}",
             cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",
@@ -239,9 +221,8 @@ METHODS: Mapping[str, Method] = {
             name="ekfac",
             summary="influence of whole gradients, with EK-FAC curvature of all linear maps",
             needs="--lm MODEL, best before it is fine-tuned",
-            bytes_per_example="0 (scores are computed when a query is asked about); with rank=R 2R for each input and "
-            "output of a map",
-            cost=f"{_BACKWARD} for each set of queries, or with rank=R once; twice that to fit",
+            bytes_per_example="0 (scores are computed when a query is asked about)",
+            cost=f"{_BACKWARD} for each set of queries; twice that to fit",
             paper="EK-FAC influence, arXiv 2308.03296",
             settings=METHOD_SETTINGS["ekfac"],
             location=("airrep.attributors.gradient.whole.ekfac", "EkfacAttributor"),
@@ -266,7 +247,6 @@ METHODS: Mapping[str, Method] = {
             cost=_BACKWARD,
             paper="DsDm, arXiv 2401.12926",
             settings=METHOD_SETTINGS["dsdm"],
-            defaults={"objective": "loss", "output_probability": False},
             location=("airrep.attributors.gradient.trak", "DsdmAttributor"),
             modules=LM,
         ),
@@ -311,7 +291,6 @@ METHODS: Mapping[str, Method] = {
             cost="the sum of its channels'",
             paper="ours",
             settings=ChannelsSettings,
-            defaults={"channels": "default"},
             location=("airrep.attributors.sums.channels", "ChannelsAttributor"),
         ),
         Method(
@@ -337,6 +316,7 @@ def method_named(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
+    refuse_dropped(name, {})
     found = installed_method(name)
     if found is None:
         known = [*METHODS, *installed_methods()]
@@ -378,8 +358,6 @@ def default_method(settings: Mapping[str, Any]) -> str:
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
     """Make an attributor from its method's name and settings; what is not set takes the method's default.
 
-    LoGra and TracIn are those of their papers unless ``preset="measured"`` is set, which new indexes take.
-
     Raises:
         ConfigError: no such method, no such setting, or a value that cannot hold.
 
@@ -391,6 +369,7 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     method = method_named(name)
     if not isinstance(values or {}, Mapping):
         raise ConfigError(f"method '{name}': its settings are {values!r}; expected a dict of some. Give one.")
+    refuse_dropped(name, values or {})
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)
 
@@ -435,9 +414,3 @@ def _before_training(name: str, settings: Settings, how: Meant) -> Settings:
     said, base, trusted = (getattr(settings, key, None) for key in ("merged", "base", "trust_remote_code"))
     merged = how(lm, said, base, bool(trusted))
     return settings if merged == said else settings.model_copy(update={"merged": merged})
-
-
-def attributor_of_new_index(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
-    """As :func:`make_attributor`, where an index of the method itself is begun; it takes :attr:`Method.new` as well."""
-    new = method_named(name).new
-    return make_attributor(name, {**new, **values} if isinstance(values, Mapping) else values or new)

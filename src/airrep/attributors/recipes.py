@@ -1,66 +1,26 @@
-"""Recipes of channels: read, checked; the default one."""
+"""Recipes: YAML files that list the channels of an index, read and checked."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.installed import installed_method
-from airrep.attributors.settings import (
-    METHOD_SETTINGS,
-    TOKENIZERS,
-    Grouping,
-    LograSettings,
-    MapWeight,
-    tokens_of,
-    whole_folder,
-)
-from airrep.encoder.folders import BUNDLED, STATIC
-from airrep.errors import ConfigError
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, tokens_of, whole_folder
+from airrep.encoder.folders import BUNDLED
+from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
-from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.settings import Settings, read_yaml
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
-DEFAULT, KIND, CONTRAST = "default", "kind", "contrast"
-"""Recipes that airrep ships: of effect; of kind, with other weights for the same channels of text; of a bad answer less
-a better one, with a channel more."""
-SUMS = ("channels",)
-SMOOTHING, GAP_WEIGHT = 3.0, 0.5
-"""Of the n-grams of the default channels: a rare n-gram of the corpus tells less than its share says."""
-WORDS_WEIGHT = 0.3
-"""Of n-grams of words, those copied from the prompt as one mark."""
-ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
-"""Of signed attention over scores of the static encoder, whose spread says by itself where it knows little. Those of
-the encoder `default` are as large, so both suit it too."""
-KIND_WEIGHTS = (0.1, 0.03, 1.0)
-"""Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
-TFIDF_WEIGHT, TFIDF_TEMPERATURE = 10.0, 0.3
-"""Of TF-IDF of prompt and response where answers are subtracted, pooled by signed attention. It knows the subject where
-the answer is put in other words: 10 to 30 did best on planted rows, 3 less well. By its own pool, the sum, it would
-outweigh the others in groups (experiments/contrast)."""
-GRADIENT_WEIGHT = 5.6
-"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
-group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
-them than text that does not."""
-EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
-"""Of whole gradients by EK-FAC, the mean of a group's members. The weight is times 1 − ρ and is large, since over the
-random groups of 16 that tell relative sizes a mean varies more than over the hundreds that are asked about. Text would
-be outweighed in large groups by the sum, which grows where counts saturate. The exponent lies between that of influence
-functions, 1, and that of AdamW's first steps, 1/2. Beside LoGra each keeps its own weight."""
-WARMED: dict[str, Any] = {"name": "warmed gradients", "warmed": True, "weight": 4.0}
-"""Of the channel that reads the LM after a warm-up, as LoGra reads that before it. What a subset does to a loss comes
-of all steps of a fine-tune: gradients before say what the first steps do, these what later ones do. On the model of
-4.5M parameters 4 is best on average."""
-FACTORS_RANK = 3
-"""Of the factors of whole gradients that an index keeps."""
-Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
-GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
-"""Ways in which the default channels can read gradients."""
+SHIPPED = Path(__file__).parents[1] / "recipes"
+"""Folder of the recipes that come with airrep."""
 OF_LM = ("max_tokens", "cut", "template", "batch_tokens")
 """Settings that an LM is read with; encoders have others of these names."""
 _COMMON = ("lm", "base", "merged", "device", "precision", *OF_LM)
@@ -74,13 +34,11 @@ LARGEST_WEIGHT = 1e30
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "recipe"
-"""Kind of the artifact in which `airrep adapt` keeps a recipe that it learnt."""
+"""Kind of the artifact that holds a recipe learnt from labels."""
 
 
 class Channel(Settings):
-    """One channel: a method with its settings, the view among them, a pool and a weight."""
-
-    added = ("relative", "warmed")
+    """One channel: a method with its settings, a pool and a weight."""
 
     method: str
     """Its method, any but channels."""
@@ -92,47 +50,69 @@ class Channel(Settings):
     """Of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
-    relative: bool | Literal["apart"] = False
-    """Whether, for each query, its scores are first brought to the deviation that the sum of the channels that are not
-    relative has, over random groups of the training corpus. So a weight holds for methods whose scores differ in
-    size from LM to LM. 'apart': and then multiplied by 1 − ρ, the correlation of both over these groups, so that it
-    counts for more where it says what the others do not."""
+    relative: bool = False
+    """Bring its scores, for each query, to the size of the sum of the channels that are not relative, so that a weight
+    holds for LMs whose gradients differ in size. Random groups of the training corpus tell both sizes, and ρ, the
+    correlation of both: the scores are also multiplied by 1 − ρ, so that a channel counts for more where it says what
+    the others do not."""
     warmed: bool = False
-    """Whether it reads the LM as it is after a warm-up, where that is set for all channels."""
+    """Read the LM as it is after a warm-up, which --warmed names."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
     @field_validator("relative", mode="before")
     @classmethod
-    def _known(cls, relative: object) -> object:
-        if relative not in (True, False, "apart"):
-            raise ValueError("expected true, false or apart")
-        return relative
-
-    @model_validator(mode="after")
-    def _reads_lm(self) -> "Channel":
-        known = METHOD_SETTINGS.get(self.method)
-        if self.warmed and known is not None and "lm" not in known.model_fields:
-            raise ValueError(f"warmed: {self.method} reads no language model; expected false")
-        return self
+    def _apart(cls, relative: object) -> object:
+        """``apart``, as earlier recipes have it, is true."""
+        return True if relative == "apart" else relative
 
     @field_validator("method")
     @classmethod
     def _no_sum(cls, method: str) -> str:
-        if method in SUMS:
-            raise ValueError("expected a method that is no sum of others, unlike channels")
+        if method == "channels":
+            raise ValueError("expected a method, and channels are several. List them in the recipe")
         return method
 
-    def with_common(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
-        """The channel with those of some settings that its method has, paths made whole; ConfigError for bad ones."""
-        known = METHOD_SETTINGS.get(self.method) or _settings_of_package(self.method)
+    @model_validator(mode="after")
+    def _reads_lm(self) -> "Channel":
+        if self.warmed and self.method in METHOD_SETTINGS and not self.has("lm"):
+            raise ValueError(f"warmed: {self.method} reads no language model; expected false")
+        return self
+
+    def has(self, setting: str) -> bool:
+        """Whether its method has a setting of this name."""
+        known = self.known
+        return known is not None and setting in known.model_fields
+
+    @cached_property
+    def known(self) -> type[Settings] | None:
+        """The settings of its method, which another package may bring; None if there is no such method."""
+        if self.method in METHOD_SETTINGS:
+            return METHOD_SETTINGS[self.method]
+        found = installed_method(self.method)
+        return None if found is None else found.factory.settings
+
+    @property
+    def encoder(self) -> str | None:
+        """The encoder of a channel that embeds texts; None for others."""
+        known = self.known
+        field = None if known is None or not self.has("encoder") else known.model_fields["encoder"]
+        return None if field is None else str(self.settings.get("encoder", field.default))
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "Channel":
+        """The channel with further settings."""
+        return self.model_copy(update={"settings": {**self.settings, **settings}})
+
+    def complete(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
+        """The channel with those common settings that its method has, paths made whole; ConfigError for bad ones."""
+        known = self.known
         if known is None:
             return self
-        reads = "lm" in known.model_fields
+        refuse_dropped(self.method, self.settings)
         given = {
-            name: value for name, value in common.items() if name in known.model_fields and (reads or name not in OF_LM)
+            name: value for name, value in common.items() if self.has(name) and (self.has("lm") or name not in OF_LM)
         }
-        if tokenizer is not None and "tokenizer" in known.model_fields and self.settings.get("tokenizer") != "words":
+        if tokenizer is not None and self.has("tokenizer") and self.settings.get("tokenizer") != "words":
             given["tokenizer"] = tokenizer
         checked = known.of({**self.settings, **given}, where=f"channel {self.title}")
         return self.model_copy(update={"settings": checked.model_dump(mode="json", exclude_unset=True)})
@@ -144,45 +124,29 @@ class Channel(Settings):
         return self.name or (f"{self.method} {view}" if view else self.method)
 
 
-def _settings_of_package(method: str) -> type[Settings] | None:
-    """Settings of a method that another package brings; None if there is no such method."""
-    found = installed_method(method)
-    return None if found is None else found.factory.settings
+RecipeLike: TypeAlias = str | os.PathLike[str] | Sequence[Channel | Mapping[str, Any]]
+"""A shipped recipe's name, a YAML file or its folder, or channels."""
 
 
 class ChannelsSettings(Settings):
-    """Settings of a sum of channels."""
+    """Settings of an index by a recipe: those of all channels, and the channels.
 
-    added = (
-        "lm",
-        "base",
-        "merged",
-        "warmed",
-        "encoder",
-        "device",
-        "precision",
-        "max_tokens",
-        "cut",
-        "template",
-        "batch_tokens",
-        "gradients",
-        "map_weights",
-    )
+    Any other setting goes to each channel whose method has it.
+    """
 
     tokenizer: str | None = Field(default=None, min_length=1)
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
     None: that of the LM, or the pieces of the LM that comes with airrep."""
     lm: str | None = Field(default=None, min_length=1)
-    """Target LM, a folder or a Hub id: the default channels count its tokens, less if it expects them already, and its
-    gradients are a channel more."""
+    """Target LM before fine-tuning, a folder or a Hub id: it fills the recipe's first slot.
+    Its tokens are counted, less if it expects them already."""
     base: str | None = Field(default=None, min_length=1)
     """The LM that its adapters belong to, where it has some and that LM has moved."""
     merged: bool | None = None
     """Whether the LM is meant as it is, adapters merged, fine-tuned or not; None: a new index leaves adapters out, and
     refuses an LM that a trainer's files lie beside. That after a warm-up is always meant as it is."""
     warmed: str | None = Field(default=None, min_length=1)
-    """The same LM after a warm-up, a folder or a Hub id: the directions of its gradients are a channel more, beside
-    those of the LM before it or, with gradients=none, in their place."""
+    """The same LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
     encoder: str | None = Field(default=None, min_length=1)
     """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
     the one that comes with airrep."""
@@ -202,52 +166,30 @@ class ChannelsSettings(Settings):
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
     by rounding alone. None suits the device."""
-    gradients: Gradients | None = None
-    """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
-    them whole, which predicts better, and reads all examples again for each new question; 'both' adds the two up, which
-    predicts best; 'factors' keeps factors of rank 3 of whole ones in the index, large: nearly as good on many tasks,
-    worse than text alone on many answers to few questions; 'none' leaves them out, so that the LM reads each example
-    once, forward."""
-    map_weights: dict[str, MapWeight] | Grouping | None = None
-    """Weights of linear maps in these gradients, as `airrep methods logra` says; 'maps' for `airrep stack`,
-    which learns a weight for each."""
     channels: tuple[Channel, ...] = Field(
-        default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
+        default_factory=lambda: _checked("text"), min_length=1, max_length=MOST_CHANNELS
     )
-    """The channels: 'default'; 'kind', the same of text with weights that find examples of the query's kind, not of
-    effect; 'contrast', those of text and TF-IDF, for a new index that is asked for bad answers less better ones; a YAML
-    file with a list of them (or its folder), what `airrep adapt` made, or the list itself. They are kept with the
-    index."""
+    """The channels. They are kept with the index."""
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Read a recipe that is named."""
-        channels, how, maps = values.get("channels", DEFAULT), values.get("gradients"), values.get("map_weights")
-        named = next((name for name in ("gradients", "map_weights") if values.get(name) is not None), None)
-        if named is not None and (channels != DEFAULT or values.get("lm") is None):
-            raise ValueError(
-                f"{named}: are those of the LM in the default channels; expected an lm and no channels, or for an "
-                "index that exists --set channels=default as well"
-            )
-        if channels == DEFAULT:
-            lm, warmed = (None if values.get(name) is None else str(values[name]) for name in ("lm", "warmed"))
-            tokenizer = None if values.get("tokenizer") in (None, *TOKENIZERS) else str(values["tokenizer"])
-            how_read: Any = how if how in GRADIENTS else "logra"
-            channels = default_channels(lm, how_read, maps, warmed=warmed, tokenizer=tokenizer)
-        else:
-            channels = _named_channels(channels)
-        read = values.get("lm") is not None or _read_lm(channels)
+        """Read a recipe that is named, or take the one that suits the LMs that are given."""
+        refuse_dropped("channels", values)
+        named = values.get("channels")
+        channels = listed(default_recipe(values) if named is None else named)
+        own = {name: value for name, value in values.items() if name not in cls.model_fields}
+        channels, others = _distributed(channels, own)
+        read = values.get("lm") is not None or any(one.get("lm") is not None for one in _settings_in(channels))
         if values.get("warmed") is not None and not (read and _has_warmed(channels)):
             raise ValueError(
-                "warmed: is read by a channel more; expected an lm as well, the one before the warm-up, and channels "
-                "that have such a channel, as the default ones do. An index without it is built again"
+                "warmed: fills the slot of the LM after a warm-up; expected a recipe with a channel that has warmed: "
+                "true, such as lm-warm, and an lm as well, the one before the warm-up"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
-        if unread is not None and values.get("lm") is None and not _read_lm(channels):
+        if unread is not None and not read:
             raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
-        told = {"map_weights", *(("gradients",) if how in GRADIENTS else ())}  # the channels say it from now on
-        return {**{name: value for name, value in values.items() if name not in told}, "channels": channels}
+        return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
     @field_validator("tokenizer", "lm", "warmed")
     @classmethod
@@ -270,25 +212,43 @@ class ChannelsSettings(Settings):
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
         """Put what is set for all where it belongs, and check that names differ."""
+        _check_sum(channels)
         common = {name: known.data[name] for name in _COMMON if known.data.get(name) is not None}
         lm = known.data.get("lm")
         tokenizer = known.data.get("tokenizer") or (lm and tokens_of(lm, known.data.get("base")))
-        titles = [channel.title for channel in channels]
-        twice = next((title for title in titles if titles.count(title) > 1), None)
-        if twice is not None:
-            raise ValueError(f"expected channels of different names; two are called '{twice}'")
-        if not any(channel.weight > 0 for channel in channels):
-            raise ValueError("expected a weight above 0; all are 0")
-        if all(channel.relative for channel in channels if channel.weight > 0):
-            raise ValueError("expected one whose weight is not relative; set relative: false for one")
         after = _of_warmed(common, known.data.get("warmed"))
-        lacking = next((one for one in channels if one.warmed and "lm" not in {*one.settings, *after}), None)
-        if lacking is not None:
-            raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
-        return tuple(
-            channel.with_common(after if channel.warmed else common, tokenizer)
-            for channel in _with_encoder(channels, known)
-        )
+        slots = {False: common, True: after}
+        for one in channels:
+            if one.has("lm") and one.known is not None and "lm" not in {*one.settings, *slots[one.warmed]}:
+                if one.warmed:
+                    raise ValueError(
+                        f"expected warmed as well (--warmed FOLDER): {one.title} reads the LM after a warm-up"
+                    )
+                if one.known.model_fields["lm"].is_required():
+                    raise ValueError(
+                        f"expected an lm as well (--lm MODEL): {one.title} reads the LM before fine-tuning"
+                    )
+        return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
+
+
+def _check_sum(channels: Sequence[Channel]) -> None:
+    titles = [channel.title for channel in channels]
+    twice = next((title for title in titles if titles.count(title) > 1), None)
+    if twice is not None:
+        raise ValueError(f"expected channels of different names; two are called '{twice}'")
+    if not any(channel.weight > 0 for channel in channels):
+        raise ValueError("expected a weight above 0; all are 0")
+    if all(channel.relative for channel in channels if channel.weight > 0):
+        raise ValueError("expected one whose weight is not relative; set relative: false for one")
+
+
+def _distributed(channels: object, own: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
+    """A recipe with further settings in each channel whose method has them, and the settings that no method has."""
+    if not own or not isinstance(channels, list | tuple):
+        return channels, dict(own)
+    made = [one if isinstance(one, Channel) else Channel.of(dict(one), "channels") for one in channels]
+    placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in made]
+    return tuple(placed), {name: value for name, value in own.items() if not any(one.has(name) for one in made)}
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
@@ -304,13 +264,13 @@ def _has_warmed(channels: object) -> bool:
     """Whether some channel of a recipe, as it stands in a file or as it is made, reads the LM after a warm-up."""
     return any(
         one.warmed if isinstance(one, Channel) else isinstance(one, Mapping) and bool(one.get("warmed"))
-        for one in _listed(channels)
+        for one in _parts(channels)
     )
 
 
 def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
     """Channels with the encoder that is set for all, where they have one of their own, or else the shipped one."""
-    given, named, own = known.data.get("encoder"), set(map(_encoder_of, channels)) - {None}, own_encoders(channels)
+    given, named, own = known.data.get("encoder"), {one.encoder for one in channels} - {None}, own_encoders(channels)
     if given is None:
         return channels
     if not named:
@@ -320,12 +280,7 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
             f"encoder: would stand for several ({', '.join(sorted(own))}); expected channels of one encoder. Name each "
             "in a recipe"
         )
-    return [
-        channel.model_copy(update={"settings": {**channel.settings, "encoder": given}})
-        if _encoder_of(channel) in (own or named)
-        else channel
-        for channel in channels
-    ]
+    return [one.with_settings({"encoder": given}) if one.encoder in (own or named) else one for one in channels]
 
 
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -336,26 +291,15 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     Raises:
         ConfigError: as of :meth:`ChannelsSettings.of`.
     """
-    values = {**known, **changes}
     if "channels" not in changes:
-        return values
-    default, asked = values["channels"] == DEFAULT, _named_channels(values["channels"])
+        return {**known, **changes}
+    asked = listed(changes["channels"])
+    shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {
-        "encoder": bool(own_encoders(asked)) or (default and known.get("encoder") is not None),
-        "warmed": default or _has_warmed(asked),
+        "encoder": bool(own_encoders(asked)) or (shipped and known.get("encoder") is not None),
+        "warmed": _has_warmed(asked),
     }
-    return {name: one for name, one in values.items() if kept.get(name, True)}
-
-
-def _named_channels(channels: object) -> object:
-    """The channels of a recipe that is named, or what is given in place of a name."""
-    if channels == DEFAULT:
-        return default_channels()
-    if channels == KIND:
-        return kind_channels()
-    if channels == CONTRAST:
-        return contrast_channels()
-    return read_channels(os.fspath(channels)) if isinstance(channels, str | os.PathLike) else channels
+    return {name: one for name, one in {**known, **changes}.items() if kept.get(name, True)}
 
 
 def own_encoders(channels: object) -> set[str]:
@@ -364,105 +308,60 @@ def own_encoders(channels: object) -> set[str]:
     return {str(name) for name in found if name is not None and name not in BUNDLED}
 
 
-def _encoder_of(channel: Channel) -> str | None:
-    """The encoder of a channel of a sentence encoder; None for others."""
-    known = METHOD_SETTINGS.get(channel.method)
-    field = None if known is None else known.model_fields.get("encoder")
-    return None if field is None else str(channel.settings.get("encoder", field.default))
+def _settings_in(channels: object) -> Iterator[Mapping[str, Any]]:
+    """Settings of each channel of a recipe, as it stands in a file or as it is made."""
+    for one in _parts(channels):
+        own = one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings")
+        if isinstance(own, Mapping):
+            yield own
 
 
-def default_channels(
-    lm: str | None = None,
-    gradients: Gradients = "logra",
-    map_weights: object = None,
-    *,
-    warmed: str | None = None,
-    tokenizer: str | None = None,
-) -> tuple[Channel, ...]:
-    """The channels that airrep ships: two counting language models of the response, and its encoder.
-
-    One counts tokens, the other words and what is copied from the prompt. With a target LM what that expects already
-    counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
-    EK-FAC, as they pass or as factors; or one of each; with weights of linear maps, if given. With the LM as it is
-    after a warm-up the directions of its gradients as well.
-    """
-    text = _text_channels(lm or tokenizer)
-    if lm is None:
-        return text
-    after = () if warmed is None else (_gradient_channel(warmed, "logra", map_weights).model_copy(update=WARMED),)
-    if gradients == "none":
-        return (*text, *after)
-    if gradients != "both":
-        return (*text, _gradient_channel(lm, gradients, map_weights), *after)
-    whole = _gradient_channel(lm, "ekfac", map_weights).model_copy(update={"name": "whole gradients"})
-    return (*text, _gradient_channel(lm, "logra", map_weights), *after, whole)
+def _parts(channels: object) -> Sequence[object]:
+    return channels if isinstance(channels, list | tuple) else ()
 
 
-def _text_channels(model: str | None) -> tuple[Channel, ...]:
-    """N-grams of a model's tokens, as a trainer learns them, or of subwords, n-grams of words, and the encoder."""
-    tokens: dict[str, Any] = {"tokenizer": "subwords"} if model is None else {"tokenizer": model, "rendered": True}
-    return (
-        Channel(
-            method="ngram",
-            settings={**tokens, "smoothing": SMOOTHING, "skip": GAP_WEIGHT, "space": True},
-            name="n-grams of tokens",
-        ),
-        Channel(
-            method="ngram",
-            settings={"tokenizer": "words", "smoothing": SMOOTHING, "copied": True},
-            weight=WORDS_WEIGHT,
-            name="n-grams of words",
-        ),
-        Channel(
-            method="airrep",
-            settings={"encoder": STATIC},
-            pool="signed-attention",
-            temperature=ENCODER_TEMPERATURE,
-            weight=ENCODER_WEIGHT,
-            name="encoder",
-        ),
-    )
+def default_recipe(settings: Mapping[str, Any]) -> str:
+    """The recipe that is meant where none is named."""
+    if settings.get("lm") is None:
+        return "text"
+    return "lm" if settings.get("warmed") is None else "lm-warm"
 
 
-def _gradient_channel(lm: str, gradients: Gradients, map_weights: object) -> Channel:
-    """The LM's gradients, by LoGra or EK-FAC."""
-    weights = {} if map_weights is None else {"map_weights": map_weights}
-    shared: dict[str, Any] = {"name": "gradients", "relative": "apart"}
-    if gradients == "logra":
-        settings = {**LograSettings.measured, "lm": lm, **weights}
-        pool = settings.pop("pool")
-        return Channel(method="logra", settings=settings, pool=pool, weight=GRADIENT_WEIGHT, **shared)
-    rank = {"rank": FACTORS_RANK} if gradients == "factors" else {}
-    settings = {"lm": lm, "exponent": EKFAC_EXPONENT, **rank, **weights}
-    return Channel(method="ekfac", settings=settings, pool="mean", weight=EKFAC_WEIGHT, **shared)
-
-
-def kind_channels() -> tuple[Channel, ...]:
-    """The default channels of text, weighed so that an example of the query's kind has the highest score.
-
-    Effect and kind are two questions: n-grams that few share say what a loss will be, not what kind a text is of, so
-    the encoder leads here. Any index of the default channels can be asked so.
-    """
+def shipped_recipes() -> tuple[str, ...]:
+    """Names of the recipes that come with airrep."""
     return tuple(
-        channel.model_copy(update={"weight": weight})
-        for channel, weight in zip(default_channels(), KIND_WEIGHTS, strict=True)
+        sorted(
+            (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml")),
+            key=lambda name: (name.startswith("papers/"), name),
+        )
     )
 
 
-def contrast_channels() -> tuple[Channel, ...]:
-    """The default channels of text, and TF-IDF of prompt and response, for bad answers less better ones.
+def recipe_channels(name: str) -> tuple[Channel, ...]:
+    """The channels of a recipe as its file has them, slots not filled.
 
-    The default channels hardly see the prompt. Where a bad answer is put in other words, its subject tells which of the
-    rows with the same wrong word taught it.
+    Example:
+        >>> [channel.title for channel in recipe_channels("text")]
+        ['n-grams of tokens', 'n-grams of words', 'encoder']
     """
-    words = Channel(
-        method="tfidf",
-        pool="signed-attention",
-        temperature=TFIDF_TEMPERATURE,
-        weight=TFIDF_WEIGHT,
-        name="words of prompt and response",
-    )
-    return (*default_channels(), words)
+    return _checked(name)
+
+
+def _checked(name: str) -> tuple[Channel, ...]:
+    found = listed(name)
+    return tuple(one if isinstance(one, Channel) else Channel.of(dict(one), name) for one in _mappings(found, name))
+
+
+def _mappings(channels: object, name: str) -> Iterator[Any]:
+    for one in _parts(channels):
+        if not isinstance(one, Channel | Mapping):
+            raise ConfigError(f"{name}: {one!r} is no channel; expected lines such as '- method: ngram'. Correct it.")
+        yield one
+
+
+def listed(recipe: object) -> object:
+    """The channels of a recipe that is named, by a shipped name, a YAML file or a folder; a list as it is."""
+    return read_channels(os.fspath(recipe)) if isinstance(recipe, str | os.PathLike) else recipe
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -474,42 +373,25 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
 
 
-def _read_lm(channels: object) -> bool:
-    """Whether some channel of a recipe has an LM."""
-    return any(own.get("lm") is not None for own in _settings_in(channels))
-
-
-def _settings_in(channels: object) -> Iterator[Mapping[str, Any]]:
-    """Settings of each channel of a recipe, as it stands in a file or as it is made."""
-    for one in _listed(channels):
-        own = one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings")
-        if isinstance(own, Mapping):
-            yield own
-
-
-def _listed(channels: object) -> Sequence[object]:
-    return channels if isinstance(channels, list | tuple) else ()
-
-
 def read_channels(name: str) -> object:
-    """The list of channels in a YAML file, in ``channels.yaml`` in a folder, or in what `airrep adapt` learnt.
+    """The list of channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
 
-    An encoder's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
+    A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
 
     Raises:
-        ConfigError: the file cannot be read, is too large, or is no list.
+        ConfigError: there is no such recipe, or the file cannot be read, is too large, or is no list.
         ArtifactError: a directory holds something else.
     """
-    path = fetched(name)
+    path = SHIPPED / f"{name}.yaml" if name in shipped_recipes() else fetched(name)
     if not path.exists():
+        told = near(name, shipped_recipes(), "See: airrep show recipes")
         raise ConfigError(
-            f"channels={name}: there is no such file; expected {DEFAULT}, {KIND}, {CONTRAST} or a YAML file. Check it."
+            f"recipe {name}: does not exist; expected {', '.join(shipped_recipes())}, or a YAML file. {told}"
         )
-    if path.is_dir():
-        if not (path / RECIPE).exists():
-            return _learnt_channels(path)
-        path = path / RECIPE
-    if path.is_file() and path.stat().st_size > LARGEST:
+    path = path / RECIPE if path.is_dir() else path
+    if not path.is_file():
+        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or learn it again.")
+    if path.stat().st_size > LARGEST:
         raise ConfigError(
             f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
         )
@@ -520,8 +402,12 @@ def read_channels(name: str) -> object:
     return tuple(placed(channel, path.parent) for channel in channels)
 
 
-def placed(channel: object, folder: Path, names: Sequence[str] = ("encoder",)) -> object:
-    """A channel whose encoder's folder, if it begins with a dot, is found from the recipe's folder."""
+MOVED = ("encoder", "lm", "tokenizer")
+"""Settings of a channel whose folder may stand beside what was learnt."""
+
+
+def placed(channel: object, folder: Path, names: Sequence[str] = MOVED) -> object:
+    """A channel whose models' folders, if they begin with a dot, are found from the recipe's folder."""
     settings = channel.get("settings") if isinstance(channel, Mapping) else None
     if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
@@ -530,18 +416,10 @@ def placed(channel: object, folder: Path, names: Sequence[str] = ("encoder",)) -
     return {**channel, "settings": {**settings, **found}} if found else channel
 
 
-MOVED = ("encoder", "lm", "tokenizer")
-"""Settings of a channel whose folder may stand beside what was learnt."""
-
-
 def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
     """A channel for :func:`placed`, as JSON: a model beside *folder* is named from there, so both may move."""
     folder, kept = folder.resolve(), (*BUNDLED, *TOKENIZERS)
     named = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
     own = {name: Path(one).resolve() for name, one in named.items() if one not in kept and Path(one).is_dir()}
     beside = {name: os.path.relpath(one, folder) for name, one in own.items() if one.is_relative_to(folder.parent)}
-    return channel.model_copy(update={"settings": {**channel.settings, **beside}}).model_dump(mode="json")
-
-
-def _learnt_channels(path: Path) -> object:
-    return tuple(placed(channel, path, MOVED) for channel in read_manifest(path, LEARNT)["channels"])
+    return channel.with_settings(beside).model_dump(mode="json")

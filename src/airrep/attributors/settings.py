@@ -1,8 +1,7 @@
 """Settings of the attribution methods."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,15 +12,10 @@ from airrep.lm.folders.forms import settled_name, tokenizer_folder
 from airrep.lm.settings import LmSettings
 from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
-from airrep.scoring.pooling import ATTENTIONS, Pool
+from airrep.scoring.pooling import Pool
 
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
-Grouping = Literal["maps", "kinds", "layers"]
-"""Groups of linear maps: each its own, those of one kind in all layers, or those of one layer."""
-MapWeight = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
-PRESET = ("preset", "pool", "temperature")
-"""Settings of methods with presets that came with them."""
 TOKENIZERS = ("words", "subwords")
 """Tokenizers that need no model."""
 
@@ -49,8 +43,6 @@ def tokens_of(lm: str, base: str | None) -> str:
 
 class EncoderSettings(Settings):
     """Settings of methods that embed texts with a sentence encoder."""
-
-    added = ("view",)
 
     encoder: str = DEFAULT
     """The sentence encoder: 'default', 'untrained' or 'static' (shipped with airrep), a folder, or a Hub id."""
@@ -84,7 +76,7 @@ class EncoderSettings(Settings):
 class TfidfSettings(Settings):
     """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
 
-    added = ("view", "signs")
+    added = ("view", "signs")  # fingerprints of older indexes have neither
 
     ngrams: int = Field(default=1, ge=1, le=5)
     """Longest word n-gram."""
@@ -100,7 +92,7 @@ class TfidfSettings(Settings):
 class Bm25Settings(Settings):
     """Settings of BM25, the defaults being those of Lucene."""
 
-    added = ("signs",)
+    added = ("signs",)  # fingerprints of older indexes have it not
 
     view: View = "response"
     """What of an example is read: whole, response or prompt."""
@@ -243,37 +235,6 @@ class RdsSettings(LmSettings):
     """Mean over all tokens, or the last token alone."""
 
 
-class ReadoutSettings(LmSettings):
-    """Settings of the output layer's gradient as features."""
-
-    rank: int = Field(default=64, ge=1)
-    """Rows of the small random matrices on both sides: rank² features."""
-    unit: bool = True
-    """Scale features to length 1."""
-    reduction: Literal["mean", "sum"] = "sum"
-    """An example's loss: sum or mean over its response tokens; matters with unit=false alone."""
-    seed: int = 0
-    """Of the random matrices."""
-
-
-class MapWeightSettings(LmSettings):
-    """Settings of gradient methods that can weigh linear maps."""
-
-    added = (*LmSettings.added, "map_weights")
-
-    map_weights: dict[str, MapWeight] | Grouping | None = None
-    """Weights of linear maps in the scores, by names with * for any text: '{"*attn*": 0.5, "*mlp*": 2}'. '*' alone is
-    all others, and those that are not named weigh 1. Or 'maps', 'kinds' or 'layers': a group each, which weigh 1 until
-    They touch queries alone. None: all weigh 1."""
-
-    @field_validator("map_weights")
-    @classmethod
-    def _some_weights(cls, weights: dict[str, float] | Grouping | None) -> dict[str, float] | Grouping | None:
-        if weights == {}:
-            raise ValueError("names no linear maps; expected some, or null")
-        return weights
-
-
 class GradientSettings(LmSettings):
     """Settings that gradient methods share."""
 
@@ -282,8 +243,6 @@ class GradientSettings(LmSettings):
     None: all in MLPs."""
     rank: int | None = Field(default=8, ge=1)
     """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """An example's loss: mean or sum over its response tokens."""
     seed: int = 0
     """Of random projections and samples."""
     store: str | None = None
@@ -297,112 +256,46 @@ class CheckpointSettings(GradientSettings):
     """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
 
 
-class PresetSettings(GradientSettings):
-    """Settings of gradient methods whose papers name others than those that were measured to do best.
-
-    A preset is read once: the settings that it means say it from then on, so that an index stays what it is, whatever a
-    later version measures.
-    """
-
-    measured: ClassVar[Mapping[str, Any]]
-    """Settings of the preset 'measured', pool and temperature among them (experiments/gradients)."""
-
-    preset: Literal["measured", "paper"] | None = None
-    """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
-    maps, and the pool that did best, if scores are cosines (unit=true, checkpoints=final); LoGra has rank 64, a
-    sketch of 16,384 numbers, exponent 0.5 and curvature from 300 examples, as the default channels with an LM.
-    'paper': the maps of MLPs, summed scores, 1,000 examples; so do channels of recipes of your own and all
-    that earlier versions made, unless they say 'measured'."""
-    pool: Literal["sum", "mean", "diminishing", "attention", "signed-attention"] | None = None
-    """The pool that suits the scores, for questions that name none; None: the sum."""
-    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Of this pool, where it is attention; the larger, the flatter."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Put in place of a preset what it means; what is given by itself stays."""
-        preset = values.get("preset")
-        if preset not in ("measured", "paper"):
-            return values
-        given = {name: value for name, value in values.items() if name != "preset"}
-        if preset == "paper":
-            return given
-        unsuited = cls._unsuited(given)
-        return {**{name: value for name, value in cls.measured.items() if name not in unsuited}, **given}
-
-    @classmethod
-    def _unsuited(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Settings of the preset that do not go with what is given: a temperature was measured of cosines alone."""
-        cosines = given.get("unit", True) in (True,) and given.get("checkpoints", "final") == "final"
-        return ("pool", "temperature") if "pool" in given or not cosines else ()
-
-    @model_validator(mode="after")
-    def _fitting_temperature(self) -> Self:
-        if self.temperature != 1 and self.pool not in ATTENTIONS:
-            raise ValueError(f"temperature: belongs to attention; expected pool={' or pool='.join(ATTENTIONS)} with it")
-        return self
-
-
-class TracinSettings(CheckpointSettings, PresetSettings, MapWeightSettings):
+class TracinSettings(CheckpointSettings):
     """Settings of TracIn."""
 
-    added = (*MapWeightSettings.added, *PRESET)
-    measured: ClassVar = {"modules": ("all-linear",), "pool": "signed-attention", "temperature": 0.3}
-
+    modules: tuple[str, ...] | None = ("all-linear",)
+    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
+    None: all in MLPs, as in the paper."""
     unit: bool = True
     """Scale each checkpoint's gradients to length 1."""
 
 
-class LograSettings(PresetSettings, MapWeightSettings):
+class LograSettings(GradientSettings):
     """Settings of LoGra."""
 
-    added = (*MapWeightSettings.added, *PRESET, "exponent", "sketch")
-    measured: ClassVar = {
-        "modules": ("all-linear",),
-        "rank": 64,
-        "sketch": 2**14,
-        "exponent": 0.5,
-        "sample": 300,
-        "pool": "diminishing",
-    }
-
-    projection: Literal["pca", "random"] = "pca"
-    """Small matrices: leading directions of activations and output gradients, or random ones."""
-    curvature: Literal["kfac", "fisher"] = "kfac"
-    """Kronecker factors, or the whole matrix of each module's projected gradients (raw Fisher)."""
+    modules: tuple[str, ...] | None = ("all-linear",)
+    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
+    None: all in MLPs, as in the paper."""
+    rank: int | None = Field(default=64, ge=1)
+    """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients (tiny LMs alone)."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to each module's curvature, as a share of its mean eigenvalue."""
-    sample: int = Field(default=1000, ge=1)
+    sample: int = Field(default=300, ge=1)
     """Training examples, drawn at random, that directions and Kronecker factors are learnt from."""
     unit: bool = True
     """Scale features to length 1."""
-    exponent: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
+    exponent: float = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
     """p: gradients are multiplied by (H + λI)^(-p/2), so a score has (H + λI)^(-p) in it. 1 as in the paper; 0.5 is the
     root of the curvature, by which AdamW divides."""
-    sketch: int | None = Field(default=None, ge=1)
-    """Keep so many numbers of an example, one of each linear map at least: its rank² are mixed at random into a share.
-    More of a gradient of high rank survives so than by a lower rank. A map narrower than the rank keeps its width.
-    None: all are kept."""
-
-    @classmethod
-    def _unsuited(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of what cannot be sketched, neither the sketch nor the high rank."""
-        others = {"projection": "pca", "curvature": "kfac"}
-        plain = any(given.get(name, usual) != usual for name, usual in others.items()) or given.get("rank", 1) is None
-        return (*super()._unsuited(given), *(("sketch", "rank") if plain else ()))
+    sketch: int | None = Field(default=2**14, ge=1)
+    """Numbers stored for each example. Larger gradients are compressed to this size by random projection, each linear
+    map to an equal share. A map narrower than the rank keeps its width. None: all numbers are stored."""
 
     @model_validator(mode="after")
     def _sketched_directions(self) -> Self:
-        if self.sketch is not None and (self.rank is None or self.projection != "pca" or self.curvature != "kfac"):
-            raise ValueError("sketch: mixes whitened directions; expected a rank, projection=pca and curvature=kfac")
+        if self.sketch is not None and self.rank is None:
+            raise ValueError("sketch: compresses gradients of a rank; expected a rank, or sketch=null")
         return self
 
 
-class EkfacSettings(MapWeightSettings):
+class EkfacSettings(LmSettings):
     """Settings of EK-FAC."""
-
-    added = ("rank", "map_weights", "exponent")
 
     modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
@@ -414,17 +307,11 @@ class EkfacSettings(MapWeightSettings):
     the first steps of AdamW do, and predicts fine-tunes of few small steps much better on most data, on some worse."""
     sample: int = Field(default=5000, ge=1)
     """Training examples, drawn at random, that the curvature is learnt from."""
-    rank: int | None = Field(default=None, ge=1)
-    """Keep the gradient of each training example in the index as factors of this rank: 2 bytes a number, inputs and
-    outputs of each linear map times the rank, and no pass over the data for a query. None: nothing is kept."""
     query_rank: int | None = Field(default=None, ge=1)
     """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole for LMs of up
     to 16M weights in these maps, factors of rank 16 for larger ones."""
     unit: bool = False
     """Divide each score by the lengths of both gradients, as the curvature measures them."""
-    reduction: Literal["mean", "sum"] = "sum"
-    """An example's loss: sum or mean over its response tokens. A batch's loss is the mean over all its tokens, so that
-    an example moves the LM by its sum."""
     seed: int = 0
     """Of the sample."""
     store: str | None = None
@@ -434,10 +321,6 @@ class EkfacSettings(MapWeightSettings):
 class TrakSettings(CheckpointSettings):
     """Settings of TRAK and DsDm."""
 
-    objective: Literal["loss", "margin"] = "margin"
-    """What is differentiated: the loss, or the log odds of the response's tokens."""
-    output_probability: bool = True
-    """Multiply training features by 1 - p, the mean chance of another token."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to the Fisher matrix, as a share of its mean eigenvalue."""
 
@@ -449,8 +332,6 @@ class LessSettings(LmSettings):
 
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """An example's loss: mean or sum over its response tokens."""
     seed: int = 0
     """Of the random projection."""
     base: str | None = None
@@ -471,12 +352,8 @@ class InfluenceSettings(LmSettings):
     order-k pools need."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to the Hessian's diagonal."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """An example's loss: mean or sum over its response tokens."""
     tolerance: float = Field(default=1e-6, gt=0)
     """Relative residual at which conjugate gradients stop."""
-    iterations: int = Field(default=1000, ge=1)
-    """Most steps of conjugate gradients."""
     store: str | None = None
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
@@ -484,7 +361,7 @@ class InfluenceSettings(LmSettings):
 class DsirSettings(Settings):
     """Settings of DSIR, the defaults being those of its authors."""
 
-    added = ("view", "signs")
+    added = ("view", "signs")  # fingerprints of older indexes have neither
 
     ngrams: int = Field(default=2, ge=1, le=5)
     """Longest word n-gram."""
@@ -530,7 +407,6 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "bm25": Bm25Settings,
     "ngram": NgramSettings,
     "rds": RdsSettings,
-    "readout": ReadoutSettings,
     "dsir": DsirSettings,
     "tracin": TracinSettings,
     "logra": LograSettings,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airrep.labels.instance import LabelledInstance
 
 
-MOVED_HELP = "A setting of one index that is another now, as NAME:key=value: a moved model, say."
+MOVED_HELP = "A setting of one index that is another now, as NAME:key=value: NAME:recipe=kind, say."
 
 DataOption = Annotated[
     list[str] | None,

@@ -28,17 +28,21 @@ def index_command(
     train: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
     reading: options.ReadingOptions,
-    method: Annotated[
+    recipe: Annotated[
         str | None,
-        "Attribution method, see `airrep methods`; by default channels, or the encoder alone if --encoder is given.",
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Recipe, by name or as a YAML file; if not given text, lm with --lm, lm-warm with --warmed.",
+        ),
     ] = None,
+    method: Annotated[str | None, "One method in place of a recipe, see `airrep methods`."] = None,
     encoder: options.EncoderOption = None,
     lm: Annotated[
         str | None,
-        "Target language model, a folder or a Hub id: channels count its tokens and read its gradients.",
+        "Target language model before fine-tuning, a folder or a Hub id.",
     ] = None,
     merged: options.MergedOption = False,
-    warmed: Annotated[str | None, "The same model after `airrep warmup`: its gradients are a channel more."] = None,
+    warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
     *,
@@ -58,9 +62,9 @@ def index_command(
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     if state is not None and shard is None:
         raise ConfigError("index: --state belongs to --shard. Leave it out.")
-    if encoder is not None and method is None and (lm is not None or warmed is not None):
+    if encoder is not None and method is None and recipe is None and (lm is not None or warmed is not None):
         raise ConfigError(
-            "index: --encoder alone means that encoder and nothing else, which reads no LM; expected --method channels "
+            "index: --encoder alone means that encoder and nothing else, which reads no LM; expected --recipe lm "
             "beside it, which sums both. Add it, or leave --lm out."
         )
     from airrep.cli.show.console import Meter
@@ -84,6 +88,7 @@ def index_command(
         return
     with Meter("encoding") as meter:
         how: Any = {
+            "recipe": recipe,
             "settings": values,
             "skip_invalid": reading.skip_invalid,
             "shard_rows": shard_rows,

@@ -62,8 +62,13 @@ ChangedOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A setting that is another now, as key=value: where a model has moved to, or channels=kind, which finds "
-        "examples of the query's kind.",
+        help="A setting that is another now, as key=value: where a model has moved to.",
+    ),
+]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help="Weigh the channels by this recipe: kind finds examples of the query's kind."
     ),
 ]
 BetterOption = Annotated[
@@ -374,6 +379,7 @@ class QueryOptions:
     better: BetterOption = None
     encoder: EncoderOption = None
     lm: TargetOption = None
+    recipe: RecipeOption = None
     settings: ChangedOption = None
 
     def question(self, index: "Index") -> "tuple[Corpus, Better | None]":
@@ -399,7 +405,7 @@ class QueryOptions:
 
     def index(self) -> "Index":
         """The index, with the encoder or language model that was named if one was."""
-        return open_moved_index(self.path, self.settings, encoder=self.encoder, lm=self.lm)
+        return open_moved_index(self.path, self.settings, encoder=self.encoder, lm=self.lm, recipe=self.recipe)
 
 
 def open_moved_index(path: Path, settings: list[str] | None = None, **named: str | None) -> "Index":
@@ -407,6 +413,8 @@ def open_moved_index(path: Path, settings: list[str] | None = None, **named: str
     from airrep.index.index import Index
 
     index, moved = Index(path), ConfigOptions(settings=settings).values(named)
+    if "recipe" in moved:
+        moved["channels"] = moved.pop("recipe")
     return index.made_with(moved) if moved else index
 
 

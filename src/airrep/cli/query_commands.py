@@ -293,6 +293,7 @@ def serve_command(
     no_token: Annotated[bool, "Let everybody on this machine ask."] = False,
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
+    recipe: options.RecipeOption = None,
     settings: options.ChangedOption = None,
 ) -> None:
     """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
@@ -303,7 +304,7 @@ def serve_command(
         raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
     secret = serving.choose_token(token, no_token, host)
     with serving.listen(host, port) as open_socket:
-        moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm)
+        moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm, recipe=recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = read.read_if(queries)

@@ -3,14 +3,16 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from airrep.arrays import whole_number
 from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
 from airrep.attributors.direct import direct_parts
-from airrep.attributors.methods import METHODS, attributor_of_new_index, before_training, default_method, packages_of
+from airrep.attributors.methods import before_training, default_method, make_attributor, packages_of
+from airrep.attributors.recipes import RecipeLike
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -34,6 +36,7 @@ def build_index(
     out: str | Path,
     method: str | Attributor | None = None,
     *,
+    recipe: RecipeLike | None = None,
     settings: Mapping[str, Any] | None = None,
     skip_invalid: bool = False,
     shard_rows: int = SHARD_ROWS,
@@ -51,9 +54,11 @@ def build_index(
         train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a
             dict of columns, or examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
         out: the directory to make.
-        method: a method's name (see ``airrep methods``), or an attributor; None: the channels that airrep ships, or
-            its encoder alone where *settings* name one.
-        settings: settings of the method, unless it is an attributor.
+        method: a method's name (see ``airrep methods``), which is a recipe of one line, or an attributor.
+        recipe: a recipe's name (``text``, ``lm``, ``lm-warm``, ``lm-whole``, ``papers/logra`` and others), its YAML
+            file, or a list of channels, in place of a method. None, without a method: ``text``, ``lm`` where *settings*
+            name an LM, ``lm-warm`` where they also name one after a warm-up, or the encoder alone where they name one.
+        settings: settings of the method, unless it is an attributor; or of the recipe's channels.
         skip_invalid: leave out examples that the method's language model cannot read, as those whose response is too
             long; otherwise they are an error.
         shard_rows: examples in one shard; what an interruption can lose.
@@ -74,7 +79,7 @@ def build_index(
         60
     """
     path = real_path(out)
-    method, train = checked(train, method, settings, shard_rows, skip_invalid)
+    method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     plan = BuildPlan(method, train, shard_rows, fit(method, train, progress))
     stage = index_stage(path, plan.request, replace)
     if not _is_finished(stage):
@@ -88,6 +93,7 @@ def checked(
     settings: Mapping[str, Any] | None,
     shard_rows: int,
     skip_invalid: bool,
+    recipe: RecipeLike | None = None,
 ) -> tuple[Attributor, Corpus]:
     """The attributor and the corpus of a build; arguments and errors as for :func:`build_index`."""
     train = as_corpus(train)
@@ -97,23 +103,21 @@ def checked(
         raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
     if whole_number("shard_rows", shard_rows) < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
+    if recipe is not None:
+        if method is not None:
+            raise ConfigError("recipe: names methods, and a method is given as well; expected one. Leave one out.")
+        method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
     if not isinstance(method, Attributor):
-        method = attributor_of_new_index(method or default_method(settings or {}), settings)
+        method = make_attributor(method or default_method(settings or {}), settings)
     method = before_training(method)
     return method, usable(method, train, "train") if skip_invalid else train
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:
     """The making of an index that answers a request."""
-    known = METHODS.get(request["method"])
-    hint = " (--set preset=paper gives what earlier versions took)" if known is not None and known.new else ""
-    other = f"an unfinished index of other data or settings{hint}"
-    return Stage(path, KIND, "an index made", request, replace, has_shards, other, shown=partial(_hinting, hint=hint))
-
-
-def _hinting(request: Mapping[str, Any], hint: str) -> dict[str, Any]:
-    """A request for errors, with a hint beside the attributor where the defaults of earlier versions were others."""
-    return {f"{name}{hint}" if name == "attributor" else name: value for name, value in request.items()}
+    return Stage(
+        path, KIND, "an index made", request, replace, has_shards, "an unfinished index of other data or settings"
+    )
 
 
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:

@@ -1,13 +1,13 @@
 """Scores of methods that keep no features, as columns of an index's blocks."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from airrep.attributors.base import OnProgress, OnRows, count_rows
-from airrep.attributors.direct import COLUMNS, DirectPart, RecentColumns, kept_name
+from airrep.attributors.direct import COLUMNS, DirectPart, RecentColumns
 from airrep.corpus.corpus import Example
 from airrep.index.rows import IndexRows
 from airrep.scoring.blocks import Block, MappedBlocks
@@ -41,23 +41,11 @@ class DirectScores:
         found = self._recent.known(column for _, some in asked for column in some)
         missing = [(part, [one for column, one in some.items() if column not in found]) for part, some in asked]
         missing = [(part, some) for part, some in missing if some]
-        on_rows = count_rows(self._passing(part for part, _ in missing), progress)
+        on_rows = count_rows(len(self._index) * len(missing), progress)
         for part, some in missing:
-            found |= self._of_kept(part, some, on_rows) if part.method.kept else self._scored(part, some, on_rows)
+            found |= self._scored(part, some, on_rows)
         self._question.columns = found
         self._recent.add(found)
-
-    def _passing(self, parts: Iterable[DirectPart]) -> int:
-        """Rows that are read for scores: what is kept of deleted ones is multiplied with the others."""
-        return sum(self._index.rows if part.method.kept else len(self._index) for part in parts)
-
-    def _of_kept(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
-        """Scores from what the index keeps; no example is read."""
-        unique = {part.start + part.method.column(one): one for one in queries}
-        name = kept_name(self._parts.index(part))
-        scores = part.method.score_kept([shard.kept[name] for shard in self._index.shards], [*unique.values()], on_rows)
-        scores[~self._index.live] = 0.0
-        return dict(zip(unique, np.ascontiguousarray(scores.T), strict=True))
 
     def _scored(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
         unique = {part.start + part.method.column(one): one for one in queries}

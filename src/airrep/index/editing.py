@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -280,14 +280,6 @@ def read_before(index: IndexRows, attributor: Attributor) -> bool:
     return not known and bool(attributor.rendering(_Heads(index.shards)))
 
 
-class _Part(NamedTuple):
-    """Examples, their features, and what direct methods keep of them."""
-
-    corpus: Corpus
-    features: Features
-    kept: dict[str, np.ndarray]
-
-
 def _rewrite(
     index: IndexRows, shards: Sequence[Shard], rows: Rows, start: int, progress: OnProgress | None = None
 ) -> list[str]:
@@ -296,24 +288,22 @@ def _rewrite(
     tell = teller(progress, "writing")
     for first in range(0, len(rows), shard_rows):
         parts = list(_by_shard(shards, rows[first : first + shard_rows]))
-        corpus = Corpus(pa.concat_tables([part.corpus.table for part in parts]))
-        kept = {name: np.concatenate([part.kept[name] for part in parts]) for name in parts[0].kept}
+        corpus = Corpus(pa.concat_tables([corpus.table for corpus, _ in parts]))
         name = shard_name(start + first, attributor, corpus.fingerprint)
         if not is_whole(index.path / "shards" / name):
-            features = stack_rows([part.features for part in parts])
-            write_shard(index.path / "shards" / name, corpus, features, attributor, kept)
+            features = stack_rows([features for _, features in parts])
+            write_shard(index.path / "shards" / name, corpus, features, attributor)
         names.append(name)
         if tell is not None:
             tell(first + len(corpus), len(rows))
     return names
 
 
-def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[_Part]:
+def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
     for shard in shards:
         inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
         if len(inside):
-            kept = {name: array[inside] for name, array in shard.kept.items()}
-            yield _Part(shard.examples.take(inside), shard.features(inside), kept)
+            yield shard.examples.take(inside), shard.features(inside)
 
 
 def _tidied(index: AnyIndex) -> AnyIndex:

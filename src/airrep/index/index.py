@@ -13,6 +13,7 @@ import numpy as np
 from airrep.arrays import Features, GroupScores, Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import direct_parts
+from airrep.attributors.dropped import refuse_dropped, without_dropped
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
@@ -42,8 +43,6 @@ from airrep.sparse import taken
 Queries = QueriesLike
 IDS_SHOWN = 5
 """Ids of examples told of a removal that no filter says."""
-RECIPE = ("channels", "gradients", "map_weights")
-"""Settings of channels that say which of them count, and for how much."""
 
 _log = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ class Index(EditableIndex):
             ConfigError: there is no such setting, or the method is not known here.
         """
         index = type(self)(self.path, self._make_attributor(changes))
-        index.changes = {name: value for name, value in changes.items() if name not in RECIPE}
+        index.changes = {name: value for name, value in changes.items() if name != "channels"}
         return index
 
     def _make_ready(self, attributor: Attributor) -> None:
@@ -184,12 +183,13 @@ class Index(EditableIndex):
                     f"{self.path}: was built by '{name}' of the package {package['name']} {package['version']}, which "
                     "is not installed here. Install it."
                 )
+        refuse_dropped(self.method, {}, str(self.path))
         if not is_known(self.method):
             raise ConfigError(
                 f"{self.path}: was built by '{self.method}', which airrep does not know. "
                 "Open it from Python with Index(path, attributor=...)."
             )
-        known, others = self.manifest["settings"], changes or {}
+        known, others = without_dropped(self.method, self.manifest["settings"], str(self.path)), changes or {}
         summed = self.method == ChannelsAttributor.name
         return make_attributor(self.method, asked_settings(known, others) if summed else {**known, **others})
 

@@ -95,7 +95,7 @@ def write_shards(
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
         like = check_encoded(attributor.name, made.features, len(shard.examples), like)
-        write_shard(folder / "shards" / shard.name, shard.examples, made.features, fingerprint, made.kept)
+        write_shard(folder / "shards" / shard.name, shard.examples, made.features, fingerprint)
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -64,22 +63,16 @@ class Sieve:
         return bool((self._keys[places] == some).any())
 
 
-def write_shard(
-    folder: Path,
-    corpus: Corpus,
-    features: Features,
-    attributor: str,
-    kept: Mapping[str, np.ndarray] = MappingProxyType({}),
-) -> None:
+def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
     """Write examples and their features, made by the attributor of a fingerprint, as one shard directory.
 
-    It appears under its name only when it is whole; its parent exists. *kept* is what direct methods keep, by name.
+    It appears under its name only when it is whole; its parent exists.
 
     Raises:
         DataError: a feature is not finite, or too large for what it is stored as.
         ArtifactError: it cannot be written.
     """
-    arrays = {**_arrays_of(features, corpus), **kept}
+    arrays = _arrays_of(features, corpus)
     with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
         temporary.mkdir()
         for name, array in arrays.items():
@@ -270,11 +263,6 @@ class Shard:
             return MixedFeatures(dense, block.sparse.csr()[chosen])
         return cast(Features, dense)
 
-    @property
-    def kept(self) -> dict[str, np.ndarray]:
-        """What direct methods keep, by name: float16, one row for each example."""
-        return {name[:-4]: self._load(name[:-4]) for name in sorted(self._files) if name.startswith("kept-")}
-
     def _postings(self, columns: int) -> "Postings":
         """Sparse features beside dense ones, checked first: a wrong row would crash the process."""
         from airrep.scoring.columns import Postings
@@ -434,7 +422,7 @@ class Held:
             names = " and ".join(f"'{name}'" for name in self.names)
             raise ArtifactError(
                 f"{error} It holds the channels {names}; to ask the others alone, give a recipe without these: "
-                "--set channels=RECIPE"
+                "--recipe FILE"
             ) from error
 
 

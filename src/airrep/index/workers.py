@@ -11,7 +11,6 @@ import numpy as np
 
 from airrep.arrays import Features, MixedFeatures
 from airrep.attributors.base import Attributor, OnRows
-from airrep.attributors.direct import direct_parts, keep_all
 from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError
@@ -28,8 +27,6 @@ class Encoded(NamedTuple):
     """What was made of a shard."""
 
     features: Features
-    kept: Mapping[str, np.ndarray]
-    """What direct methods keep, as of :func:`airrep.attributors.direct.keep_all`."""
     spent: MeasuredCost
 
 
@@ -165,7 +162,5 @@ def encode_shards(
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
     with measuring(device_in_use(attributor.settings)) as meter:
-        keeps = any(part.method.kept for part in direct_parts(attributor))
-        features = taken(attributor.encode_train(shard.examples, None if keeps else on_rows))
-        kept = keep_all(attributor, shard.examples, on_rows)
-    return Encoded(features, kept, meter.spent)
+        features = taken(attributor.encode_train(shard.examples, on_rows))
+    return Encoded(features, meter.spent)

@@ -30,7 +30,6 @@ from airrep.lm.network import (
     generate,
     hidden_states,
     memory_named,
-    readout,
     recompute_activations,
     token_losses,
 )
@@ -39,7 +38,7 @@ from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
-from airrep.shapes import Float, Float32
+from airrep.shapes import Float32
 
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""
@@ -277,30 +276,6 @@ class TargetLM:
                     found[row] = (part.mean(0) if tokens == "mean" else part[-1]).cpu().numpy()
         width = self.model.config.hidden_size
         return np.stack([found[row] for row in range(len(documents))]) if found else np.zeros((0, width), np.float32)
-
-    def readouts(
-        self, documents: Documents, of_errors: Float[Tensor, "v r"], of_states: Float[Tensor, "h r"]
-    ) -> Float32[np.ndarray, "n d"]:
-        """Gradient of each document's summed loss by the output layer's weights, small on both sides: ``(n, r²)``.
-
-        That is Σ_t Pᵀ(p_t − y_t) (h_tᵀ Q) over its response tokens t, with P = *of_errors* and Q = *of_states*: one
-        forward pass.
-
-        Raises:
-            ConfigError: the LM has no output layer.
-            TrainingError: memory is short.
-        """
-        device = self.execution.device
-        left, right = of_errors.to(device), of_states.to(device)
-        found = np.zeros((len(documents), left.shape[1] * right.shape[1]), np.float32)
-        for batch, packed in self._batches(documents):
-            with self._evaluation("readout"):
-                states, errors = readout(self.model, packed, self.name)
-            with memory_named("readout"):
-                pairs = (errors @ left.to(errors))[:, :, None] * (states @ right.to(states))[:, None, :]
-                sums = pairs.new_zeros(len(batch.rows), *pairs.shape[1:]).index_add_(0, packed.owners, pairs)
-            found[batch.rows] = sums.flatten(1).float().cpu().numpy()
-        return found
 
     @contextmanager
     def _evaluation(self, what: str) -> Iterator[None]:

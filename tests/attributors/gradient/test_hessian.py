@@ -203,7 +203,7 @@ def test_a_hessian_that_bends_down_is_refused_naming_damping() -> None:
 
 def test_steps_that_do_not_suffice_and_numbers_that_are_none_are_refused() -> None:
     matrix, rights = positive(30, least=1e-3), some_vectors(2, 30)
-    with pytest.raises(TrainingError, match=r"conjugate gradients: 3 iterations leave .* Raise iterations, damping"):
+    with pytest.raises(TrainingError, match=r"conjugate gradients: 3 iterations leave .* Raise damping"):
         solve(lambda rows: rows @ matrix, rights, 0.0, 1e-6, 3)
     with pytest.raises(TrainingError, match="hessian: is not finite"):
         solve(lambda rows: rows * np.nan, rights, 0.0, 1e-6, 3)

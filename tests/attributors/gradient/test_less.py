@@ -176,7 +176,7 @@ def _sides(attributor: LessAttributor) -> tuple[Any, Any]:
     return attributor.encode_queries, attributor.encode_train
 
 
-@pytest.mark.parametrize("change", [{"dimension": 32}, {"seed": 1}, {"reduction": "sum"}, {"max_tokens": 32}])
+@pytest.mark.parametrize("change", [{"dimension": 32}, {"seed": 1}, {"max_tokens": 32}])
 def test_settings_that_change_features_change_the_fingerprint(change: dict[str, Any], warmup: Warmup) -> None:
     assert less(warmup, **change).fingerprint != less(warmup).fingerprint
     assert less(warmup, batch_tokens=32).fingerprint == less(warmup).fingerprint

@@ -19,7 +19,7 @@ from worlds.tiny_lms import tiny_lm
 from airrep.arrays import MixedFeatures
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, default_channels
+from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, recipe_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.attributors.sums.reference import relative_weights
 from airrep.cli.app import main
@@ -195,7 +195,7 @@ def test_a_recipe_is_read_from_yaml_and_kept_with_the_index(tmp_path: Path) -> N
 
 
 def test_the_default_is_text_alone() -> None:
-    channels = default_channels()
+    channels = recipe_channels("text")
     assert {channel.method for channel in channels} == {"ngram", "airrep"}
     assert ChannelsSettings().channels == channels
     assert make_attributor("channels").settings == ChannelsSettings()
@@ -203,7 +203,7 @@ def test_the_default_is_text_alone() -> None:
 
 def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
     settings = ChannelsSettings(tokenizer="words")
-    assert settings.channels[0].settings == {**default_channels()[0].settings, "tokenizer": "words"}
+    assert settings.channels[0].settings == {**recipe_channels("text")[0].settings, "tokenizer": "words"}
     assert ChannelsSettings(**settings.model_dump()) == settings
     own = ChannelsSettings(tokenizer="subwords", channels=[{"method": "ngram"}, {"method": "tfidf"}])
     assert [channel.settings for channel in own.channels] == [{"tokenizer": "subwords"}, {}]
@@ -213,9 +213,9 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     settings = ChannelsSettings(lm="some/model", device="cpu")
     tokens, words, encoder, gradients = settings.channels
     known = {"lm": "some/model", "device": "cpu"}
-    counted = {"tokenizer": "some/model", "rendered": True}
-    assert tokens.settings == {**default_channels()[0].settings, **counted, **known}
-    assert words.settings == {**default_channels()[1].settings, **known}
+    counted = {"tokenizer": "some/model"}
+    assert tokens.settings == {**recipe_channels("text")[0].settings, **counted, **known}
+    assert words.settings == {**recipe_channels("text")[1].settings, **known}
     assert encoder.settings == {"encoder": "static", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings
@@ -256,14 +256,14 @@ def test_tokens_in_a_batch_are_set_for_all_channels_and_one_lm_is_held(
 def test_a_response_of_any_length_is_read_where_the_lm_has_room(tmp_path: Path) -> None:
     lm = tiny_lm(tmp_path / "lm", max_position_embeddings=256)
     train = Corpus.from_examples([*TRAIN, Example("p", "word " * 20, "long")])
-    settings: dict[str, Any] = {"lm": lm, "gradients": "none"}
+    settings: dict[str, Any] = {"lm": lm, "channels": "text"}
     with pytest.raises(DataError, match=r"its response has \d+ tokens; expected 1 to 59"):
         build_index(train, tmp_path / "short", "channels", settings=settings | {"max_tokens": 60})
     assert len(build_index(train, tmp_path / "index", "channels", settings=settings | {"max_tokens": 200})) == 8
 
 
 def test_gradients_are_left_out_by_name() -> None:
-    settings = ChannelsSettings(lm="some/model", gradients="none")
+    settings = ChannelsSettings(lm="some/model", channels="text")
     assert [channel.method for channel in settings.channels] == ["ngram", "ngram", "airrep"]
     assert settings.channels[0].settings["lm"] == "some/model"
 
@@ -302,33 +302,10 @@ def test_a_recipe_says_how_its_channels_are_computed(tmp_path: Path, encoder: st
     assert other.encode_queries(ASKED).dense.any()
 
 
-def test_whole_gradients_are_asked_for_by_name() -> None:
-    settings = ChannelsSettings(lm="some/model", gradients="ekfac", precision="float32")
-    gradients = settings.channels[3]
-    assert gradients.method == "ekfac"
-    assert gradients.settings == {"lm": "some/model", "exponent": 0.75, "precision": "float32"}
-    (*_, kept) = ChannelsSettings(lm="some/model", gradients="factors").channels
-    assert (kept.method, kept.settings) == ("ekfac", {"lm": "some/model", "exponent": 0.75, "rank": 3})
-    for channel in (gradients, kept):
-        assert (channel.pool, channel.weight, channel.relative) == ("mean", 28.0, "apart")
-    assert ChannelsSettings(**settings.model_dump()) == settings
-    assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
-
-
-def test_both_ways_of_reading_gradients_add_up() -> None:
-    settings = ChannelsSettings(lm="some/model", gradients="both", map_weights={"*attn*": 0.5})
-    kept, whole = (
-        ChannelsSettings(lm="some/model", gradients=how, map_weights={"*attn*": 0.5}) for how in ("logra", "ekfac")
-    )
-    assert settings.channels[:4] == kept.channels
-    assert settings.channels[4] == whole.channels[3].model_copy(update={"name": "whole gradients"})
-    assert ChannelsSettings(**settings.model_dump()) == settings
-
-
 def test_the_recipe_of_kind_is_of_the_default_channels_of_text_with_other_weights(tmp_path: Path) -> None:
     settings = ChannelsSettings(channels="kind", tokenizer="words")
     of_effect = ChannelsSettings(tokenizer="words")
-    assert [one.settings for one in settings.channels] == [one.settings for one in of_effect.channels]
+    assert [one.title for one in settings.channels] == [one.title for one in of_effect.channels]
     tokens, words, encoder = (one.weight for one in settings.channels)
     assert encoder > tokens > words
     index = build_index(TRAIN, tmp_path / "index")
@@ -340,28 +317,10 @@ def test_the_recipe_of_kind_is_of_the_default_channels_of_text_with_other_weight
 
 def test_an_index_with_gradients_is_asked_for_kind_by_its_text_alone() -> None:
     stored = ChannelsSettings(lm="some/model").model_dump(mode="json")
-    text = ChannelsSettings(lm="some/model", gradients="none").channels
+    text = ChannelsSettings(lm="some/model", channels="text").channels
     found = ChannelsSettings(**{**stored, "channels": "kind"}).channels
     rendered = [{name: value for name, value in one.settings.items() if name != "rendered"} for one in text]
     assert [one.settings for one in found] == rendered
-    with pytest.raises(ConfigError, match="expected an lm and no channels"):
-        ChannelsSettings.of({"channels": "kind", "gradients": "ekfac", "lm": "m"}, "recipe")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"gradients": "ekfac"}, "expected an lm and no channels"),
-        ({"gradients": "ekfac", "lm": "m", "channels": [{"method": "ngram"}]}, "expected an lm and no channels"),
-        (
-            {"gradients": "whole", "lm": "m"},
-            "gradients='whole': input should be 'none', 'logra', 'ekfac', 'both' or 'factors'",
-        ),
-    ],
-)
-def test_impossible_gradients_are_told(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        ChannelsSettings.of(settings)
 
 
 def test_a_target_lm_that_has_moved_is_put_in_every_channel() -> None:
@@ -391,13 +350,12 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
             r"channels\.0\.weight=1e\+39: input should be less than",
         ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
-        ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative=.*expected true, false or apart"),
+        ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative="),
         (
             "missing.yaml",
-            r"^channels=missing\.yaml: there is no such file; expected default, kind, contrast or a YAML file\. ",
+            r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
         ),
-        ([{"method": "stack"}], "expected a method that is no sum of others, unlike channels and stack"),
-        ([{"method": "channels"}], "no sum of others"),
+        ([{"method": "channels"}], "channels are several"),
     ],
 )
 def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
@@ -565,7 +523,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
     assert [one.top(ASKED[0], 3).hits for one in found] == expected
     with pytest.raises(ConfigError, match="lacks 'n-grams of tokens'"):  # what is asked for has no such encoder
-        Index(index.path).made_with(moved | {"channels": "default"}).top(ASKED[0], 3)
+        Index(index.path).made_with(moved | {"channels": "text"}).top(ASKED[0], 3)
     other = Index(index.path).made_with({"encoder": str(tiny_folder(tmp_path / "other", seed=1))})
     with pytest.raises(ArtifactError, match="was built with another model"):
         other.top(ASKED[0], 3)
@@ -574,7 +532,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
 def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(tmp_path: Path) -> None:
     default = ChannelsSettings(encoder=str(tmp_path)).channels  # none has its own: the shipped one's place
     assert default[2].settings["encoder"] == str(tmp_path)
-    assert default[:2] == default_channels()[:2]
+    assert default[:2] == recipe_channels("text")[:2]
     two = [{"method": "airrep", "settings": {"encoder": f"some/{name}"}, "name": name} for name in "ab"]
     for channels, told in (([{"method": "ngram"}], "none does"), (two, "would stand for several.*some/a, some/b")):
         with pytest.raises(ConfigError, match=f"encoder: .*{told}"):
@@ -596,6 +554,7 @@ def call(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+TEXT_WARMED = (*recipe_channels("text"), recipe_channels("lm-warm")[-1])
 WARMED = ["n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"]
 
 
@@ -606,9 +565,6 @@ def test_the_lm_after_a_warm_up_is_a_channel_more(tmp_path: Path, before_and_aft
     assert [one.title for one in settings.channels] == WARMED
     assert [one.settings.get("lm") for one in settings.channels] == [before, before, None, before, after]
     assert settings.channels[-1].pool == "diminishing"
-    for how, names in (("none", WARMED[:3]), ("ekfac", WARMED[:4]), ("both", [*WARMED, "whole gradients"])):
-        found = [one.title for one in ChannelsSettings.of(reads | {"gradients": how}).channels]
-        assert found == (names if how == "both" else [*names, WARMED[-1]])
     index = build_index(TRAIN, tmp_path / "index", "channels", settings=reads)
     told = index.top(ASKED[0], 2, why=True).hits[0]
     assert list(told.why.channels) == WARMED
@@ -630,10 +586,10 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
     reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32"}
     built = build_index(TRAIN, tmp_path / "index", "channels", settings=reads)
     expected = built.top(ASKED[0], 3).hits
-    kind, default = ({"channels": name} for name in ("kind", "default"))
+    kind, default = ({"channels": name} for name in ("kind", "lm-warm"))
     asked = built.made_with(kind).top(ASKED[0], 3).hits
     assert built.made_with(default).top(ASKED[0], 3).hits == expected
-    assert built.made_with(default | {"gradients": "none"}).top(ASKED[0], 3).hits != expected
+    assert built.made_with(default | {"channels": "text"}).top(ASKED[0], 3).hits != expected
     Path(after).rename(tmp_path / "moved")
     moved = {"warmed": str(tmp_path / "moved")}
     assert Index(built.path).made_with(moved).top(ASKED[0], 3).hits == expected
@@ -651,7 +607,7 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
     "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}, {"channels": 5}]
 )
 def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="warmed: is read by a channel more; expected an lm as well"):
+    with pytest.raises(ConfigError, match="warmed: fills the slot of the LM after a warm-up; expected a recipe"):
         ChannelsSettings.of({"warmed": "some/model", **values})
 
 
@@ -669,7 +625,7 @@ def test_an_index_is_built_with_one_lm_before_and_after_alone(
     tmp_path: Path, before_and_after: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before, after = before_and_after
-    reads = {"lm": before, "device": "cpu", "precision": "float32", "gradients": "none"}
+    reads = {"lm": before, "device": "cpu", "precision": "float32", "channels": TEXT_WARMED}
     shutil.copytree(before, tmp_path / "copy")
     with pytest.raises(ConfigError, match="has the weights of the lm itself"):
         build_index(TRAIN, tmp_path / "i", "channels", settings={**reads, "warmed": str(tmp_path / "copy")})
@@ -700,7 +656,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     tmp_path: Path, before_and_after: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = before_and_after
-    reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32", "gradients": "none"}
+    reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32", "channels": TEXT_WARMED}
     built = build_index(TRAIN, tmp_path / "i", "channels", settings=reads)
     Path(after).rename(tmp_path / "moved")
     more = tmp_path / "more.jsonl"
@@ -709,7 +665,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     assert "and warmed likewise" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
     assert "1 examples added" in capsys.readouterr().err
-    assert call("append", str(built.path), str(more), "--set", "channels=kind") != 0
+    assert call("append", str(built.path), str(more), "--recipe", "kind") != 0
 
 
 def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: Path) -> None:
@@ -765,7 +721,7 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     )
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
     (tmp_path / "recipe.yaml").write_text("- {method: ngram}\n- {method: tfidf, pool: attention}\n- {method: airrep}\n")
-    words = ("index", "train.jsonl", "--set", "channels=recipe.yaml", "--shard-rows", "2", "--out", "index")
+    words = ("index", "train.jsonl", "--recipe", "recipe.yaml", "--shard-rows", "2", "--out", "index")
     whole = subprocess.run([sys.executable, "-m", "airrep", *words[:-1], "whole"], cwd=tmp_path, check=True)
     assert whole.returncode == 0
     shards = 0
@@ -793,18 +749,14 @@ def _relative(*channels: dict[str, Any]) -> ChannelsAttributor:
     return method
 
 
-APART = {**GRADIENTS, "relative": "apart"}
-
-
-@pytest.mark.parametrize("channel", [GRADIENTS, APART])
-def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others(channel: dict[str, Any]) -> None:
+def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others() -> None:
     """By the written equation, in float64, over the reference groups."""
     train = Corpus.from_examples(
         Example(f"p{n}", " ".join(WORD_LIST[(n * k * k + k) % 11] for k in range(2, 7)), str(n)) for n in range(60)
     )
     queries = [Example("p", " ".join(WORD_LIST[(n + k) % 11] for k in range(4)), f"q{n}") for n in range(5)]
     plain = [make_attributor("ngram"), make_attributor("tfidf")]
-    method = _relative(WORDS, channel)
+    method = _relative(WORDS, GRADIENTS)
     method.fit(train)
     for one in plain:
         one.fit(train)
@@ -829,8 +781,7 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others(c
         for one, pool in zip(plain, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True)
     )
     factors = 0.7 * 2.0 * sizes[0] / sizes[1]
-    if channel is APART:
-        factors *= [1 - np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*seen, strict=True)]
+    factors *= [1 - np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*seen, strict=True)]
     expected = 2.0 * counted + factors[:, None] * weighed
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
@@ -838,7 +789,7 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others(c
 def test_a_channel_that_says_what_the_others_say_adds_next_to_nothing_apart(tmp_path: Path) -> None:
     queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     twin = {"method": "ngram", "settings": {"tokenizer": "words"}, "name": "twin", "weight": 2.0}
-    index = _index_of(tmp_path / "index", WORDS, {**twin, "relative": "apart"})
+    index = _index_of(tmp_path / "index", WORDS, {**twin, "relative": True})
     found = index.group_scores(queries, "source", why=True)
     ours, theirs = found.channels.values()
     assert np.abs(ours).max() > 0
@@ -848,8 +799,8 @@ def test_a_channel_that_says_what_the_others_say_adds_next_to_nothing_apart(tmp_
 WORD_LIST = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]
 
 
-@pytest.mark.parametrize("channel", [GRADIENTS, APART])
-def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path, channel: dict[str, Any]) -> None:
+def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) -> None:
+    channel = GRADIENTS
     check_attributor(lambda: _relative(WORDS, channel))
     index = _index_of(tmp_path / "index", WORDS, channel)
     again = Index(tmp_path / "index")
@@ -884,7 +835,7 @@ def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
 
 def test_not_all_weights_are_relative() -> None:
     with pytest.raises(ConfigError, match="expected one whose weight is not relative; set relative: false for one"):
-        _relative(GRADIENTS, {"method": "ngram", "relative": "apart"})
+        _relative(GRADIENTS, {"method": "ngram", "relative": True})
 
 
 def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
@@ -892,13 +843,12 @@ def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
         _relative(GRADIENTS, {"method": "ngram", "weight": 0})
 
 
-@pytest.mark.parametrize("relative", [True, "apart"])
-def test_a_sum_that_differs_by_roundings_alone_is_no_size_to_be_brought_to(relative: bool | str) -> None:
+def test_a_sum_that_differs_by_roundings_alone_is_no_size_to_be_brought_to() -> None:
     """Weighted sums of equal float32 scores differ in their last digits from their mean."""
     channels = [
         Channel(method="ngram"),
         Channel(method="tfidf", weight=0.3),
-        Channel(method="bm25", relative=relative, weight=2.8),
+        Channel(method="bm25", relative=True, weight=2.8),
     ]
     generator = np.random.default_rng(0)
     for _ in range(20):
@@ -908,14 +858,6 @@ def test_a_sum_that_differs_by_roundings_alone_is_no_size_to_be_brought_to(relat
         np.testing.assert_allclose(found, [1, 0.3, 2.8 / own.std()], rtol=1e-12)
         found = relative_weights(channels, np.stack([own, own, equal[0]]).astype(np.float64))[0]
         np.testing.assert_allclose(found[2], 2.8 * 1.3 * own.std(), rtol=1e-12)
-
-
-def test_gradients_of_an_index_are_left_out_with_the_default_channels_named() -> None:
-    stored = ChannelsSettings(lm="some/model").model_dump(mode="json")
-    with pytest.raises(ConfigError, match="or for an index that exists --set channels=default as well"):
-        ChannelsSettings.of({**stored, "gradients": "none"})
-    found = ChannelsSettings.of({**stored, "channels": "default", "gradients": "none"})
-    assert found == ChannelsSettings(lm="some/model", gradients="none")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -938,7 +880,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         "- {method: ngram, name: prompts, settings: {view: prompt}}\n- {method: ngram, name: responses}\n"
     )
     monkeypatch.chdir(tmp_path)
-    index = ["index", "some.jsonl", "--set", "channels=recipe.yaml", "--shard-rows", "4", "--out"]
+    index = ["index", "some.jsonl", "--recipe", "recipe.yaml", "--shard-rows", "4", "--out"]
     parts = [[*index, f"p{number}", "--shard", f"{number}/2"] for number in (1, 2)]
     for command in ([*index, "i"], *parts, ["join", "p1", "p2", "--out", "joined"]):
         monkeypatch.setattr("sys.argv", ["airrep", *command])

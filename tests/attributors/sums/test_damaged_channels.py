@@ -57,7 +57,7 @@ def test_the_channels_of_a_damaged_file_are_named_and_the_others_answer_if_asked
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
     flip(next((index.path / "shards").glob(f"0000000008-*/{name}.npy")))
     channels = "'meaning' and 'airrep response'" if name in DENSE else "'n-grams' and 'tfidf'"
-    told = rf"{name}\.npy: was altered .* It holds the channels {channels}; .* recipe without these: --set channels="
+    told = rf"{name}\.npy: was altered .* It holds the channels {channels}; .* recipe without these: --recipe"
     with pytest.raises(ArtifactError, match=told) as caught:
         answers(Index(index.path))
     assert "\n" not in str(caught.value)

@@ -17,7 +17,7 @@ TRAIN = Corpus.from_examples(
 ANSWERS = [Example("p", "ab cd ef gh", "a"), Example("q", "kl mn", "b")]
 BETTER = [Example("p", "ab cd st", "a-better"), Example("q", "uv op ij ab", "b-better")]
 PLAIN = {"method": "ngram", "settings": {"tokenizer": "words"}}
-SPARSE, DENSE = ({"method": one, "relative": "apart", "weight": 0.7} for one in ("tfidf", "airrep"))
+SPARSE, DENSE = ({"method": one, "relative": True, "weight": 0.7} for one in ("tfidf", "airrep"))
 
 
 def _fitted(*channels: dict[str, Any]) -> ChannelsAttributor:

@@ -176,7 +176,7 @@ def test_channels_read_one_language_model_and_each_corpus_is_looked_through_once
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tiny_lm(tmp_path / "lm")
-    method = make_attributor("channels", {"lm": folder, "device": "cpu", "gradients": "both"})
+    method = make_attributor("channels", {"lm": folder, "device": "cpu", "channels": "lm-whole"})
     readers = [part.lm for part in method.parts if getattr(part.settings, "lm", None)]
     assert len(readers) == 4
     assert all(one is readers[0] for one in readers)
@@ -217,7 +217,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
 
 def test_an_index_weighs_tokens_as_its_model_does(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "lm")
-    settings = {"lm": folder, "device": "cpu", "gradients": "none"}
+    settings = {"lm": folder, "device": "cpu", "channels": "text"}
     index = airrep.build_index(Corpus.from_examples(some_examples()), tmp_path / "index", "channels", settings=settings)
     again = airrep.Index(index.path)
     query = some_examples()[1]

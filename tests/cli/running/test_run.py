@@ -281,22 +281,6 @@ def test_a_config_is_shown_from_another_folder_and_moves_with_its_project(run: R
     assert str(Path.cwd()) not in Path("moved/runs/index", HISTORY).read_text(), "no path of the machine"
 
 
-def test_the_config_of_a_gradient_index_makes_it_again_whatever_its_preset(run: Run, tmp_path: Path) -> None:
-    given = {"lm": tiny_lm(tmp_path / "lm"), "rank": 2, "device": "cpu"}
-    paper, own = {**given, "preset": "paper"}, {**given, "modules": ["*.mlp.*"]}
-    for name, settings in {"new": given, "old": paper, "own": own}.items():
-        airrep.build_index("train.jsonl", name, "tracin", settings=settings)
-        text = do(run, f"show {name} --config").out.replace("FILL-IN", "train.jsonl")
-        said = yaml.safe_load(text)["steps"][0]["index"]["set"]
-        assert {key for key in said if key in ("preset", "modules", "pool", "temperature")} == {
-            "new": set(),
-            "old": {"preset"},
-            "own": {"preset", "modules", "pool", "temperature"},
-        }[name]
-        Path("config.yaml").write_text(text)
-        assert "was finished already" in do(run, "run config.yaml").err
-
-
 def test_what_is_without_history_tells_what_its_manifest_has(run: Run) -> None:
     recipe = {"tokenizer": "words", "orders": [2], "view": "response"}
     airrep.build_index(make_corpus(30), "index", "ngram", settings=recipe, shard_rows=16)

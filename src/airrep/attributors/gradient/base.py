@@ -1,17 +1,17 @@
 """The base class of gradient methods, and TracIn."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
-from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import (
     Finish,
     Projections,
@@ -19,17 +19,16 @@ from airrep.attributors.gradient.projection import (
     project_gradients,
     random_projections,
 )
-from airrep.attributors.gradient.reading import Objective, Site, find_sites, unread
+from airrep.attributors.gradient.reading import Objective, Reduction, Site, find_sites, unread
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import (
     CheckpointSettings,
     EkfacSettings,
     GradientSettings,
-    PresetSettings,
     TracinSettings,
 )
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
@@ -40,10 +39,11 @@ from airrep.shapes import Float, Float32
 R = TypeVar("R", bound=GradientSettings | EkfacSettings)
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
-P = TypeVar("P", bound=PresetSettings)
 
 FISHER_NUMBERS = 2**30
 """Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
+COSINES = 0.3
+"""Temperature of signed attention over cosines of gradients that did best (experiments/gradients)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,9 @@ class Gradients:
 class ReadsGradients(LanguageAttributor[R]):
     """A method that reads gradients of the LM by the weights of its linear maps."""
 
+    reduction: ClassVar[Reduction] = "mean"
+    """An example's loss: mean or sum over its response tokens."""
+
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
@@ -101,7 +104,7 @@ class ReadsGradients(LanguageAttributor[R]):
         return {
             "lm": self.lm.fingerprint,
             "sites": [site.name for site in self.sites],
-            "reduction": self._settings.reduction,
+            "reduction": self.reduction,
             "precision": self.lm.execution.precision,
         }
 
@@ -211,7 +214,7 @@ class GradientAttributor(ReadsGradients[S]):
                 self.sites,
                 self.projections,
                 objective=self.objective,
-                reduction=self._settings.reduction,
+                reduction=self.reduction,
                 finish=self.finish,
             )
         finally:
@@ -222,21 +225,22 @@ class GradientAttributor(ReadsGradients[S]):
         return rows
 
 
-class PresetAttributor(GradientAttributor[P]):
-    """A gradient method whose settings name its pool."""
+class OwnPool(GradientAttributor[S]):
+    """A gradient method whose pool is in its fingerprint, as that decides its group scores."""
 
     @property
-    def own_pool(self) -> Pool:
-        return self._settings.pool or self.pool
+    @abstractmethod
+    def decided(self) -> dict[str, object]:
+        """The fields of a fingerprint, but for the pool."""
 
     @property
-    def own_temperature(self) -> float:
-        return self._settings.temperature
+    def fingerprint(self) -> str:
+        pool = {} if self.own_pool == "sum" else {"pool": str(self.pooling())}  # all were summed once
+        return json_digest({**self.decided, **pool})
 
     @property
-    def pooled(self) -> dict[str, object]:
-        """The field of a fingerprint that the pool decides; none for the sum, which all had before presets."""
-        return {} if self.own_pool == self.pool else {"pool": str(self.pooling())}
+    def features_fingerprint(self) -> str:
+        return json_digest(self.decided)
 
 
 class CheckpointAttributor(GradientAttributor[C]):
@@ -259,26 +263,29 @@ class CheckpointAttributor(GradientAttributor[C]):
             yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
 
 
-class TracinAttributor(
-    CheckpointAttributor[TracinSettings], PresetAttributor[TracinSettings], WeighsBlocks[TracinSettings]
-):
+class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSettings]):
     """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
 
     With several checkpoints t the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate there (Eq. 1 of
-    the TracIn paper, with unit gradients). Weights of linear maps are those of the parts of this product.
+    the TracIn paper, with unit gradients).
     """
 
     name = "tracin"
 
     @property
-    def fingerprint(self) -> str:
-        weights = [[each.name, each.rate] for each in self.weights]
-        own = {"weights": weights, "unit": self.settings.unit, **self.weighing, **self.pooled}
-        return json_digest({"method": self.name, **self.recipe, **own})
+    def own_pool(self) -> Pool:
+        """The pool that did best by cosines (experiments/gradients); others are summed, as in the paper."""
+        return "signed-attention" if self.settings.unit and self.settings.checkpoints == "final" else "sum"
 
-    def fit(self, train: Corpus) -> None:
-        super().fit(train)
-        self.check_weights()
+    @property
+    def own_temperature(self) -> float:
+        return COSINES if self.own_pool == "signed-attention" else 1.0
+
+    @property
+    def decided(self) -> dict[str, object]:
+        weights = [[each.name, each.rate] for each in self.weights]
+        own = {"weights": weights, "unit": self.settings.unit}
+        return {"method": self.name, **self.recipe, **own}
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         dimension = self.dimension * len(self.weights)

@@ -177,7 +177,7 @@ def solve(
     worst = float(np.sqrt((square[rows] / (goal[rows] / tolerance**2)).max()))
     raise TrainingError(
         f"conjugate gradients: {iterations:,} iterations leave a residual of {worst:.1e}; expected {tolerance:.1e}. "
-        "Raise iterations, damping or tolerance."
+        "Raise damping or tolerance."
     )
 
 

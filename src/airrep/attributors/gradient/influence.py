@@ -37,6 +37,9 @@ MOST = 2**20
 HELD = 2**24
 """Numbers in the right-hand sides that are solved for at a time, 128 MiB."""
 
+ITERATIONS = 1000
+"""Most steps of conjugate gradients."""
+
 TRIED = 4
 """Training examples that conjugate gradients are tried on before an index is built."""
 
@@ -62,7 +65,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
     def __init__(self, settings: InfluenceSettings) -> None:
         super().__init__(settings)
-        shared = settings.model_dump(include={*LmSettings.model_fields, "modules", "reduction", "store"})
+        shared = settings.model_dump(include={*LmSettings.model_fields, "modules", "store"})
         self._whole = _WholeGradients(TracinSettings(**shared, rank=None, unit=False))
 
     @property
@@ -140,7 +143,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         if found is None:
             on_rows = count_rows(len(documents), progress, stage="learning from the data")
             whole = self._whole
-            found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._settings.reduction, on_rows).matrix()}
+            found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._whole.reduction, on_rows).matrix()}
             keep_arrays(whole.folder, key, found)
         return {"factor": np.ascontiguousarray(factor(found["hessian"], self._settings.damping))}  # as it is read back
 
@@ -171,14 +174,14 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         chosen = self._settings
         rights = self._whole.gradients(examples).rows.astype(np.float64)
         parts = np.split(rights, range(0, len(rights), max(1, HELD // rights.shape[1]))[1:])
-        found = [solve(self._hessian.products, p, chosen.damping, chosen.tolerance, chosen.iterations) for p in parts]
+        found = [solve(self._hessian.products, p, chosen.damping, chosen.tolerance, ITERATIONS) for p in parts]
         return np.concatenate(found).astype(np.float32)
 
     @cached_property
     def _hessian(self) -> Hessian:
         learnt = self._fitted()
         documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
-        return Hessian(self._whole.lm, documents, self._whole.sites, self._settings.reduction)
+        return Hessian(self._whole.lm, documents, self._whole.sites, self._whole.reduction)
 
 
 class _WholeGradients(TracinAttributor):

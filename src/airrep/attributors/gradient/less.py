@@ -156,7 +156,9 @@ class LessAttributor(LanguageAttributor[LessSettings]):
             "lm": self.lm.fingerprint,
             "adapter": files,
             "adam": [*chosen.betas, chosen.epsilon],
-            **self._settings.model_dump(include={"dimension", "reduction", "seed"}),
+            "dimension": self._settings.dimension,
+            "reduction": "mean",
+            "seed": self._settings.seed,
         }
 
     @property
@@ -184,7 +186,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         documents = self.lm.tokenise(examples)
         reader = _AdapterReader(self._sketch, self._adam if side == "train" else None)
         rows = np.zeros((len(documents), self._settings.dimension), np.float32)
-        for read in read_gradients(self.lm, documents, self.sites, reader, reduction=self._settings.reduction):
+        for read in read_gradients(self.lm, documents, self.sites, reader):
             rows[read.rows] = reader.projected.cpu().numpy()
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
         return rows

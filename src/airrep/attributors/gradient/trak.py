@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,12 +36,12 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     """φ_train(z) = (F + λI)⁻¹ g(z) · (1 − p(z)) and φ_query(x) = g(x), with F = (1/n) Σ g gᵀ over the corpus.
 
     g is the projected gradient of minus the log odds of the response, log p − log(1 − p) for each of its tokens, and p
-    the chance of these tokens (TRAK, Eq. 13 to 16); or, with ``objective=loss`` and ``output_probability=false``, that
-    of the loss (DsDm, as the AirRep paper runs it). With several checkpoints, products and 1 − p are averaged by
+    the chance of these tokens (TRAK, Eq. 13 to 16). With several checkpoints, products and 1 − p are averaged by
     themselves. Both sides carry a factor that makes training features fit float16; their product does not see it.
     """
 
     name = "trak"
+    output_probability: ClassVar[bool] = True
 
     def __init__(self, settings: TrakSettings) -> None:
         super().__init__(settings)
@@ -49,11 +49,11 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
 
     @property
     def objective(self) -> Objective:
-        return self.settings.objective
+        return "margin" if self.output_probability else "loss"
 
     @property
     def fingerprint(self) -> str:
-        own = {"damping": self.settings.damping, "output_probability": self.settings.output_probability}
+        own = {"damping": self.settings.damping, "output_probability": self.output_probability}
         weights = [each.name for each in self.weights]
         train = self._fitted().train
         return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": train})
@@ -94,7 +94,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         found = list(self.at_all(examples, on_rows))
         pairs = zip(found, self._fitted().inverses, strict=True)
         rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)
-        if not self.settings.output_probability:
+        if not self.output_probability:
             return rows
         doubts = np.stack([gradients.doubts for gradients in found]).mean(axis=0)
         weighed: np.ndarray = rows * doubts[:, None]
@@ -125,3 +125,4 @@ class DsdmAttributor(TrakAttributor):
     """TRAK with gradients of the loss and without the output probability, as the AirRep paper runs DsDm."""
 
     name = "dsdm"
+    output_probability = False

@@ -12,7 +12,6 @@ import numpy as np
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures, multiply_rows
 from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
 from airrep.attributors.encoder import EmbeddingAttributor
-from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
@@ -33,8 +32,6 @@ WEIGHING = ("pool", "temperature", "weight", "relative")
 """Settings of a channel that training features do not depend on."""
 HOW = ("device", "precision", "batch_tokens", "store")
 """Settings that say how features are computed, not which."""
-MAPS = "map_weights"
-"""Of gradient methods: likewise a setting that training features do not depend on."""
 
 
 _log = logging.getLogger(__name__)
@@ -47,9 +44,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     ones sparse. Weights are in the features of queries: since all pools keep factors, w g_T(s) = g_wT(w s) with
     the temperature T of attention times w.
 
-    The weight of a relative channel is w σ(x) / σ_c(x): over random groups of the training corpus, its scores for query
-    x have the deviation σ_c(x), and the sum of the channels that are not relative σ(x). Of one that is relative "apart"
-    it is 1 − ρ(x) times that, ρ being the correlation of both.
+    The weight of a relative channel is w (1 − ρ(x)) σ(x) / σ_c(x): over random groups of the training corpus, its
+    scores for query x have the deviation σ_c(x), the sum of the channels that are not relative σ(x), and both the
+    correlation ρ(x).
     """
 
     name = "channels"
@@ -66,7 +63,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def weights(self) -> list[tuple[object, ...]]:
-        """Weight, pool and temperature of each channel, whether it is relative, and weights of its linear maps."""
+        """Weight, pool and temperature of each channel, and whether it is relative."""
         return _weights(self.channels)
 
     def weights_of(self, recipe: Sequence[Channel]) -> list[tuple[object, ...]]:
@@ -191,7 +188,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
-        other.__dict__["parts"] = tuple(_with_maps(*pair) for pair in zip(self.parts, channels, strict=True))
+        other.__dict__["parts"] = self.parts
         other._reference = None if self._reference is None else replace(self._reference)  # scores are of these weights
         if other._relative and self._reference is None:
             raise ConfigError(
@@ -251,16 +248,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             return ""
         if named.name != made.name:
             return f" (method {made.name}; here {named.name})"
-        here, there = (one.settings.model_dump(mode="json", exclude={*HOW, MAPS}) for one in (named, made))
+        here, there = (one.settings.model_dump(mode="json", exclude={*HOW}) for one in (named, made))
         name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
         return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
 
     @property
     def fingerprint(self) -> str:
         known = [(channel.weight, str(pool)) for channel, pool in zip(self.channels, self._pools, strict=True)]
-        parts = {"method": self.name, "channels": known, "parts": [one.fingerprint for one in self.parts]}
+        parts = {"method": self.name, "channels": known, "parts": [one.features_fingerprint for one in self.parts]}
         if self._relative:
-            relative = [channel.relative for channel in self.channels]
+            relative = [channel.relative and "apart" for channel in self.channels]  # as fingerprints of before have it
             parts["relative"] = [relative, self.check_fitted(self._reference).key]
         return json_digest(parts)
 
@@ -316,7 +313,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
 
 def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
-    return [(one.weight, one.pool, one.temperature, one.relative, one.settings.get(MAPS)) for one in channels]
+    return [(one.weight, one.pool, one.temperature, one.relative) for one in channels]
 
 
 def _made(channel: Channel) -> Attributor:
@@ -332,10 +329,7 @@ def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:
     """A channel as another weighs it; without one it counts nothing."""
     if wanted is None:
         return channel.model_copy(update={"weight": 0.0})
-    settings = {name: value for name, value in channel.settings.items() if name != MAPS}
-    if wanted.settings.get(MAPS) is not None:
-        settings[MAPS] = wanted.settings[MAPS]
-    return channel.model_copy(update={**{name: getattr(wanted, name) for name in WEIGHING}, "settings": settings})
+    return channel.model_copy(update={name: getattr(wanted, name) for name in WEIGHING})
 
 
 def _computed_as(channel: Channel, wanted: Channel | None) -> Channel:
@@ -344,20 +338,10 @@ def _computed_as(channel: Channel, wanted: Channel | None) -> Channel:
     return channel.model_copy(update={"settings": {**channel.settings, **how}}) if how else channel
 
 
-def _with_maps(method: Attributor, channel: Channel) -> Attributor:
-    """A method with the weights of linear maps that its channel has now."""
-    weights = channel.settings.get(MAPS)
-    if not isinstance(method, WeighsMaps) or method.settings.map_weights == weights:
-        return method
-    other = method.with_map_weights(weights)
-    other.check_weights()
-    return other
-
-
 def _identity(method: Attributor) -> str:
     """What tells channels apart: the method, and settings that decide more than the last digits of its features."""
     # How an index renders what it counts is its own: recipes for questions weigh either.
-    settings = method.settings.model_dump(mode="json", exclude={*HOW, MAPS, "rendered"})
+    settings = method.settings.model_dump(mode="json", exclude={*HOW, "rendered"})
     return json_digest({"method": method.name, "settings": settings})
 
 

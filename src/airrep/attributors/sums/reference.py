@@ -1,7 +1,7 @@
 """Random groups of the corpus, which tell the size of channels' scores."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ ALIKE = 1e-6
 """Scores whose deviation is such a part of the largest are alike: float32 tells no more."""
 HELD = 2**22
 """Scores of the examples by methods that keep no features that are held for queries to come, 16 MiB."""
-KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
+KEY, EXAMPLES = "reference.txt", "reference.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +43,14 @@ class Reference:
     key: str
     """Digest of the examples."""
     examples: Corpus | None = None
-    """The examples, where a channel keeps neither features nor anything else to score them by."""
-    kept: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """What channels without features keep of them, by the number of the channel."""
+    """The examples, where a channel keeps no features to score them by."""
 
     @classmethod
     def of(cls, methods: Sequence[Attributor], examples: Corpus) -> "Reference":
         """These examples."""
         parts = tuple(one.encode_train(examples) for one in methods)
-        direct = {str(number): one for number, one in enumerate(methods) if isinstance(one, DirectAttributor)}
-        kept = {number: one.keep(examples) for number, one in direct.items() if one.kept}
-        read = len(kept) < len(direct)  # texts stay out of the index where none is read again
-        return cls(parts, json_digest([one.reading_hash for one in examples]), examples if read else None, kept)
+        direct = any(isinstance(one, DirectAttributor) for one in methods)  # else texts stay out of the index
+        return cls(parts, json_digest([one.reading_hash for one in examples]), examples if direct else None)
 
     @cached_property
     def _direct_scores(self) -> RecentColumns[tuple[int, int]]:
@@ -63,7 +59,7 @@ class Reference:
 
     def asked(self, methods: Sequence[Attributor], counted: Sequence[bool], queries: Sequence[Example]) -> "Reference":
         """The same examples, with their scores for these queries where a channel that counts keeps no features."""
-        if self.examples is None and not self.kept:
+        if self.examples is None:
             return self
         parts = list(self.parts)
         for channel, (method, counts) in enumerate(zip(methods, counted, strict=True)):
@@ -76,20 +72,13 @@ class Reference:
         found = self._direct_scores.known(asked)
         missing = {key: one for key, one in asked.items() if key not in found}
         if missing:
-            scores = self._scores(channel, method, list(missing.values()))
+            assert self.examples is not None  # such a method is why they are here
+            scores = method.score(self.examples, list(missing.values()))
             found |= zip(missing, np.ascontiguousarray(scores.T), strict=True)
         self._direct_scores.add(found)
         keys = sorted(asked)
         columns = np.array([column for _, column in keys])
         return with_columns(self.parts[channel], columns, np.stack([found[key] for key in keys], axis=1))
-
-    def _scores(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> np.ndarray:
-        """Scores of the examples, from what is kept of them or from their texts, ``(n, q)``."""
-        kept = self.kept.get(str(channel))
-        if kept is not None:
-            return method.score_kept([kept], queries)
-        assert self.examples is not None  # such a method is why they are here
-        return method.score(self.examples, queries)
 
     @cached_property
     def _groups(self) -> Groups:
@@ -119,8 +108,6 @@ class Reference:
                 np.save(folder / f"reference-{number}.npy", part)
             elif not isinstance(part, MixedFeatures):
                 _save_sparse(folder / f"reference-{number}.npz", part)
-        for name, rows in self.kept.items():
-            np.save(folder / f"{KEPT}-{name}.npy", rows)
         if self.examples is not None:
             self.examples.to_jsonl(folder / EXAMPLES)
         (folder / KEY).write_text(self.key, encoding="ascii")
@@ -131,8 +118,7 @@ class Reference:
         if not (folder / KEY).is_file():
             return None
         parts = tuple(_loaded(folder / f"reference-{number}") for number in range(channels))
-        kept = {path.stem.removeprefix(f"{KEPT}-"): np.asarray(_loaded(path)) for path in folder.glob(f"{KEPT}-*.npy")}
-        return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES), kept)
+        return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES))
 
 
 def _examples(path: Path) -> Corpus | None:
@@ -162,10 +148,10 @@ def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
 
 
 def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
-    """What each channel's scores are multiplied by for each query: w, or w σ(x) / σ_c(x) if it is relative.
+    """What each channel's scores are multiplied by for each query: w, or w (1 − ρ(x)) σ(x) / σ_c(x) if it is relative.
 
-    If it is so apart from the others, w (1 − ρ(x)) σ(x) / σ_c(x), ρ being its correlation with the sum of the others
-    over the groups: where both say the same the others know the query well, and need no more of it.
+    ρ is its correlation with the sum of the others over the groups: where both say the same the others know the query
+    well, and need no more of it.
 
     Where the sum of the others, or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1, and
     ρ as 0.
@@ -178,12 +164,10 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
         ``(q, channels)`` float64.
     """
     weights = np.array([one.weight for one in channels])
-    relative = np.array([bool(one.relative) for one in channels])
-    apart = np.array([one.relative == "apart" for one in channels])
+    relative = np.array([one.relative for one in channels])
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
     sizes = _known_deviation(whole)[None] / _known_deviation(scores)
-    if apart.any():
-        sizes = np.where(apart[:, None], np.maximum(1 - _correlation(whole, scores), LEAST_APART), 1.0) * sizes
+    sizes = np.maximum(1 - _correlation(whole, scores), LEAST_APART) * sizes
     factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
     return np.ascontiguousarray(factors.T)
 

@@ -12,7 +12,7 @@ from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from airrep.attributors.methods import Method
+    pass
 
 Manifest = Mapping[str, Any]
 
@@ -73,7 +73,6 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
         if usual is None
         else {key: value for key, value in given.items() if value != usual.model_dump(mode="json").get(key)}
     )
-    settings = _now(method, settings)
     options = {"data": FILL_IN, "method": name, "set": settings, "shard-rows": rows}
     if rows == SHARD_ROWS:
         del options["shard-rows"]
@@ -83,16 +82,6 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     appended = sum(entry["rows"] for entry in corpora[1:])
     more = f"; {appended:,} examples were appended later" if appended else ""
     return Step("index", options), {"data": _corpus(manifest["request"]["corpus"], corpora[0]["rows"]) + more}
-
-
-def _now(method: "Method", settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they must be given now, if new indexes take others than this one had by itself."""
-    if not method.new:
-        return settings
-    usual = getattr(method.settings, "measured", {})
-    short = {name: value for name, value in settings.items() if name not in usual}
-    same = method.settings.of({**method.new, **short}) == method.settings.of(settings)
-    return short if same else {**settings, "preset": "paper"}
 
 
 def _needs_nothing(method: Any) -> bool:

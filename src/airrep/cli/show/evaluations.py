@@ -132,7 +132,7 @@ def print_stack(stack: "Adapted") -> None:
 
 def next_of_stack(stack: "Adapted", out: Path) -> str:
     """What to do with a sum of channels: ask it, unless it is no better than one of them."""
-    ask = f"airrep index DATA --method channels --set channels={out} --out INDEX"
+    ask = f"airrep index DATA --recipe {out} --out INDEX"
     return f"{out}: next: {ask}" if stack.report["better"] else f"{out}: to ask it nevertheless: {ask}"
 
 

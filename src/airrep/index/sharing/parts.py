@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airrep.attributors.base import Attributor, OnProgress
+from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ArtifactError, ConfigError
@@ -61,6 +62,7 @@ def build_part(
     method: str | Attributor | None = None,
     *,
     state: str | Path | None = None,
+    recipe: RecipeLike | None = None,
     settings: Mapping[str, Any] | None = None,
     skip_invalid: bool = False,
     shard_rows: int = SHARD_ROWS,
@@ -80,13 +82,14 @@ def build_part(
         share: ``"i/n"``, the i-th of n parts.
         method: as for :func:`airrep.build_index`.
         state: a finished part of the same index, whose method is taken as it has learnt.
+        recipe: likewise.
         settings: and the others, as for :func:`airrep.build_index`.
 
     Raises:
         ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
     """
     mine, path = Share.parse(share, "--shard"), real_path(out)
-    method, train = checked(train, method, settings, shard_rows, skip_invalid)
+    method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(

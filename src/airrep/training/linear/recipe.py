@@ -11,7 +11,7 @@ import numpy as np
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import channels_before_training, make_attributor
-from airrep.attributors.recipes import LEARNT, MOVED, Channel, placed, unplaced
+from airrep.attributors.recipes import LEARNT, MOVED, RECIPE, Channel, placed, unplaced
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
@@ -38,7 +38,7 @@ class Adapted(Shown):
 
     path: Path
     channels: tuple[Channel, ...]
-    """Those with a weight, which `--method channels --set channels=PATH` takes."""
+    """Those with a weight, which `--recipe PATH` takes."""
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
     held-out instances and what the sum has more; ``better``: whether it beats all members and rivals, by fine-tunes
@@ -184,15 +184,25 @@ def adapt(
     left_out = {"scored_alike": flat, "rivals_missing": missing}
     report = _report(made, weights, others, learn, held_out, resamples, tuned) | left_out
     shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
+    listed = [unplaced(one, path) for one in channels]
     content = {
-        "channels": [unplaced(one, path) for one in channels],
+        "channels": listed,
         "report": report,
         "lineage": dict(lineage or {}),
         "provenance": shown,
     }
-    with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace):
-        pass  # the manifest is the whole artifact
+    with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace) as made_in:
+        (made_in / RECIPE).write_text(_recipe(listed), encoding="utf-8")
     return Adapted(path, channels, report)
+
+
+def _recipe(channels: Sequence[Mapping[str, Any]]) -> str:
+    """The learnt channels as a recipe file."""
+    import yaml
+
+    head = "# Weights learnt from labels: airrep index DATA --recipe THIS_FILE\n"
+    kept = [{name: one for name, one in channel.items() if one not in (None, False, {})} for channel in channels]
+    return head + yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
@@ -221,9 +231,7 @@ def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
         make_attributor(one.method, one.settings)  # refuses the last as early as the first
     titles = [one.title for one in channels]
     return [
-        one.with_common({}, None).model_copy(
-            update={"name": f"{title} ({number})" if titles.count(title) > 1 else title}
-        )
+        one.complete({}, None).model_copy(update={"name": f"{title} ({number})" if titles.count(title) > 1 else title})
         for number, (title, one) in enumerate(zip(titles, channels, strict=True), start=1)
     ]
 

@@ -16,7 +16,7 @@ import airrep
 from airrep.attributors.gradient.reading import DocumentPlaces, find_sites
 from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
 from airrep.attributors.gradient.whole.factors import HeldGradients
-from airrep.attributors.gradient.whole.low_rank import low_rank, low_rank_product
+from airrep.attributors.gradient.whole.low_rank import low_rank
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, NotFittedError, TrainingError
@@ -99,7 +99,7 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        *({}, {"damping": 1.0}, {"unit": True}, {"reduction": "mean"}, {"modules": ("*mlp*",), "damping": 0.01}),
+        *({}, {"damping": 1.0}, {"unit": True}, {"modules": ("*mlp*",), "damping": 0.01}),
         *({"exponent": 0.5}, {"exponent": 0.5, "unit": True}, {"exponent": 0.0}),
     ],
 )
@@ -110,7 +110,7 @@ def test_scores_are_the_formula(lm: str, settings: dict[str, Any]) -> None:
 def test_an_exponent_is_kept_with_the_index_and_none_is_that_of_influence(lm: str, tmp_path: Path) -> None:
     for name, given in (("root", {"exponent": 0.5}), ("usual", {})):
         index = airrep.build_index(TRAIN, tmp_path / name, make(lm, **given))
-        assert index.manifest["settings"].get("exponent") == given.get("exponent")
+        assert index.manifest["settings"]["exponent"] == given.get("exponent", 1.0)
         hits = airrep.open_index(tmp_path / name).top(list(QUERIES), len(TRAIN))
         found = [[hit.score for hit in sorted(own, key=lambda hit: hit.row)] for own in hits]
         close(np.array(found).T, expected(lm, **given))
@@ -330,112 +330,6 @@ def test_errors_are_one_line(lm: str) -> None:
     next(iter(method._factors.values())).eigenvalues[0, 0] = np.nan
     with pytest.raises(TrainingError, match="not finite"):
         method.score(TRAIN, QUERIES)
-
-
-@pytest.mark.parametrize("settings", [{}, {"unit": True}, {"query_rank": 16}])
-def test_kept_factors_are_the_nearest_of_their_rank(lm: str, settings: dict[str, Any]) -> None:
-    wanted = {name: value for name, value in settings.items() if name != "query_rank"}
-    found, right = fitted(lm, rank=2, **settings).score(TRAIN, QUERIES), expected(lm, rank=2, **wanted)
-    np.testing.assert_allclose(found, right, rtol=1e-2, atol=2e-2 * np.abs(right).max())
-    assert np.corrcoef(found.ravel(), right.ravel())[0, 1] > 0.999
-
-
-@pytest.mark.parametrize("settings", [{}, {"unit": True}])
-def test_kept_factors_of_enough_rank_are_the_whole(lm: str, settings: dict[str, Any]) -> None:
-    close(fitted(lm, rank=64, **settings).score(TRAIN, QUERIES), expected(lm, **settings))
-
-
-def test_a_product_has_the_factors_of_its_matrix() -> None:
-    generator = torch.Generator().manual_seed(5)
-    one, other = torch.randn(3, 7, 20, generator=generator), torch.randn(3, 7, 30, generator=generator)
-    for rank in (2, 7, 12):
-        left, right = low_rank_product(one, other, rank)
-        wanted = low_rank(one.mT @ other, rank)
-        torch.testing.assert_close(left @ right.mT, wanted[0] @ wanted[1].mT, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(left @ right.mT, one.mT @ other, rtol=1e-4, atol=1e-4)
-
-
-def test_what_is_kept_does_not_depend_on_blocks(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = fitted(lm, rank=2, store="none")
-    kept = method.keep(TRAIN)
-    assert (kept.shape, kept.dtype) == ((14, method.kept), np.float16)
-    scores = method.score_kept([kept], QUERIES)
-    monkeypatch.setattr("airrep.attributors.gradient.whole.kept.HELD_PRODUCTS", 1)
-    close(method.score_kept([kept[:5], kept[5:]], QUERIES), scores)
-    close(fitted(lm, rank=2, batch_tokens=64).score(TRAIN, QUERIES), scores)
-    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", 2 * method._numbers)
-    close(method.score_kept([kept], QUERIES), scores)
-
-
-def test_an_index_that_keeps_factors_reads_no_example_again(
-    lm: str, tmp_path: Path, passed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"lm": lm, "precision": "float32", "rank": 3, "store": "none"}
-    index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings=settings, shard_rows=5)
-    wanted = fitted(lm, rank=3, store="none").score(TRAIN, QUERIES).T
-    read: list[int] = []
-    inside = EkfacAttributor.keep
-
-    def counted(self: Any, examples: Any, *more: Any) -> Any:
-        read.append(len(examples))
-        return inside(self, examples, *more)
-
-    monkeypatch.setattr(EkfacAttributor, "keep", counted)
-
-    def check(index: airrep.Index, rows: list[int]) -> None:
-        for hits, row in zip(index.top(QUERIES, k=len(rows)), wanted, strict=True):
-            by_id = {TRAIN[place].id: row[place] for place in rows}
-            close(np.array([hit.score for hit in hits]), np.array([by_id[hit.example.id] for hit in hits]))
-
-    check(airrep.open_index(tmp_path / "index"), list(range(14)))
-    index = index.delete([2, 9])
-    left = [row for row in range(14) if row not in (2, 9)]
-    check(index, left)
-    index = index.compact()
-    check(index, left)
-    index.verify()
-    assert (read, passed) == ([], [])
-    index.append(make_corpus(3, "more"))
-    assert read == [3]
-    bytes_kept = sum(entry["bytes"] for name, entry in index.manifest["files"].items() if "kept-0" in name)
-    assert bytes_kept == len(left) * 2 * fitted(lm, rank=3).kept + 128 * len(index.shards)
-
-
-def test_a_channel_that_keeps_factors_reads_no_example_again(lm: str, tmp_path: Path, passed: list[int]) -> None:
-    own = {"lm": lm, "precision": "float32", "rank": 2, "store": "none"}
-    channels = [
-        {"method": "ngram", "settings": {"tokenizer": "words"}},
-        {"method": "ekfac", "settings": own, "pool": "sum", "relative": True},
-    ]
-    built = airrep.build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": channels})
-    first = built.group_scores(QUERIES, by="label", why=True)
-    again = airrep.open_index(tmp_path / "index")
-    EkfacAttributor.keep, kept = None, EkfacAttributor.keep  # type: ignore[method-assign, assignment]
-    try:
-        found = again.group_scores(QUERIES, by="label", why=True)
-    finally:
-        EkfacAttributor.keep = kept  # type: ignore[method-assign]
-    np.testing.assert_array_equal(found.scores, first.scores)
-    assert found.channels is not None
-    assert found.channels["ekfac"].any()
-    assert passed == []
-
-
-def test_an_example_whose_gradient_is_not_finite_keeps_nothing(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = fitted(lm, rank=2, store="none")
-    table = DocumentPlaces.table
-
-    def broken(self: Any, rows: Any) -> Any:
-        found = table(self, rows).clone()
-        found[0, 0, 0] = np.nan
-        return found
-
-    whole = method.keep(TRAIN)
-    monkeypatch.setattr(DocumentPlaces, "table", broken)
-    found = method.keep(TRAIN)
-    gone = ~found.any(axis=1)
-    assert 1 <= gone.sum() < len(TRAIN)
-    np.testing.assert_array_equal(found[~gone], whole[~gone])
 
 
 def test_one_method_opens_two_indexes_one_after_the_other(lm: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 ekfac     Attribution by influence functions with EK-FAC curvature, without projection.
 factors   EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
-kept      Gradients that an index keeps, as factors of low rank.
 low_rank  Matrices as factors of a low rank.
 scores    Scores of whole gradients kept on disk, by lists of queries.
 """

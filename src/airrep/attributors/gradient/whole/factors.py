@@ -166,21 +166,15 @@ class HeldGradients:
         one_part = self._rank is None
         self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
 
-    def weigh(self, weights: Mapping[str, float]) -> None:
-        """Multiply what is held by a weight for each linear map."""
-        for name, (first, *others) in self.sites.items():
-            self.sites[name] = (first * weights[name], *others)
-
 
 def _side_by_side(factors: Float[Tensor, "q w r"]) -> Float[Tensor, "w qr"]:
     return factors.permute(1, 0, 2).flatten(1).contiguous()
 
 
 class Scorer:
-    """Reads gradients of training examples and multiplies them with those of held queries: ``(g, count, q)``.
+    """Reads gradients of training examples and multiplies them with those of held queries: ``(count, q)``.
 
-    With *factors* and *inverse* it also finds how long H^(-p/2) of each gradient is; with *groups*, the number of the
-    group of each linear map, each group has scores of its own.
+    With *factors* and *inverse* it also finds how long H^(-p/2) of each gradient is.
     """
 
     def __init__(
@@ -188,17 +182,14 @@ class Scorer:
         held: HeldGradients,
         factors: Mapping[str, Factors] | None = None,
         inverse: Mapping[str, Tensor] | None = None,
-        groups: Mapping[str, int] | None = None,
     ) -> None:
         self._held = held.sites
-        self._group = groups or dict.fromkeys(held.sites, 0)
-        self._groups = max(self._group.values(), default=0) + 1
         self._queries = len(held.lengths)
         self._factors = factors
         self._inverse = inverse or {}
         self._places: DocumentPlaces | None = None
         self.scores = torch.empty(0)
-        """Scores of the last batch, by group."""
+        """Scores of the last batch."""
         self.squares = torch.empty(0)
         """|H^(-p/2) ∇ℓ|² of the last batch; zeros without factors."""
 
@@ -210,17 +201,15 @@ class Scorer:
         """Add one linear map's part of the scores."""
         if places is not self._places:
             self._places = places
-            self.scores = gradients.new_zeros(self._groups, places.count, self._queries)
+            self.scores = gradients.new_zeros(places.count, self._queries)
             self.squares = gradients.new_zeros(places.count)
         held = self._held[site.name]
         whole = places.products(gradients, kept) if len(held) == 1 or self._factors is not None else None
         if len(held) == 1:
             assert whole is not None
-            self.scores[self._group[site.name]] += whole.flatten(1).to(held[0].dtype) @ held[0].T
+            self.scores += whole.flatten(1).to(held[0].dtype) @ held[0].T
         else:
-            self.scores[self._group[site.name]] += places.table(self._by_token(gradients, kept, held[0], held[1])).sum(
-                1
-            )
+            self.scores += places.table(self._by_token(gradients, kept, held[0], held[1])).sum(1)
         if self._factors is not None:
             assert whole is not None
             own = self._factors[site.name]

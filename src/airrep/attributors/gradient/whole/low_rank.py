@@ -24,13 +24,6 @@ def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> Factored:
     return _found(lambda block: matrices @ block, lambda block: matrices.mT @ block, start, rank)
 
 
-def low_rank_product(left: Float[Tensor, "n t o"], right: Float[Tensor, "n t i"], rank: int) -> Factored:
-    """Factors of each product leftᵀ right, as of :func:`low_rank`, without forming the product."""
-    outward, inward = left.shape[2], right.shape[2]
-    start = _start(inward, min(rank + OVERSAMPLED, outward, inward), right)
-    return _found(lambda block: left.mT @ (right @ block), lambda block: right.mT @ (left @ block), start, rank)
-
-
 def _start(inward: int, most: int, like: Tensor) -> Float[Tensor, "i m"]:
     """A block of random directions; always the same, so that equal matrices have equal factors."""
     generator = torch.Generator().manual_seed(0)
