@@ -171,6 +171,18 @@ def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | Spars
     return features.scaled(np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
 
+class _Compute:
+    """The functions of ``pyarrow.compute``, which takes a while to load and which few questions need."""
+
+    def __getattr__(self, name: str) -> Any:
+        from pyarrow import compute
+
+        return getattr(compute, name)
+
+
+compute: Any = _Compute()
+
+
 def map_array(path: Path, behind: int = 0) -> np.ndarray:
     """An array of a ``.npy`` file, to be read, from the disk where it is touched; *behind* bytes at its end are none.
 

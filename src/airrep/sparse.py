@@ -232,6 +232,13 @@ def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarr
     return out
 
 
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """The different numbers, ascending; numpy's own function loads ``numpy.ma``."""
+    ordered = np.sort(numbers)
+    found: np.ndarray = ordered[np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]])]
+    return found
+
+
 def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Places of stretches one after another, each given by its first place and how many it has."""
     ends = np.cumsum(counts)

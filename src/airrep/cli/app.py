@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -314,6 +315,8 @@ def main() -> None:
     """
     # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
     atexit.register(gc.freeze)
+    # Pydantic would look through all installed packages for plugins, of which airrep has none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))(prog_name="airrep")
     except SystemExit as ended:

@@ -16,9 +16,8 @@ from typing import Any, Self, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-from airrep.arrays import Rows
+from airrep.arrays import Rows, compute
 from airrep.corpus.fields import field_values
 from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash, encode_chat
 from airrep.corpus.schemas.conversations import MESSAGES
@@ -41,6 +40,7 @@ from airrep.corpus.table import (
 )
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.metering import OnProgress, OnRead, teller
+from airrep.sparse import distinct
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
@@ -230,7 +230,7 @@ class Corpus(Sequence[Example]):
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
             raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")
-        if len(np.unique(wanted)) < len(wanted):
+        if len(distinct(wanted)) < len(wanted):
             raise DataError("rows: one is given twice; a corpus holds each example once. Leave repeats out")
         return Corpus(take(self.table, wanted.astype(np.int64)), reading=self.reading)
 
@@ -264,7 +264,6 @@ class Corpus(Sequence[Example]):
 
     def places_of(self, place: str) -> list[int]:
         """Rows that were read at a place, such as ``train.jsonl:12``; several where a record holds several examples."""
-        compute: Any = pa.compute  # its type stubs refuse large_string
         found = compute.equal(self.table["place"], pa.scalar(place, pa.large_string()))
         rows: list[int] = compute.indices_nonzero(found).to_pylist()
         return rows

@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-from airrep.arrays import Mask, Rows
+from airrep.arrays import Mask, Rows, compute
 from airrep.errors import ConfigError, check_unicode, near
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -34,7 +33,6 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 }
 """Comparisons by their names in pyarrow."""
 
-_compute: Any = pyarrow.compute  # its type stubs refuse large_string
 _KEYS_LISTED = 20
 _MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -309,14 +307,14 @@ class _TextColumn:
         """Tell where the text passes a test; texts are ordered by code point."""
         if literal is None:  # filters compare None by equality alone
             return _mask(self._column.is_null())
-        return _mask(getattr(_compute, test)(self._column, self._text(literal)))
+        return _mask(getattr(compute, test)(self._column, self._text(literal)))
 
     def member(self, literals: Iterable[Scalar]) -> Mask:
         texts = [None if literal is None else self._text(literal) for literal in literals]
-        return _mask(_compute.is_in(self._column, pa.array(texts, pa.large_string())))
+        return _mask(compute.is_in(self._column, pa.array(texts, pa.large_string())))
 
     def contains(self, literal: Scalar) -> Mask:
-        return _mask(_compute.match_substring(self._column, self._text(literal)))
+        return _mask(compute.match_substring(self._column, self._text(literal)))
 
     def _text(self, literal: Scalar) -> str:
         if not isinstance(literal, str):
@@ -330,7 +328,7 @@ class _TextColumn:
 
 def _mask(column: Any) -> Mask:
     """Return a boolean column as an array, null as False."""
-    return np.asarray(_compute.fill_null(column, False).to_numpy(), bool)
+    return np.asarray(compute.fill_null(column, False).to_numpy(), bool)
 
 
 class _JsonColumn:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-from airrep.arrays import Mask, Rows
+from airrep.arrays import Mask, Rows, compute
 from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.sources.source import RecordSource
@@ -25,11 +24,12 @@ if TYPE_CHECKING:
 else:
     Column = pa.ChunkedArray
 
-_compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat", "place")
 """Columns of a corpus table, in order; ``place`` is where a row was read, such as ``train.jsonl:12``."""
 PLACE = COLUMNS[-1]
+_FEW = 64
+"""Rows that are cut out one by one, without what loads :mod:`pyarrow.compute`."""
 _LATER = COLUMNS[-2:]
 """Columns that tables of earlier versions have not."""
 _REQUIRED = COLUMNS[:3]
@@ -156,8 +156,8 @@ def _number_equal_texts(table: pa.Table, made: Mask) -> pa.Table:
     count = np.ones(len(table), np.int64)
     count[rows] = occurrence
     texts = pa.array(count).cast(pa.large_string())
-    suffixed = _compute.binary_join_element_wise(ids, texts, pa.scalar("-", pa.large_string()))
-    return table.set_column(0, "id", _compute.if_else(pa.array(count > 1), suffixed, ids))
+    suffixed = compute.binary_join_element_wise(ids, texts, pa.scalar("-", pa.large_string()))
+    return table.set_column(0, "id", compute.if_else(pa.array(count > 1), suffixed, ids))
 
 
 def _without_repeats(
@@ -212,13 +212,13 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         return _canonical(values)
     if column == "chat":
         return _checked_chats(values)
-    wrong = _compute.fill_null(_compute.match_substring(values, "\0"), False)
+    wrong = compute.fill_null(compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:
-        wrong = _compute.or_(wrong, values.is_null())
+        wrong = compute.or_(wrong, values.is_null())
     if column in _NOT_BLANK:
-        blank = _compute.equal(_compute.utf8_length(_compute.utf8_trim_whitespace(values)), 0)
-        wrong = _compute.or_(wrong, _compute.fill_null(blank, True))
-    row = _compute.index(wrong, True).as_py()
+        blank = compute.equal(compute.utf8_length(compute.utf8_trim_whitespace(values)), 0)
+        wrong = compute.or_(wrong, compute.fill_null(blank, True))
+    row = compute.index(wrong, True).as_py()
     if row >= 0:
         raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
     return values
@@ -230,7 +230,7 @@ def _canonical(metadata: Column) -> Column:
     canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
     if canonical == distinct.to_pylist():
         return metadata
-    changed: Column = _compute.take(pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct))
+    changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(metadata, distinct))
     return changed
 
 
@@ -259,6 +259,10 @@ def take(table: pa.Table, rows: Rows) -> pa.Table:
     batches = table.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
     batch_of = np.searchsorted(ends, rows, side="right")
+    if 0 < len(rows) <= _FEW:
+        places = zip(rows.tolist(), batch_of.tolist(), strict=True)
+        found = [batches[number].slice(row - int(ends[number]) + batches[number].num_rows, 1) for row, number in places]
+        return pa.Table.from_batches(found, table.schema).combine_chunks()
     order = np.argsort(batch_of, kind="stable")
     pieces = []
     for part in np.split(order, np.flatnonzero(np.diff(batch_of[order])) + 1):
@@ -279,8 +283,8 @@ def table_digest(table: pa.Table) -> str:
     corpora have the digests that they always had. Where rows were read is not hashed: it is no part of them.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    told = _compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
-    chats = _compute.if_else(_compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
+    told = compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
+    chats = compute.if_else(compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
     columns = {column: table[column] for column in COLUMNS[: -len(_LATER)]} | (
         {"chat": chats} if chats.null_count < len(chats) else {}
     )
@@ -297,7 +301,7 @@ def _update(lengths: "_Hash", texts: "_Hash", chunk: Any) -> None:
     if not len(chunk):
         return
     # A null may have bytes below it, which are no part of the row.
-    filled = _compute.fill_null(chunk, "") if chunk.null_count else chunk
+    filled = compute.fill_null(chunk, "") if chunk.null_count else chunk
     _, offsets_buffer, data = filled.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
     sizes = np.diff(offsets)
@@ -310,7 +314,7 @@ def _update(lengths: "_Hash", texts: "_Hash", chunk: Any) -> None:
 
 def repeats(ids: Column) -> tuple[Rows, Rows]:
     """Return the rows whose id an earlier row has, in order, and for each the first row with that id."""
-    if _compute.count_distinct(ids, mode="all").as_py() == len(ids):  # the usual case, at a fraction of the cost
+    if compute.count_distinct(ids, mode="all").as_py() == len(ids):  # the usual case, at a fraction of the cost
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes = id_codes(ids)
     _, first = np.unique(codes, return_index=True)

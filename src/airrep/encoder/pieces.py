@@ -55,7 +55,7 @@ class PieceTokenizer:
         cut = content.get("truncation") or {}
         self._most, self._from_left = cut.get("max_length"), cut.get("direction") == "Left"
         self._tokenizer.no_truncation()
-        self.vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        self.vocabulary = _vocabulary(content) or self._tokenizer.get_vocab()
         self.unknown = unknown_of(content, self._tokenizer)
         self._word_by_word = _reads_word_by_word(content)
         self._known, self._held = dict[str, list[int]](), 0
@@ -119,6 +119,14 @@ def parts(text: str) -> Iterator[str]:
         yield text[start : found.start()]
         start = found.start()
     yield text[start:]
+
+
+def _vocabulary(content: dict[str, Any]) -> dict[str, int] | None:
+    """Numbers of all tokens where the content lists them by text, in its order: the library's copy takes longer."""
+    known = content["model"].get("vocab")
+    if not isinstance(known, dict):
+        return None
+    return {**known, **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
 
 
 def _reads_word_by_word(content: dict[str, Any]) -> bool:

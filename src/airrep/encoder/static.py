@@ -194,4 +194,6 @@ def _vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
 
 def _array_digest(array: np.ndarray) -> str:
     values = np.ascontiguousarray(array, "<f4")
-    return hashlib.sha256(f"{values.shape}\n".encode() + values.tobytes()).hexdigest()
+    digest = hashlib.sha256(f"{values.shape}\n".encode())
+    digest.update(values.ravel().data)
+    return digest.hexdigest()

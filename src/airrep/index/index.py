@@ -38,7 +38,7 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import TopK, top_k
-from airrep.sparse import taken
+from airrep.sparse import distinct, taken
 
 Queries = QueriesLike
 IDS_SHOWN = 5
@@ -286,7 +286,7 @@ class Index(EditableIndex):
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
         """What was found for each query; each example is read once, however many queries have it."""
-        rows = np.unique(found.rows)
+        rows = distinct(found.rows.ravel())
         known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
         told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
         return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from airrep.arrays import Features, Mask, Rows, stack_rows
+from airrep.arrays import Features, Mask, Rows, compute, stack_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of
 from airrep.corpus.filters import compile_filter, equal_to
@@ -28,6 +27,7 @@ from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
+from airrep.sparse import distinct
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
@@ -225,7 +225,9 @@ class IndexRows:
         numbers = self._inside(np.asarray(rows))
         found = list[Any]([None]) * len(numbers)
         for shard, places in self._by_shard(numbers):
-            inside, back = np.unique(numbers[places] - shard.start, return_inverse=True)
+            own = numbers[places] - shard.start
+            inside = distinct(own)
+            back = np.searchsorted(inside, own)
             here = list(shard.examples.take(inside))
             for place, number in zip(places.tolist(), back.tolist(), strict=True):
                 found[place] = here[number]
@@ -295,7 +297,7 @@ class IndexRows:
         sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
             if shard.may_have(sieve):
-                here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
+                here = np.flatnonzero(compute.is_in(shard.examples.ids, value_set=wanted).to_numpy())
                 places: Any = pa.array(here)
                 names = shard.examples.ids.take(places).to_pylist()
                 yield from zip(names, (here + shard.start).tolist(), strict=True)

@@ -14,7 +14,7 @@ from airrep.arrays import Features, Mask, MixedFeatures, Rows, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.columns import ByColumn, ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
-from airrep.sparse import SparseRows
+from airrep.sparse import SparseRows, distinct
 
 PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
@@ -275,12 +275,12 @@ def narrow(queries: Features, blocks: Sequence[Block], size: int = 0) -> tuple[F
     if isinstance(queries, np.ndarray):
         return queries, blocks
     if isinstance(queries, MixedFeatures):
-        columns = np.unique(queries.sparse.indices)
+        columns = distinct(queries.sparse.indices)
         narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), queries.factors)
         return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=chosen(block.sparse)))
     if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange | ScoreColumns):
         return queries, blocks
-    columns = np.unique(queries.indices)
+    columns = distinct(queries.indices)
     some = MappedBlocks(blocks, lambda block: block._replace(features=chosen(block.features)))
     return select_columns(queries, columns), some
 

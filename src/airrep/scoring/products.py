@@ -13,6 +13,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, quantise
 from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts
 from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.sparse import distinct
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 """Type that products on a card are worked out in; the processor's are float32."""
@@ -344,7 +345,7 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
     """Dense features of rows, ascending, in float64, a part at a time: first and last place, ``(stop - start, d)``."""
     starts = np.array([block.start for block in blocks])
     owner = np.searchsorted(starts, rows, side="right") - 1
-    for b in np.unique(owner):
+    for b in distinct(owner):
         first, last = np.searchsorted(owner, [b, b + 1]).tolist()
         features = blocks[b].dense()
         step = min(PAIRS, max(1, NUMBERS // features.shape[1]))
