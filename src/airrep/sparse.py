@@ -175,9 +175,10 @@ class SparseRows:
         dtype = np.result_type(self.data, dense)
         data, dense, lengths = self.data.astype(dtype, copy=False), dense.astype(dtype, copy=False), self.lengths
         product = np.zeros((self.shape[0], dense.shape[1]), dtype)
+        indices, ends = self.indices, self.indptr.tolist()
         for row in np.flatnonzero(lengths > FEW).tolist():
-            part = slice(self.indptr[row], self.indptr[row + 1])
-            np.einsum("k,kd->d", data[part], dense[self.indices[part]], out=product[row])
+            part = slice(ends[row], ends[row + 1])
+            np.einsum("k,kd->d", data[part], dense.take(indices[part], axis=0), out=product[row])
         few = np.flatnonzero((lengths > 0) & (lengths <= FEW))
         for step in range(lengths[few].max(initial=0)):
             few = few[lengths[few] > step]

@@ -150,8 +150,11 @@ class StaticEncoder(Encoder):
 
 def _mapped(means: DenseFeatures, head: LinearHead) -> DenseFeatures:
     """x Wᵀ + b, row by row."""
-    every = SparseRows.full(means, np.arange(means.shape[1]), means.shape[1])
-    mapped: DenseFeatures = every @ np.ascontiguousarray(head.weight.T) + head.bias
+    weight = np.ascontiguousarray(head.weight.T)
+    mapped = np.empty((len(means), weight.shape[1]), np.float32)
+    for mean, out in zip(means, mapped, strict=True):
+        np.einsum("k,kd->d", mean, weight, out=out)
+    mapped += head.bias
     return mapped
 
 

@@ -72,3 +72,10 @@ def test_memory_grows_with_the_groups_and_not_with_their_square() -> None:
     tracemalloc.stop()
     assert found == pytest.approx(0.5)
     assert peak < 4 * count**2, f"{peak:,} bytes, where a square matrix has {8 * count**2:,}"
+
+
+def test_a_query_whose_ngrams_no_row_has_scores_0_for_many_groups() -> None:
+    rows, groups = features(3), Groups.from_lists(MANY)
+    lacking = rows.where(rows.indices < COLUMNS - 1)
+    queries = SparseRows.from_cells(np.array([0]), np.array([COLUMNS - 1]), np.ones(1, np.float32), (1, COLUMNS))
+    assert not gains.gain_scores(queries, [Block(0, lacking)], groups).any()

@@ -75,7 +75,7 @@ class _MemberSums:
         groups, flat = self._membership[span.rows], self._total.reshape(-1)
         count = groups.lengths[span.row]
         edges = np.flatnonzero(np.diff(np.cumsum(count) // EXPANDED, prepend=-1))
-        for some in (slice(*pair) for pair in zip(edges, [*edges[1:], len(count)], strict=True)):
+        for some in (slice(*pair) for pair in zip(edges, [*edges[1:], len(count)], strict=False)):
             own = groups.indices[stretches(groups.indptr[span.row[some]], count[some])].astype(np.int64)
             place = own * self._total.shape[1] + np.repeat(span.column[some], count[some])
             np.add.at(flat, place, np.repeat(span.rises[some], count[some]))
