@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.explorer import questions, security, serving
-from airrep.explorer.app import make_app
+from airrep.explorer.app import Turns, make_app
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import BODY, Rules
-from airrep.explorer.turns import Turns
 
 TOKEN = "a-token-of-the-tests"
 QUERY = {"query": {"prompt": "one", "response": "two"}}

@@ -189,7 +189,7 @@ def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
         "1 −1.500 none none Prompt prompt of t4",
         "forum 2 100% +3.000",
         "Group Examples Score 1. gamma 12 +0.9000 2. alpha 10 +0.1000 3. beta 11 −0.4000",
-        "Query Before After Change q1 prompt of q1 +0.5000 +0.2000 −0.3000",
+        "Query Change Before After q1 prompt of q1 −0.3000 +0.5000 +0.2000",
         "It falls: what was left out had been helping.",
     ):
         assert piece in query, piece
@@ -203,7 +203,7 @@ def test_overview_of_all_queries(runs: list[dict[str, Any]]) -> None:
         "id t7 · best rank 1 · in queries 1, 2",
         "1. gamma 12 +0.5000 0.4000 1 of 2 1 of 2 2. alpha",
         "Mean change over 2 queries: −0.0500. The score falls for 1",
-        "q1 prompt of q1 +0.5000 +0.2000 −0.3000 q3 prompt of q3 +0.1000 +0.3000 +0.2000",
+        "q1 prompt of q1 −0.3000 +0.5000 +0.2000 q3 prompt of q3 +0.2000 +0.1000 +0.3000",
     ):
         assert piece in overview, piece
 

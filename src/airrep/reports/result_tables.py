@@ -105,10 +105,10 @@ def changes_table(
     for entry in shown:
         scale = Scale.over([*((entry.before, entry.after) if len(entries) == 1 else ()), *(e.change for e in entries)])
         parts = (Cell(scale.show((entry.channels or {})[name])) for name in names)
-        numbers = (Cell(scale.show(entry.before)), Cell(scale.show(entry.after)), scale.cell(entry.change))
+        numbers = (scale.cell(entry.change), Cell(scale.show(entry.before)), Cell(scale.show(entry.after)))
         head = Cell(short(entry.query.id, NAME), short_prompt(entry.query.prompt, 60), link=place(entry.query.id))
         lines.append(Line(head, (*numbers, *parts)))
-    columns = ("Query", "Before", "After", "Change", *(f"of it {short(name, 40)}" for name in names))
+    columns = ("Query", "Change", "Before", "After", *(f"of it {short(name, 40)}" for name in names))
     return Table("", columns, tuple(lines), changes_text(entries, contrast=is_contrast(result)))
 
 

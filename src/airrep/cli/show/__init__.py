@@ -7,5 +7,4 @@ examples     Print one training example of an index, whole, and its nearest ones
 hits         Print training examples: places, texts, why they score as they do.
 learning     Print labels, fine-tunes, training steps and verdicts.
 results      Print rankings, groups, what-ifs, methods and manifests.
-summaries    Print what the answers for many queries have in common.
 """

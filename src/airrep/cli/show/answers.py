@@ -25,11 +25,14 @@ from airrep.cli.show.hits import (
     print_hit,
     print_lines,
     print_query,
+    print_summary,
     print_texts,
     print_verdict,
+    print_verdict_counts,
     say,
+    say_where_all_are,
+    shows_each,
 )
-from airrep.cli.show.summaries import print_summary, print_verdict_counts, say_where_all_are, shows_each
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import ZERO, order_in_words
 from airrep.reports.answers import answer_tables

@@ -18,12 +18,10 @@ from airrep.cli.show.hits import (
     print_hit,
     print_lines,
     print_query,
-    print_verdict,
-    say,
-)
-from airrep.cli.show.summaries import (
     print_summary,
+    print_verdict,
     print_verdict_counts,
+    say,
     say_where_all_are,
     shows_each,
 )
