@@ -22,7 +22,7 @@ import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError
 from airrep.index.export import columns as module
-from airrep.index.export import files
+from airrep.index.export import export
 from airrep.index.export.export import FORMATS, export_index
 from airrep.index.rows import IndexRows
 
@@ -269,7 +269,7 @@ def test_lance(hostile: airrep.Index, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_lance_dataset_is_not_replaced(index: airrep.Index, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(files, "need", lambda *_: None)
+    monkeypatch.setattr(export, "need", lambda *_: None)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(ArtifactError, match="is not a Lance dataset, so it is not replaced"):

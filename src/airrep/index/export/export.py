@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from airrep._version import __version__
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, near, need
 from airrep.index.export.columns import ExportedColumns
-from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
+from airrep.index.export.files import check_target, write_csv, write_lance, write_parquet
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.metering import OnProgress, teller
@@ -66,29 +66,33 @@ def export_index(
         ArtifactError: something is there already, the index was altered, or the file cannot be written.
         MissingExtraError: Lance without pylance.
     """
-    writer, path = _writer(index, to, exact), Path(out)
+    path = Path(out)
+    _check_format(to, exact)
     _check_suffix(path, to)
-    check_target(path, folder=writer.folder, replace=replace)
+    check_target(path, folder=to == "lance", replace=replace)
     asked = vectors and to != "csv"
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
     if not columns.rows:
         raise ConfigError(f"filter {where}: no example fulfils it; expected some. Choose another filter.")
     with new_place(path if url_of(path) else real_path(path), replace=True) as made:
-        writer.write(made, columns.schema, _counted(columns, progress))
-    guarded = writer.guarded if isinstance(writer, CsvWriter) else 0
+        batches, guarded = _counted(columns, progress), 0
+        if to == "csv":
+            guarded = write_csv(made, columns.schema, batches, exact)
+        elif to == "lance":
+            write_lance(made, columns.schema, batches)
+        else:
+            origin = {"airrep": __version__, "index": index.fingerprint, "method": index.method}
+            write_parquet(made, columns.schema, batches, origin)
     return Exported(path, columns.rows, tuple(columns.schema.names), columns.width, guarded)
 
 
-def _writer(index: IndexRows, to: str, exact: bool) -> Writer:
-    if exact and to != "csv":
-        raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
-    if to == "csv":
-        return CsvWriter(exact)
-    if to == "lance":
-        return LanceWriter()
+def _check_format(to: str, exact: bool) -> None:
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
-    return ParquetWriter({"airrep": __version__, "index": index.fingerprint, "method": index.method})
+    if exact and to != "csv":
+        raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
+    if to == "lance":
+        need("airrep export --to lance", "lance", "lance")
 
 
 def _check_suffix(path: Path, to: str) -> None:

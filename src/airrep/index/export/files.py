@@ -1,17 +1,16 @@
 """Files that an index is exported to: Parquet, CSV, Lance."""
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from airrep.errors import ArtifactError, need
+from airrep.errors import ArtifactError
 from airrep.runtime.remote.outputs import is_taken
 from airrep.runtime.remote.places import url_of
 
@@ -40,72 +39,45 @@ def check_target(path: Path, *, folder: bool, replace: bool) -> None:
         raise ArtifactError(f"{path}: is not {kind}, so it is not replaced. Give another path.")
 
 
-class Writer(ABC):
-    """Writes batches of one schema to a file."""
-
-    folder: ClassVar[bool] = False
-    """Whether it makes a folder."""
-
-    @abstractmethod
-    def write(self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write all batches."""
+def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], origin: Mapping[str, str]) -> None:
+    """Write Parquet, compressed with zstd; its schema says which index it is of."""
+    noted = {b"airrep": json.dumps(dict(origin), sort_keys=True).encode()}
+    texts: Any = [field.name for field in schema if field.type == pa.large_string()]  # vectors never repeat
+    with pq.ParquetWriter(path, schema.with_metadata(noted), compression="zstd", use_dictionary=texts) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(noted))
 
 
-class ParquetWriter(Writer):
-    """Parquet, compressed with zstd; the schema says which index it is of."""
+def write_csv(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], exact: bool) -> int:
+    """Write CSV, texts in quotes.
 
-    def __init__(self, origin: Mapping[str, str]) -> None:
-        self._origin = {b"airrep": json.dumps(dict(origin), sort_keys=True).encode()}
-
-    def write(self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        texts: Any = [field.name for field in schema if field.type == pa.large_string()]  # vectors never repeat
-        marked = schema.with_metadata(self._origin)
-        with pq.ParquetWriter(path, marked, compression="zstd", use_dictionary=texts) as writer:
-            for batch in batches:
-                writer.write_batch(batch.replace_schema_metadata(self._origin))
-
-
-class CsvWriter(Writer):
-    """CSV, texts in quotes; those that a spreadsheet would run as a formula get an apostrophe, unless *exact*."""
-
-    def __init__(self, exact: bool) -> None:
-        self._exact = exact
-        self.guarded = 0
-        """Cells that got an apostrophe."""
-
-    def write(self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        named = pa.schema([field.with_name(self._header(field.name)) for field in schema])
-        with path.open("wb") as sink, pyarrow.csv.CSVWriter(sink, named) as writer:
-            for batch in batches:
-                columns = [self._guarded(column) for column in batch.columns]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=named))
-
-    def _header(self, name: str) -> str:
-        guarded = pa.array([name], pa.large_string())
-        return str(self._guarded(guarded)[0].as_py())
-
-    def _guarded(self, column: Any) -> Any:
-        if self._exact or column.type != pa.large_string():
-            return column
-        formula = _compute.fill_null(_compute.match_substring_regex(column, FORMULA), False)
-        count = int(_compute.sum(formula).as_py() or 0)
-        if not count:
-            return column
-        self.guarded += count
-        mark, nothing = (pa.scalar(text, pa.large_string()) for text in ("'", ""))
-        marked = _compute.binary_join_element_wise(mark, column, nothing)
-        return _compute.if_else(formula, marked, column)
+    Returns:
+        How many texts got an apostrophe, since a spreadsheet would run them as a formula; none if *exact*.
+    """
+    guard: Callable[[Any], tuple[Any, int]] = (lambda column: (column, 0)) if exact else _guarded
+    header = [guard(pa.array([name], pa.large_string())) for name in schema.names]
+    named = pa.schema([field.with_name(name[0].as_py()) for field, (name, _) in zip(schema, header, strict=True)])
+    guarded = sum(count for _, count in header)
+    with path.open("wb") as sink, pyarrow.csv.CSVWriter(sink, named) as writer:
+        for batch in batches:
+            columns = [guard(column) for column in batch.columns]
+            guarded += sum(count for _, count in columns)
+            writer.write_batch(pa.RecordBatch.from_arrays([column for column, _ in columns], schema=named))
+    return guarded
 
 
-class LanceWriter(Writer):
-    """A Lance dataset, by the package pylance."""
+def _guarded(column: Any) -> tuple[Any, int]:
+    """A column with an apostrophe before each formula, and how many there are."""
+    if column.type != pa.large_string():
+        return column, 0
+    formula = _compute.fill_null(_compute.match_substring_regex(column, FORMULA), False)
+    mark, nothing = (pa.scalar(text, pa.large_string()) for text in ("'", ""))
+    marked = _compute.binary_join_element_wise(mark, column, nothing)
+    return _compute.if_else(formula, marked, column), int(_compute.sum(formula).as_py() or 0)
 
-    folder = True
 
-    def __init__(self) -> None:
-        need("airrep export --to lance", "lance", "lance")
+def write_lance(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a Lance dataset, by the package pylance."""
+    import lance
 
-    def write(self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        import lance
-
-        lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path), mode="create")
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path), mode="create")
