@@ -141,6 +141,11 @@ def escaped(text: str) -> str:
     return one_line.encode("utf-8", "backslashreplace").decode()
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says in its first line, without its full stop; or else its type."""
+    return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
+
+
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
     """What to do about a name that is none of some known ones: ask whether the nearest is meant, where one is near."""
     return _meant(name, {one: one for one in known}, otherwise)

@@ -13,7 +13,7 @@ from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.source import check_columns
 from airrep.corpus.sources.tables import object_rows, pieces, table_rows
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, first_line
 
 CorpusLike: TypeAlias = Any
 """A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars, DuckDB or pyarrow, a dict of
@@ -192,10 +192,9 @@ def _rows(data: Any, where: str) -> list[Any]:
     try:
         table = data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
-        reason = str(error).splitlines()[0]
         raise DataError(
-            f"{where}: a column holds values of several types ({reason}); one type for each is expected. Give "
-            "data.to_dict('records'), or make the column's values of one type"
+            f"{where}: a column holds values of several types ({first_line(error)}); one type for each is expected. "
+            "Give data.to_dict('records'), or make the column's values of one type"
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
     told = (

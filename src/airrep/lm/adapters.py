@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from airrep.errors import ConfigError, need
+from airrep.errors import ConfigError, first_line, need
 from airrep.lm.files import load_network, make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 
@@ -93,11 +93,6 @@ class StoredAdapters:
                     f"{self._where}: {name} of {ADAPTER} is not in the LM after loading, so the adapters belong to "
                     f"another. {self._remedy}"
                 )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says in its first line, or else its type."""
-    return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from airrep.errors import ConfigError, need
+from airrep.errors import ConfigError, first_line, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts.checks import check_sizes
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -93,7 +93,7 @@ def copy_weights(model: Any, path: Path) -> None:
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"weights {path}: cannot be read: {_reason(error)}. Restore the file.") from error
+        raise ConfigError(f"weights {path}: cannot be read: {first_line(error)}. Restore the file.") from error
     take_weights(model, stored, path)
 
 
@@ -214,9 +214,4 @@ def _loading(name: str, part: str) -> Iterator[None]:
         ImportError,
         SafetensorError,
     ) as error:
-        raise ConfigError(f"lm {name}: {part} cannot be loaded: {_reason(error)}. Give another LM.") from error
-
-
-def _reason(error: Exception) -> str:
-    """First line of an error, without its full stop."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise ConfigError(f"lm {name}: {part} cannot be loaded: {first_line(error)}. Give another LM.") from error

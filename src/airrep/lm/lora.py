@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from airrep.errors import ConfigError, TrainingError, need
-from airrep.lm.adapters import NAME, PREFIX, StoredAdapters, first_line, tied_layers
+from airrep.errors import ConfigError, TrainingError, first_line, need
+from airrep.lm.adapters import NAME, PREFIX, StoredAdapters, tied_layers
 from airrep.lm.files import make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.settings import FineTuneSettings
@@ -69,9 +69,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
             warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft takes that of each layer's type
             adapters = LoraModel(model, config, NAME)
     except ValueError as error:
-        raise ConfigError(
-            f"lora_targets: {str(error).partition(chr(10))[0]}. Give names of linear maps of this LM."
-        ) from error
+        raise ConfigError(f"lora_targets: {first_line(error)}. Give names of linear maps of this LM.") from error
     _draw(model, seed)
     return adapters
 

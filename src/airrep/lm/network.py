@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from airrep.arrays import Rows
-from airrep.errors import AirRepError, ConfigError, TrainingError
+from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.shapes import Float
@@ -68,10 +68,9 @@ def _run(model: Any, **inputs: Any) -> Any:
     except Exception as error:
         if _tells_of_memory(error):
             raise
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ConfigError(
-            f"lm {model.name_or_path}: a {type(model).__name__} cannot be run: {type(error).__name__}: {reason}. "
-            "Correct its files, or give another LM."
+            f"lm {model.name_or_path}: a {type(model).__name__} cannot be run: {type(error).__name__}: "
+            f"{first_line(error)}. Correct its files, or give another LM."
         ) from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from airrep.errors import ConfigError, TrainingError, need
+from airrep.errors import ConfigError, TrainingError, first_line, need
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 from airrep.runtime.metering import cores
 from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
@@ -137,8 +137,9 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
         with nullcontext() if address else _loopback():
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **dashboard)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"--address {address}: no Ray cluster answers ({reason}). Check the address.") from error
+        raise ConfigError(
+            f"--address {address}: no Ray cluster answers ({first_line(error)}). Check the address."
+        ) from error
     try:
         yield
     finally:

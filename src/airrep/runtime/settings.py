@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, first_line, near
 
 LONGEST_SHOWN = 200
 """Characters of a wrong value that an error shows."""
@@ -165,4 +165,4 @@ def _parse_yaml(text: str, where: str) -> Any:
         place = "" if mark is None or "\n" not in text.strip() else f":{mark.line + 1}"
         raise ConfigError(f"{where}{place}: is not YAML: {reason}. Correct it.") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise ConfigError(f"{where}: is not YAML: {str(error).splitlines()[0]}. Correct it.") from error
+        raise ConfigError(f"{where}: is not YAML: {first_line(error)}. Correct it.") from error

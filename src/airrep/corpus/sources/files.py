@@ -13,7 +13,7 @@ from airrep.corpus.schemas.values import conversion, wide_encoding
 from airrep.corpus.sources.source import RecordSource, check_columns
 from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
-from airrep.errors import DataError
+from airrep.errors import DataError, first_line
 from airrep.runtime.remote.storage import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
@@ -126,9 +126,8 @@ def _opened_table(path: Place, kind: str) -> Iterator[Any]:
         try:
             yield pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
             raise DataError(
-                f"{path}: cannot be read as {kind} ({reason}); a whole file is expected. Get it anew"
+                f"{path}: cannot be read as {kind} ({first_line(error)}); a whole file is expected. Get it anew"
             ) from None
 
 

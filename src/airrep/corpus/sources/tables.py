@@ -12,7 +12,7 @@ import pyarrow as pa
 from airrep.corpus.schemas.values import plain
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.textformats import Numbered, json_value
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, first_line, need
 
 BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""
@@ -62,10 +62,9 @@ def _row(
         try:
             (row[name],) = _values(array.slice(number, 1), decode)
         except _UNREADABLE as error:
-            reason = str(error).splitlines()[0]
             return DataError(
-                f'the column "{name}" holds a value that cannot be read ({reason}); ordinary texts, numbers, dates '
-                "and JSON are expected. Drop the column or write it as text"
+                f'the column "{name}" holds a value that cannot be read ({first_line(error)}); ordinary texts, '
+                "numbers, dates and JSON are expected. Drop the column or write it as text"
             )
     return row
 
@@ -229,9 +228,8 @@ def _lance_batches(folder: Path) -> Iterator[Batch]:
         for batch in lance.dataset(str(folder)).to_batches(batch_size=BATCH_ROWS):
             yield from pieces(batch)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
         raise DataError(
-            f"{folder}: cannot be read as Lance ({reason}); a whole dataset is expected. Get it anew"
+            f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Get it anew"
         ) from None
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from airrep.errors import LM, ConfigError, need
+from airrep.errors import LM, ConfigError, first_line, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing.folders import new_place
@@ -116,7 +116,6 @@ def _reading(name: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:  # of parsers of a format with many forms
-        reason = str(error).strip().partition("\n")[0].rstrip(".")[:300] or type(error).__name__
         raise ConfigError(
-            f"lm {name}: cannot be read as a GGUF file: {reason}. Give the LM that it was made from."
+            f"lm {name}: cannot be read as a GGUF file: {first_line(error)}. Give the LM that it was made from."
         ) from error
