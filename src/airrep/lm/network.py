@@ -56,7 +56,8 @@ def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
     keep = {"logits_to_keep": batch.predictors} if keeps_few else {}
     with without_cudnn():
         logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
-    return _of_predictors(logits, batch).to(torch.promote_types(logits.dtype, torch.float32))
+    rows = logits if len(logits) == len(batch.predictors) else logits[batch.predictors]  # of all tokens, or those kept
+    return rows.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _run(model: Any, **inputs: Any) -> Any:
@@ -82,49 +83,6 @@ def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
     if sum(span.sequences for span in batch.spans) != 1:
         raise ValueError("a model that reads one document at a time was given several")
     return inputs
-
-
-def _of_predictors(rows: Float[Tensor, "t w"], batch: PackedDocuments) -> Float[Tensor, "r w"]:
-    """The rows before response tokens: those that there are, or some of all; a first token is never predicted."""
-    return rows if len(rows) == len(batch.predictors) else rows[batch.predictors]
-
-
-def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor, "r h"], Float[Tensor, "r v"]]:
-    """What the output layer reads for each response token, and the gradient of its loss by what that layer gives.
-
-    It is p − y, times the slope of what some LMs do to that layer's numbers to make logits of them.
-
-    Arguments are as for :func:`token_logits`, and the LM's name for errors; ConfigError for an LM without an output
-    layer.
-    """
-    layer = model.get_output_embeddings()
-    if layer is None:
-        raise ConfigError(f"lm {name}: a {type(model).__name__} has no output layer. Use another method.")
-    states: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
-    try:
-        logits = token_logits(model, batch)
-    finally:
-        hook.remove()
-    slopes = _slopes(model, logits)
-    errors = logits.softmax(dim=1)
-    errors[torch.arange(len(errors), device=errors.device), batch.targets] -= 1
-    return _of_predictors(states[0], batch).to(errors), errors if slopes is None else errors * slopes
-
-
-def _slopes(model: Any, logits: Float[Tensor, "r v"]) -> Float[Tensor, "r v"] | float | None:
-    """Derivative of logits by the output layer's numbers; None where they are the same.
-
-    Gemma bends them, c tanh(z / c), whose slope is 1 − (logit / c)²; Cohere and Falcon-H1 multiply, Granite divides.
-    """
-    config = model.config.get_text_config(decoder=True)
-    bent = getattr(config, "final_logit_softcapping", None)
-    if bent:
-        bends: Tensor = 1 - (logits / bent) ** 2
-        return bends
-    times = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None)
-    divided = getattr(config, "logits_scaling", None)
-    return float(times or 1.0) / float(divided or 1.0) if times or divided else None
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
