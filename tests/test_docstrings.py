@@ -105,7 +105,7 @@ def test_the_example_of_a_docstring_runs(
     module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for fact, value in (("MOST_SUBSETS", 20), ("SIZES", (5,)), ("GRADIENT_SHARE", 0.0)):
-        monkeypatch.setattr(f"airrep.planning.judging.fitting.{fact}", value)  # a budget is there to be used up
+        monkeypatch.setattr(f"airrep.planning.judge.{fact}", value)  # a budget is there to be used up
     found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)
     (example,) = [one for one in found if one.examples]
     known = dict(world)

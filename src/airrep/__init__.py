@@ -41,7 +41,7 @@ _HOMES = {
     "fit_datamodels": "training.linear.datamodels",
     "harmful": "answers.harm",
     "import_labels": "labels.outside.imported",
-    "judge": "planning.judging.judge",
+    "judge": "planning.judge",
     "label": "labels.farm",
     "label_by_command": "labels.outside.command",
     "load_lm": "lm.model",

@@ -40,7 +40,7 @@ from airrep.lm.trainer.callback import AttributionCallback as AttributionCallbac
 from airrep.lm.trainer.record import read_training_record as read_training_record
 from airrep.lm.trainer.training import read_training as read_training
 from airrep.lm.warmup import warm_up as warm_up
-from airrep.planning.judging.judge import judge as judge
+from airrep.planning.judge import judge as judge
 from airrep.reports.evaluations import write_evaluation_report as write_evaluation_report
 from airrep.reports.results import write_report as write_report
 from airrep.training.linear.datamodels import fit_datamodels as fit_datamodels

@@ -245,17 +245,21 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
     asked = []
 
     def stopped(*arguments, **_):
-        asked.append(arguments[4])
+        asked.append(arguments[2])
         raise ConfigError("asked enough")
 
     monkeypatch.setattr("airrep.evaluation.select.select.DataSelection", stopped)
     (folder / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
-    line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name", "--count", "2")
+    line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name")
+    line += ("--by", "source", "--count", "2")
     told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
     assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
     assert "from run.yaml; set here: epochs" in told
     assert "airrep's own rate" in run(*line, "--set", "epochs=7")[2]
     assert asked[1].model_fields_set == {"epochs"}
+    status, _, refused = run(*line[:-1], "100000")  # bad input is refused before anything is told
+    assert (status, refused.count("\n"), len(asked)) == (1, 1, 2)
+    assert "--count" in refused
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):

@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.conversations import Message, prompt_of
 from airrep.corpus.turns import from_last_message, last_message, message_at
 from airrep.corpus.words import Words, plain, plain_places
-from airrep.evaluation.select.f1 import unigram_f1
+from airrep.evaluation.select.answers import unigram_f1
 
 WHOLE = (
     "लड़का लड़की क्षत्रिय",

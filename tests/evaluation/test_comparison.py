@@ -59,7 +59,7 @@ def test_only_pairs_with_one_row_can_be_asked_for():
     found = compare_evaluations(runs, "middling", resamples=20)
     assert [(pair.one, pair.other) for pair in found.pairs] == [("good", "middling"), ("bad", "middling")]
     assert found.pairs[1].difference < 0
-    with pytest.raises(ConfigError, match="--to best: is no row here; expected one of: good, middling, bad"):
+    with pytest.raises(ConfigError, match="--to best: is no row here"):
         compare_evaluations(runs, "best")
 
 
@@ -122,7 +122,7 @@ def test_holm_is_the_textbook_procedure():
 
 def test_runs_that_cannot_be_paired_are_refused():
     one, other = evaluation(WORLDS, ["good"]), evaluation(WORLDS, ["bad"])
-    with pytest.raises(ConfigError, match="there is one row alone; expected two or more"):
+    with pytest.raises(ConfigError, match="there is one row alone"):
         compare_evaluations([("x", one)])
     with pytest.raises(ConfigError, match="compare: x is given twice"):
         compare_evaluations([("x", one), ("x", other)])

@@ -46,7 +46,7 @@ def test_classes_are_asked_of_any_data_with_settings_as_a_dict(index: airrep.Ind
     wanted = airrep.classify([("tfidf", index)], QUERIES, {"by": "source", "skip_unlabelled": True})
     found = airrep.classify([("tfidf", index)], records, {"by": "source", "skip_unlabelled": True})
     assert found.to_dict() == wanted.to_dict()
-    with pytest.raises(ConfigError, match="settings: 'field' is not a setting here; expected one of by, "):
+    with pytest.raises(ConfigError, match="settings: 'field' is not a setting here"):
         airrep.classify([("tfidf", index)], QUERIES, {"field": "source"})
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_instance_is_refused(index: airrep.Index) -> None:
         airrep.evaluate_lds(index, ONE, tune=["a"])
     with pytest.raises(ConfigError, match=f"^diagnose: instances is a Labels{INSTANCES}"):
         airrep.diagnose(Labels())
-    with pytest.raises(ConfigError, match=r"^evaluate lds: there are 1 names for 2 indexes; expected one for each\."):
+    with pytest.raises(ConfigError, match=r"^evaluate lds: there are 1 names for 2 indexes"):
         airrep.evaluate_lds([index, index], [ONE], names=["a"])
 
 
@@ -94,7 +94,7 @@ def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_their_paths
         assert {row.name for row in airrep.compare_evaluations(given).rows} == {"one", "other"}
     both = airrep.compare_evaluations([found, path], resamples=10)
     assert {row.run for row in both.rows} == {"evaluation 1", str(path)}
-    with pytest.raises(ConfigError, match="^compare: runs holds a int; expected evaluations, their paths, or pairs"):
+    with pytest.raises(ConfigError, match="^compare: runs holds a int"):
         airrep.compare_evaluations([3])
     pages = [
         airrep.write_evaluation_report(given, tmp_path / f"{number}.html").read_text()

@@ -31,7 +31,7 @@ def test_a_choice_takes_those_instances_in_that_order(folder, choice, expected):
 
 @pytest.mark.parametrize("choice", ["#4", "#2-1", "#x", "#1-7", "#,"])
 def test_an_instance_that_is_not_there_is_refused(folder, choice):
-    with pytest.raises(ConfigError, match=r"has no instance '.*'; expected numbers from 0 to 3"):
+    with pytest.raises(ConfigError, match=r"has no instance '.*'"):
         gather([folder + choice], [TRAIN, QUERIES])
 
 

@@ -143,7 +143,7 @@ def test_damage_to_finished_labels_is_found_when_they_are_read(labels: Labels, p
 def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished: Labels, plan: SubsetPlan) -> None:
     path = next(unfinished.path.glob("keys-*.npy"))
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(ArtifactError, match=r"keys-.*: was altered after it was written\. Restore it, or run the same"):
+    with pytest.raises(ArtifactError, match=r"keys-.*: was altered after it was written"):
         _ = Labels(unfinished.path).missing
     again = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
     assert len(again.missing) == 9
@@ -169,7 +169,7 @@ def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) ->
     with pytest.raises(ArtifactError, match="holds no labels"):
         open_labels(tmp_path)
     (tmp_path / "lds.jsonl").write_text("{}")
-    with pytest.raises(ArtifactError, match="lds.jsonl: is a file; expected the folder that holds labels"):
+    with pytest.raises(ArtifactError, match="lds.jsonl: is a file"):
         open_labels(tmp_path / "lds.jsonl")
     (unfinished.path / "request.json").write_text("{")
     with pytest.raises(ArtifactError, match="cannot be read, so it was altered"):

@@ -84,10 +84,10 @@ def test_lines_that_are_no_json_and_too_few_lines_are_refused(folder: Path) -> N
     with pytest.raises(DataError, match="lds.jsonl:1: is not JSON"):
         read_published(folder)
     (folder / "lds.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(DataError, match="lds.jsonl: cannot be read: .*; expected JSON lines in UTF-8"):
+    with pytest.raises(DataError, match="lds.jsonl: cannot be read: .*"):
         read_published(folder)
     (folder / "lds.jsonl").write_text(json.dumps({"train_subset": [1], "test_loss": [1, 2, 3, 4]}) + "\n")
-    with pytest.raises(DataError, match="lds.jsonl: has 1 subsets; expected two or more"):
+    with pytest.raises(DataError, match="lds.jsonl: has 1 subsets"):
         read_published(folder)
 
 
@@ -106,7 +106,7 @@ def test_a_record_that_was_left_out_would_shift_all_others_so_it_is_an_error(fol
 
 def test_missing_files_and_folders_of_benchmarks_are_told_of(folder: Path) -> None:
     assert is_published(folder)
-    with pytest.raises(DataError, match=r"holds several benchmarks \(flan\); expected one folder with lds.jsonl"):
+    with pytest.raises(DataError, match=r"holds several benchmarks \(flan\)"):
         is_published(folder.parent)
     (folder / "test.jsonl").unlink()
     with pytest.raises(DataError, match="has lds.jsonl but no test.jsonl"):
@@ -120,7 +120,7 @@ def test_gather_takes_such_a_folder_without_data(folder: Path) -> None:
     (found,) = gather([str(folder)])
     assert found.name == "flan"
     assert gather([f"{folder}#0"])[0].name == "flan"
-    with pytest.raises(ConfigError, match="flan#1: has no instance '1'; expected numbers from 0 to 0"):
+    with pytest.raises(ConfigError, match="flan#1: has no instance '1'"):
         gather([f"{folder}#1"])
     with pytest.raises(ArtifactError, match="holds no labels"):
         gather([str(folder / "nowhere")])

@@ -167,9 +167,9 @@ def test_pools_with_one_source_or_with_different_numbers_of_them_are_refused(tmp
         for name in (lambda _: "a", lambda i: "ab"[i % 2] if i > 1 else "cd"[i])
     )
     drawn = {"kind": "removals", "removals_by": "source", "train_count": 30, "query_count": 9}
-    with pytest.raises(DataError, match="all examples of its train pool have one source; expected two or more"):
+    with pytest.raises(DataError, match="all examples of its train pool have one source"):
         sample(one, tmp_path / "plan", changed(**drawn))
-    with pytest.raises(DataError, match=r"instance \d: has \d sources, those before \d; expected as many in each"):
+    with pytest.raises(DataError, match=r"instance \d: has \d sources, those before \d"):
         sample(some, tmp_path / "plan", changed(**drawn, instances=9))
     assert not (tmp_path / "plan").exists()
 
@@ -228,7 +228,7 @@ def test_a_finished_plan_is_kept_and_another_needs_replace(tmp_path: Path, corpu
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     sample(corpus, out, SMALL)
     assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(8; now 9\); nothing is over"):
+    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(8; now 9\)"):
         sample(corpus, out, changed(size=9))
     with pytest.raises(ArtifactError, match="drawn with another train corpus"):
         sample(make_corpus(51), out, SMALL)

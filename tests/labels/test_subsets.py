@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.errors import DataError
-from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeats, quotas
+from airrep.labels.sampling import draw_removal, draw_subset, draw_without_repeats, quotas
 from airrep.runtime.seeding import stream
 
 STRATA = np.repeat(np.arange(6), [1, 1, 2, 5, 11, 20])

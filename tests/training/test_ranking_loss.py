@@ -13,7 +13,7 @@ from reference import ranking_loss as oracle
 from torch.overrides import TorchFunctionMode
 
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.statistics.rank_labels import Scale, normalise_losses
+from airrep.evaluation.statistics.labels import Scale, normalise_losses
 from airrep.training import ranking_loss as ranking
 from airrep.training.ranking_loss import count_pairs, ranking_loss
 

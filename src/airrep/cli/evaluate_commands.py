@@ -72,7 +72,7 @@ def classify_command(
 SelectionOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
-        "airrep.evaluation.select.tasks:SelectSettings",
+        "airrep.evaluation.select.competitors:SelectSettings",
         ("by", "seeds", "random", "full", "none", "where", "max_new_tokens", "seed"),
         mode="own",
     ),
@@ -111,20 +111,12 @@ def evaluate_select_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
+    from airrep.evaluation.select.competitors import Contest, SelectSettings
     from airrep.evaluation.select.select import DataSelection
-    from airrep.evaluation.select.tasks import SelectSettings
 
-    model, tuning = configuring.of_lm(lm, reading=reading)
     chosen = SelectSettings.of({"count": count, **selection})
-    asked = DataSelection(
-        open_named(indexes, moved),
-        reading.read(queries),
-        model,
-        chosen,
-        tuning,
-        selecting=reading.read_if(selecting),
-        engine=running.make(),
-    )
+    contest = Contest(open_named(indexes, moved), reading.read(queries), reading.read_if(selecting), chosen)
+    asked = DataSelection(contest, *configuring.of_lm(lm, reading=reading), running.make())
     often: dict[str, Any] = {"retries": retries, "partial": partial, "replace": judging.replace}
     with Meter("selecting") as meter:
         judging.deliver(

@@ -52,7 +52,7 @@ def sample_command(
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
     from airrep.labels import sampling
-    from airrep.labels.outside.subset_files import LIST, write_subset_files
+    from airrep.labels.outside.losses import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
     kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}

@@ -69,13 +69,9 @@ def score_features(
     device: str = "cpu",
     examples: int | None = None,
 ) -> GroupScores:
-    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*.
+    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`.
 
     For order-k pools, *examples* is the number of training examples, where *train* lacks some.
-
-    Raises:
-        ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
-        DataError: features do not fit together or are not finite.
     """
     blocks = [block_of(0, train)]
     return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)

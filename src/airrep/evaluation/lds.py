@@ -14,9 +14,8 @@ from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over
 from airrep.evaluation.pool import Named, cost_of
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
-from airrep.evaluation.statistics.labels import seeds_alike
+from airrep.evaluation.statistics.labels import REMEDY, moved, seeds_alike
 from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
-from airrep.evaluation.statistics.moved import REMEDY, moved
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts.digests import json_digest
@@ -41,11 +40,7 @@ class RowFinder:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, queries: Features | None = None) -> GroupScores:
-        """Group scores of an instance's subsets, ``(q, m)``; higher = more helpful.
-
-        Raises:
-            DataError: the index lacks an example of the train pool.
-        """
+        """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as of :meth:`subsets`."""
         asked = self.index.encode_queries(instance.queries) if queries is None else queries
         return group_scores(asked, self.index.blocks, self.subsets(instance), pool, examples=len(instance.train))
 
@@ -294,11 +289,9 @@ def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | No
 def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     """Facts on all rows; ``subset_size`` is the least and the greatest.
 
-    Subsets count that have a loss of some query; ``subsets_left_out`` are the others, and ``losses_missing`` the losses
-    of single queries that are missing after subsets that count. ``seeds_alike`` says of each instance whether its seeds
-    change nothing. ``queries_in_pool`` counts queries whose texts are in their own train pool: methods that find equal
-    texts have an advantage there. ``shared_queries``, as of :func:`airrep.evaluation.judging.shared_queries`, is
-    present where instances have queries in common.
+    Subsets count that have a loss of some query; ``losses_missing`` are losses of single queries that are missing after
+    subsets that count. ``queries_in_pool`` counts queries whose texts are in their own train pool: methods that find
+    equal texts have an advantage there. ``shared_queries`` is as of :func:`airrep.evaluation.judging.shared_queries`.
     """
     shared = shared_queries(instances)
     known = [np.isfinite(instance.losses) for instance in instances]

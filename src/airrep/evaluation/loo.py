@@ -77,31 +77,19 @@ def evaluate_loo(
     """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
     The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
-    mean over the seeds that have both, as what is common to a seed is no effect. The prediction f is the sum of the
-    influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
-    at a time, sum, mean and attention are its score alike. With *what_if* the prediction is what
-    :meth:`airrep.Index.what_if` says of the whole pool, f(x, S) − f(x, S∖R_j) by the method's own pool; the shares of
-    effects whose sign it has, and of queries whose largest effect it says is that, are in each row's ``more``.
-    Pearson's correlation, by the same rules as Spearman's, is there too; the labels' signal-to-noise ratio
+    mean over the seeds that have both. The prediction f is the sum of the influence scores of the removed examples: to
+    first order, effects of removals add up. With *what_if* the prediction is what :meth:`airrep.Index.what_if` says of
+    the whole pool, f(x, S) − f(x, S∖R_j); the shares of effects whose sign it has, and of queries whose largest effect
+    it says is that, are in each row's ``more``. Pearson's correlation is there too; the labels' signal-to-noise ratio
     (:func:`signal_to_noise`) and reliability are in the facts, unless seeds change nothing. The matrices
-    ``losses/INSTANCE`` hold the effects.
+    ``losses/INSTANCE`` hold the effects. Other arguments and errors are as of
+    :func:`airrep.evaluation.lds.evaluate_lds`.
 
     Args:
-        indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
-            compared with.
         instances: with the whole pool as subset 0, and removals; or one instance alone.
-        pool: how scores of the removed examples become one; ``sum`` when None, whatever the method's own. Order-K
-            predicts the removal beyond first order. With *what_if*, how those of the whole pool do; the method's own
-            when None.
-        temperature: of attention.
+        pool: how scores of the removed examples become one; ``sum`` when None. With *what_if*, how those of the whole
+            pool do; the method's own when None.
         what_if: predict by the change of the whole pool's group score.
-        resamples: two-way bootstrap draws, of queries and removals, behind each interval.
-        names: of the rows; those of the pairs, or else the paths of the indexes, if None.
-
-    Raises:
-        ConfigError: no index, no instance, one given twice by its content, or a pool that does not fit.
-        DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
-            constant, or two rows of one name.
 
     Example:
         >>> found = airrep.evaluate_loo([index], removals, names=["tfidf"])
@@ -210,7 +198,7 @@ def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
     """Share of queries whose largest effect is predicted to be it.
 
-    Removals without any loss do not count, and neither do queries that lack one of the others.
+    Removals without any loss do not count, nor queries that lack one of the others.
     """
     found = []
     for f, effects in pairs:

@@ -32,21 +32,14 @@ class TrainingPool:
 
     @classmethod
     def of(cls, index: Index, by: str, where: str | None = None) -> Self:
-        """Read the texts and one field of an index; only examples that fulfil the filter may be ranked.
-
-        Raises:
-            ConfigError: a bad filter, or no example has the field.
-        """
+        """Read the texts and one field of an index (ConfigError: a bad filter, or no example has the field)."""
         parts = [shard.examples for shard in index.shards]
         values = field_values((part.table for part in parts), by, index.fields)
         return cls(np.concatenate([part.content_hashes for part in parts]), tuple(values), index.mask(where))
 
     @cached_property
     def order(self) -> Rows:
-        """Rows that may be ranked, by content hash; copies in order of rows.
-
-        Two pools of the same texts have the same text at each place of their orders.
-        """
+        """Rows that may be ranked, by content hash, copies by row: pools of the same texts have equal orders."""
         kept = np.flatnonzero(self.keep)
         ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
         return ordered
@@ -66,11 +59,7 @@ class TrainingPool:
 
 
 def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> None:
-    """Refuse to compare indexes of different data.
-
-    Raises:
-        DataError: one holds other examples than the first.
-    """
+    """Refuse to compare indexes of different data (DataError)."""
     for name, pool in zip(names, pools, strict=True):
         if pool.fingerprint != pools[0].fingerprint:
             raise DataError(

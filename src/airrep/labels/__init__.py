@@ -10,6 +10,4 @@ outside/    Labels by another trainer: subsets as files out, losses back in.
 plan        Subset plans on disk: instances, their queries and subsets.
 request     The request that decides whether label runs may be joined or resumed; the seal.
 sampling    Draws of cross-validation instances from a corpus.
-subsets     Random subsets and removals, as row numbers.
-tasks       The fine-tunes that labels are made of, with content keys.
 """

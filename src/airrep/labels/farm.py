@@ -15,9 +15,8 @@ from airrep.errors import LM, ConfigError, DataError, TrainingError, need
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
-from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.plan import LabelTask, SubsetPlan, list_tasks, open_plan, used_examples
 from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
-from airrep.labels.tasks import LabelTask, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.artifacts.targets import real_path
@@ -134,12 +133,7 @@ class LabelData:
 
     @classmethod
     def given(cls, plan: PlanLike, train: CorpusLike, queries: CorpusLike | None) -> "LabelData":
-        """Data in any form; without queries of their own, these are drawn from *train*.
-
-        Raises:
-            DataError: other corpora than those of the plan.
-            ArtifactError: there are no subsets at a path.
-        """
+        """Data in any form; without queries of their own, these are drawn from *train*; errors as of :func:`label`."""
         plan = plan if isinstance(plan, SubsetPlan) else open_plan(plan)
         train = as_corpus(train)
         queries = None if queries is None else as_corpus(queries, "queries")

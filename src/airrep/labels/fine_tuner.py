@@ -13,8 +13,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, TrainingError
 from airrep.labels.ledger import QueryLosses
-from airrep.labels.plan import SubsetPlan
-from airrep.labels.tasks import LabelTask, fine_tune_seed
+from airrep.labels.plan import LabelTask, SubsetPlan, fine_tune_seed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.engine import Engine, InProcess
 from airrep.shapes import Float32

@@ -136,11 +136,8 @@ def label_lineage(
 ) -> dict[str, Any]:
     """Lineage of labels for a model card: which LM they are losses of, and how it was fine-tuned.
 
-    Args:
-        choices: label directories that are learnt from, as for :func:`gather`.
-        held_out: label directories that the best step is chosen by.
-        test: label directories that are scored once.
-        mixed: accept losses of several LMs, or of one that was fine-tuned in several ways.
+    Label directories are as of :func:`gather`: to learn from, to choose the best step by, to score once. *mixed*
+    accepts losses of several LMs, or of one that was fine-tuned in several ways.
     """
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
     opened = {name: [_LabelState.of(choice.partition("#")[0]) for choice in part] for name, part in parts.items()}

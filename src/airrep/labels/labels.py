@@ -14,9 +14,8 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
-from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.plan import LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.labels.request import KIND, keys_name, read_state
-from airrep.labels.tasks import LabelTask, Place, list_places
 from airrep.runtime.artifacts.checks import as_written, check_digests, check_sizes
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -229,11 +228,7 @@ class Labels:
         )
 
     def verify(self) -> None:
-        """Check every byte of finished labels.
-
-        Raises:
-            ArtifactError: a file was altered, or the labels are unfinished.
-        """
+        """Check every byte of finished labels (ArtifactError: one was altered, or the labels are unfinished)."""
         check_digests(self.path, self._finished_manifest()["files"])
 
     def _finished_manifest(self) -> Mapping[str, Any]:

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from airrep.errors import ArtifactError
-from airrep.labels.plan import npy_bytes
-from airrep.labels.tasks import LabelTask, Place
+from airrep.labels.plan import LabelTask, Place, npy_bytes
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.names import LOCK

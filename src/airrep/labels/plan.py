@@ -8,8 +8,9 @@ A plan is a directory of kind ``subsets`` with six arrays, each of the least uns
   for removals, the rows that each leaves out.
 """
 
+import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,17 +20,18 @@ import numpy as np
 from pydantic import Field
 
 from airrep.arrays import Rows
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.labels.subsets import Instance
 from airrep.runtime.artifacts.checks import as_written
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
+from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
+from airrep.shapes import Int64
 
 KIND = "subsets"
 PARTS = ("train", "queries", "members")
@@ -69,6 +71,20 @@ class SamplingSettings(Settings):
     """No example is in two instances."""
     seed: int = Field(default=0, ge=0)
     """Of all draws."""
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One cross-validation draw: a train pool, queries that are not in it, and subsets of it."""
+
+    name: str
+    """Its number, ``"0"`` and on."""
+    train: Int64[np.ndarray, " n"]
+    """Rows of the train corpus that form the pool, ``n``, ascending."""
+    queries: Int64[np.ndarray, " q"]
+    """Rows of the query corpus, ``q``, ascending."""
+    subsets: Groups
+    """``m`` subsets as rows of the *pool*, 0 to n − 1: row ``r`` is row ``train[r]`` of the train corpus."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,15 +144,8 @@ class SubsetPlan:
         return rows
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
-        """Check that these are the corpora that the plan was drawn from.
-
-        Args:
-            train: the train corpus.
-            queries: the query corpus; the train corpus if None.
-
-        Raises:
-            DataError: one differs.
-        """
+        """Refuse other corpora than those that the plan was drawn from (DataError); *queries* None: they are *train*.
+        Refuse other corpora than those that the plan was drawn from (DataError); *queries* None: they are *train*."""
         given = {"train": train, "queries": train if queries is None else queries}
         for (name, corpus), known in zip(given.items(), (self.train_fingerprint, self.query_fingerprint), strict=True):
             if corpus.fingerprint != known:
@@ -194,11 +203,8 @@ def write_plan(
 ) -> None:
     """Write a plan; it appears under its name when it is whole.
 
-    Args:
-        path: the directory to make.
-        request: fingerprints of ``train`` and ``queries``, and ``settings``.
-        rows: lists of rows for each of :data:`PARTS`, stored one after the other.
-        replace: replace a plan that is there.
+    *request* has the fingerprints of ``train`` and ``queries``, and ``settings``; *rows* a list for each of
+    :data:`PARTS`.
     """
     with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
         for part, cuts in zip(PARTS, CUTS, strict=True):
@@ -217,3 +223,83 @@ def npy_bytes(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+KEY_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a task's losses: an instance, one of its subsets (None: the LM as it was), a seed."""
+
+    instance: int
+    subset: int | None
+    seed: int
+
+    def __str__(self) -> str:
+        if self.subset is None:
+            return f"instance {self.instance}, before any fine-tune"
+        return f"instance {self.instance}, subset {self.subset}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    """One fine-tune and the losses after it."""
+
+    place: Place
+    key: str
+    """16 hex digits: equal keys give equal losses."""
+
+
+def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
+    """Every place, in the order of work: the first seed of all subsets comes before the second of any."""
+    for seed in range(seeds):
+        for instance in range(len(plan)):
+            if seed == 0:
+                yield Place(instance, None, 0)
+            for subset in range(plan.subset_count):
+                yield Place(instance, subset, seed)
+
+
+def list_tasks(
+    plan: SubsetPlan, train: Corpus, queries: Corpus, settings: Mapping[str, Any], seeds: int
+) -> list[LabelTask]:
+    """Every task with its key.
+
+    A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
+    the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
+    """
+    hashes, asked = train.content_hashes, queries.content_hashes
+    texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
+    setting = json_digest(settings)
+
+    def key(place: Place) -> str:
+        parts = [setting, texts[place.instance]]
+        if place.subset is not None:
+            members = hashes[plan.subset_rows(place.instance, place.subset)]
+            parts += [_digest(members), str(fine_tune_seed(plan, place))]
+        return json_digest(parts)[:KEY_DIGITS]
+
+    return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
+
+
+def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
+    """Every example that is a member of a subset or a query, once."""
+    members, asked = np.zeros(len(train), bool), np.zeros(len(queries), bool)
+    for i in range(len(plan)):
+        asked[plan.query_rows(i)] = True
+        for j in range(plan.subset_count):
+            members[plan.subset_rows(i, j)] = True
+    if plan.queries_from_train:
+        return list(train.take(np.flatnonzero(members | asked)))
+    return [*train.take(np.flatnonzero(members)), *queries.take(np.flatnonzero(asked))]
+
+
+def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
+    """The seed of one fine-tune; it fixes the order of its data."""
+    subset = 0 if plan.settings.kind == "paired" else place.subset or 0
+    return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)
+
+
+def _digest(hashes: np.ndarray) -> str:
+    return hashlib.sha256(hashes.tobytes()).hexdigest()

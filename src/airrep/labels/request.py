@@ -14,8 +14,7 @@ import numpy as np
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.ledger import QUARANTINE, RESULTS, SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
-from airrep.labels.plan import SubsetPlan, npy_bytes, open_plan
-from airrep.labels.tasks import LabelTask
+from airrep.labels.plan import LabelTask, SubsetPlan, npy_bytes, open_plan
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
 from airrep.runtime.artifacts.manifests import read_manifest, versions, write_manifest
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST

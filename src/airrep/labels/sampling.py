@@ -15,7 +15,6 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.table import id_codes
 from airrep.errors import ConfigError, DataError
 from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
-from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeats
 from airrep.runtime.seeding import stream
 from airrep.runtime.stage import Stage
 
@@ -281,3 +280,66 @@ def _parts(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
             f"Add it, leave such examples out, or do not {what_for} by {by}."
         )
     return id_codes(column)
+
+
+def draw_subset(seed: int, instance: int, j: int, n: int, size: int, strata: np.ndarray | None = None) -> Rows:
+    """Draw subset *j* of a pool of *n*: rows of the pool, ascending, that depend on (seed, instance, j) alone.
+
+    So more subsets or instances leave the earlier ones as they are. *strata* as of :func:`draw_without_repeats`.
+    """
+    return draw_without_repeats(stream(seed, "subset", instance, j), n, size, strata)
+
+
+def draw_removal(seed: int, instance: int, j: int, n: int, size: int) -> Rows:
+    """Draw the rows that removal *j* leaves out, ascending: block j − 1 of one shuffled pool; none for j = 0.
+
+    Removals of one instance have no row in common. DataError: the pool has too few examples for this many.
+    """
+    if j * size > n:
+        raise DataError(
+            f"removals: {j} of {size} need {j * size} examples; the pool has {n}. Lower removals or removal_size."
+        )
+    if j == 0:
+        return np.empty(0, np.int64)
+    shuffled = stream(seed, "removals", instance).permutation(n)
+    return np.sort(shuffled[(j - 1) * size : j * size]).astype(np.int64)
+
+
+def draw_without_repeats(generator: np.random.Generator, n: int, size: int, strata: np.ndarray | None = None) -> Rows:
+    """Draw *size* of *n* rows without repeats, ascending; each row is as likely as any other.
+
+    With strata, the ``(n,)`` numbers of the rows' strata, each gets ⌊size · its share⌋ places, and the places left
+    over go to different strata by a systematic draw in proportion to the remainders: a stratum's count is always
+    within one of its exact share, and rare strata are not shut out.
+
+    Raises:
+        DataError: a size that cannot be had, or strata that do not fit.
+    """
+    if not 0 < size <= n:
+        raise DataError(f"draw: {size} of {n} examples; expected between 1 and {n}. Lower the size.")
+    if strata is None:
+        return np.sort(generator.choice(n, size, replace=False, shuffle=False)).astype(np.int64)
+    if strata.shape != (n,):
+        raise DataError(f"strata: are {strata.shape}; expected ({n},), one for each example of the pool. Make them so.")
+    _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    places = quotas(generator, counts, size)
+    # A stratum's sample is its rows with the least random keys.
+    keys = generator.random(n)
+    order = np.lexsort((keys, codes))
+    rank = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[rank < np.repeat(places, counts)]).astype(np.int64)
+
+
+def quotas(generator: np.random.Generator, counts: np.ndarray, size: int) -> np.ndarray:
+    """Places of each stratum, ``(strata,)`` int64, together *size*, at most all examples.
+
+    Each gets its exact share, ``size · counts / n``, rounded down or up; on average the share itself.
+    """
+    n = int(counts.sum())
+    whole, remainder = np.divmod(counts.astype(np.int64) * size, n)
+    order = generator.permutation(len(counts))
+    # One random start, then equal steps along the remainders: a mark at every multiple of n is a place.
+    marks = np.concatenate([[0], np.cumsum(remainder[order])]) + generator.integers(n)
+    whole[order] += np.diff(marks // n)
+    places: np.ndarray = whole
+    return places

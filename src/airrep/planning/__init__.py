@@ -2,6 +2,7 @@
 
 adapt     Sample, label, weigh channels, train and judge within a time budget.
 budget    Choose instances, subsets and layers that fit a time budget.
-judging/  Judge an index on the user's own data within a time budget.
+judge     Draw, fine-tune, compare with what costs nothing, and say it in a sentence.
 measured  Forecasts of cost: a small sample, measured, times the number of examples.
+verdict   Rivals of an index, and the verdict on it in a sentence.
 """

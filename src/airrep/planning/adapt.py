@@ -15,7 +15,7 @@ from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
-from airrep.evaluation.statistics.moved import REMEDY, moved
+from airrep.evaluation.statistics.labels import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings

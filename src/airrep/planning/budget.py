@@ -153,11 +153,7 @@ def drawn(pool: int, size: float, subsets: int) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``2h``, ``90m``, ``1h30m`` or ``45s``.
-
-    Raises:
-        ConfigError: it is none, or nothing.
-    """
+    """Seconds of a duration such as ``2h``, ``90m``, ``1h30m`` or ``45s`` (ConfigError: it is none)."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
@@ -174,14 +170,7 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
     """Choose the plan: layers first, then many subsets, then large ones; weights of channels alone if time is short.
 
     With few subsets an encoder learns them by heart, and its projection alone learns little from any number. Weights
-    are few numbers, which few subsets tell.
-
-    Args:
-        seconds: the budget, by the clock.
-        costs: what this machine needs.
-        examples: examples at hand; part of them become queries.
-        workers: fine-tunes that run at once.
-        epochs: passes of a fine-tune over its subset.
+    are few numbers, which few subsets tell. *seconds* are by the clock; *workers* fine-tunes run at once.
 
     Raises:
         ConfigError: too few examples, or too little time for anything of use.

@@ -94,10 +94,7 @@ def _each(cost: IndexCost) -> float:
 
 
 def _sample_size(index: IndexRows) -> int | None:
-    """Examples that a method learns from at most; None where it learns from all.
-
-    For several channels it is the largest sample: what takes long in them learns from one.
-    """
+    """Examples that a method learns from at most, the largest sample of its channels; None if from all."""
     own = index.manifest["settings"]
     settings = [own, *(channel.get("settings", {}) for channel in own.get("channels") or ())]
     return max((size for one in settings if isinstance(size := one.get("sample"), int)), default=None)

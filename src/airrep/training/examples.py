@@ -12,7 +12,7 @@ from airrep.corpus.views import View, seen
 from airrep.encoder.networks.trainable import Trainable
 from airrep.encoder.tokens import check_texts
 from airrep.errors import DataError, TrainingError
-from airrep.evaluation.statistics.rank_labels import Scale, normalise_losses
+from airrep.evaluation.statistics.labels import Scale, normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups

@@ -10,7 +10,7 @@ import torch
 from airrep.attributors.recipes import Channel
 from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.statistics.rank_labels import normalise_losses
+from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of

@@ -76,8 +76,8 @@ def test_prove_refuses_in_one_line(run: Run, flags: tuple[str, ...], told: str) 
 
 
 def test_judge_ends_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.planning.judging.judge.measure_machine", lambda *_: COSTS)
-    monkeypatch.setattr("airrep.planning.judging.fitting.MOST_SUBSETS", 20)
+    monkeypatch.setattr("airrep.planning.judge.measure_machine", lambda *_: COSTS)
+    monkeypatch.setattr("airrep.planning.judge.MOST_SUBSETS", 20)
     asked = (
         "judge",
         "index",

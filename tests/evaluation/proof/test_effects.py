@@ -8,7 +8,7 @@ from scipy import stats
 
 from airrep.answers.proof.result import Effect, Effects
 from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
-from airrep.evaluation.statistics.moved import Moved
+from airrep.evaluation.statistics.labels import Moved
 
 MOVED, HARDLY = Moved(3.958, 3.0, 0.958), Moved(3.958, 3.937, 0.021)
 

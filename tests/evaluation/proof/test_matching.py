@@ -3,7 +3,7 @@
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.evaluation.proof.matching import Matching
+from airrep.evaluation.proof.trial import Matching
 
 
 def _others() -> list[Example]:

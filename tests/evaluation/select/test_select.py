@@ -19,8 +19,8 @@ import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.result import Evaluation, Row, read_evaluation
+from airrep.evaluation.select.competitors import Contest, SelectSettings
 from airrep.evaluation.select.select import DataSelection, evaluate_selection
-from airrep.evaluation.select.tasks import SelectSettings
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.processes import LocalProcesses
@@ -194,7 +194,8 @@ def test_retries_are_checked_before_any_work(index: Index, tmp_path: Path) -> No
 
     with pytest.raises(ConfigError, match="retries=-1: expected 0 or more"):
         evaluate_selection([("hash", index)], QUERIES, load, _settings(), out=tmp_path / "run", retries=-1)
-    study = DataSelection([("hash", index)], QUERIES, ParrotWorld(str(tmp_path / "log")), _settings())
+    contest = Contest([("hash", index)], QUERIES, None, _settings())
+    study = DataSelection(contest, ParrotWorld(str(tmp_path / "log")), FineTuneSettings())
     with pytest.raises(ConfigError, match="retries=-1: expected 0 or more"):
         study.run(tmp_path / "run", retries=-1)
     assert list(tmp_path.glob("run*")) == []
@@ -288,14 +289,11 @@ def test_another_measure_does_not_swallow_answers(index: Index, tmp_path: Path) 
     assert read_evaluation(out).measure == "lds"
 
 
-def test_equal_names_of_rows_are_refused_before_anything_is_selected(index: Index, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    world = ParrotWorld(str(log))
+def test_equal_names_of_rows_are_refused_before_anything_is_selected(index: Index) -> None:
     for names, changes in ((("x", "x"), {}), (("random",), {}), (("none",), {}), (("full",), {"full": True})):
         with pytest.raises(DataError, match=f"two rows are called '{names[0]}'"):
-            DataSelection([(name, index) for name in names], QUERIES, world, _settings(**changes))
-    assert not log.exists()
-    assert DataSelection([("full", index)], QUERIES, world, _settings()).request
+            Contest([(name, index) for name in names], QUERIES, None, _settings(**changes))
+    assert Contest([("full", index)], QUERIES, None, _settings()).subject
 
 
 def test_altered_answers_are_made_again(index: Index, tmp_path: Path) -> None:
@@ -351,7 +349,8 @@ def test_what_cannot_be_asked_is_refused_before_any_fine_tune(index: Index, tmp_
 def test_requests_tell_what_decides_and_no_names(index: Index) -> None:
     def request(name: str = "x", world: ParrotWorld | None = None, rate: float = 1e-3, **changes: object) -> dict:
         tuning = FineTuneSettings(learning_rate=rate)
-        return DataSelection([(name, index)], QUERIES, world or ParrotWorld(), _settings(**changes), tuning).request
+        contest = Contest([(name, index)], QUERIES, None, _settings(**changes))
+        return DataSelection(contest, world or ParrotWorld(), tuning).request
 
     assert request() == request("y", ParrotWorld(name="other", seconds=1.0))
     others = [request(world=ParrotWorld(version="2")), request(rate=2e-3), request(count=5), request(full=True)]

@@ -14,7 +14,6 @@ from airrep.evaluation.statistics.bootstrap import (
     Resamples,
     bootstrap_spread,
     resample_sets,
-    resampled_correlations,
     uncertainty,
 )
 
@@ -25,6 +24,10 @@ def make_worlds(seed: int, q: int, m: int, missing: float, levels: int) -> list[
     worlds = [generator.integers(levels, size=(q, m)).astype(np.float64) for _ in range(3)]
     worlds[2][generator.random((q, m)) < missing] = np.nan
     return worlds
+
+
+def resampled(methods: list[np.ndarray], truth: np.ndarray, draws: Resamples, *, zero: bool = False) -> Draws:
+    return resample_sets(methods, truth, draws, [range(len(methods))], zero=zero)[0]
 
 
 def drawn(counts: np.ndarray) -> list[int]:
@@ -48,7 +51,7 @@ def test_each_resample_is_the_lds_of_the_drawn_queries_and_subsets(
     draws = Resamples.draw(seed, 4, *shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "CELLS", cells)
-        found = resampled_correlations([scores], truth, draws, zero=zero)
+        found = resampled([scores], truth, draws, zero=zero)
     every = Resamples(np.ones_like(draws.queries), np.ones_like(draws.subsets))
     for values, by_query, by_subset in (
         (found.both, draws.queries, draws.subsets),
@@ -67,15 +70,15 @@ def test_each_resample_is_the_lds_of_the_drawn_queries_and_subsets(
 def test_methods_compared_are_seen_over_the_same_draws_and_queries() -> None:
     one, other, truth = make_worlds(1, 9, 15, 0.1, 10**6)
     draws = Resamples.draw(0, 20, 9, 15)
-    together = resampled_correlations([one, other], truth, draws, zero=False)
-    alone = resampled_correlations([one], truth, draws, zero=False)
+    together = resampled([one, other], truth, draws)
+    alone = resampled([one], truth, draws)
     np.testing.assert_allclose(together.both[0], alone.both[0], rtol=1e-12)
     other[3] = 1.0
     without = np.delete(np.arange(9), 3)
     left = Resamples(draws.queries[:, without], draws.subsets)
     np.testing.assert_allclose(
-        resampled_correlations([one, other], truth, draws, zero=False),
-        resampled_correlations([one[without], other[without]], truth[without], left, zero=False),
+        resampled([one, other], truth, draws),
+        resampled([one[without], other[without]], truth[without], left),
     )
 
 
@@ -88,7 +91,7 @@ def test_sets_of_methods_leave_out_their_own_queries_as_if_each_was_drawn_by_its
     sets = [(0,), (1,), (2, 0), (1, 2)]
     together = resample_sets(methods, truth, draws, sets, zero=False)
     for numbers, found in zip(sets, together, strict=True):
-        alone = resampled_correlations([methods[number] for number in numbers], truth, draws, zero=False)
+        alone = resampled([methods[number] for number in numbers], truth, draws)
         np.testing.assert_array_equal(found, alone)
 
 

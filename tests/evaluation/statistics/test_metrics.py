@@ -125,7 +125,7 @@ def test_what_differs_by_rounding_alone_is_constant() -> None:
 def test_constant_queries_can_be_an_error() -> None:
     scores, losses = make_noise(3, 3, 6)
     scores[1] = 2
-    with pytest.raises(DataError, match="query 1: its scores or losses are constant; expected them to vary"):
+    with pytest.raises(DataError, match="query 1: its scores or losses are constant"):
         lds(scores, losses, "raise")
     scores[:] = 2
     with pytest.raises(DataError, match="scores or losses of every query are constant"):
@@ -430,5 +430,5 @@ def test_what_is_no_matrix_of_numbers_is_refused() -> None:
     for measure in (metrics.spearman, metrics.lds):
         with pytest.raises(DataError, match="make no array: "):
             measure([[1.0, 2.0], [1.0]], [[1.0, 2.0]])
-        with pytest.raises(DataError, match=r"are of type .*; expected numbers\. Give rows of numbers\."):
+        with pytest.raises(DataError, match=r"are of type .*"):
             measure([["a", "b"]], [[1.0, 2.0]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds.small_world import make_corpus
 
-from airrep.evaluation.statistics.moved import LEAST_SHARE, moved
+from airrep.evaluation.statistics.labels import LEAST_SHARE, moved
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 

@@ -114,7 +114,7 @@ def test_one_instance_takes_plain_numbers_and_a_flat_array(tmp_path: Path) -> No
 def test_a_lacking_subset_is_told_and_may_be_done_without(tmp_path: Path, plan: SubsetPlan) -> None:
     kept = [row for row in rows(plan, truth(plan)) if row["subset"] != "1-3"]
     path = write(tmp_path / "losses.jsonl", kept)
-    with pytest.raises(DataError, match=r"has no losses of subset 1-3, of 12\. Add .*--partial$"):
+    with pytest.raises(DataError, match=r"has no losses of subset 1-3, of 12"):
         taken(plan, path, tmp_path / "labels")
     assert not list((tmp_path / "labels").glob("[!.]*"))
     labels = taken(plan, path, tmp_path / "labels", partial=True)

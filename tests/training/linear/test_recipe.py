@@ -18,7 +18,7 @@ from airrep.attributors.recipes import MOVED, Channel, ChannelsSettings, placed,
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
-from airrep.evaluation.statistics.rank_labels import normalise_losses
+from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.workers import Recipe

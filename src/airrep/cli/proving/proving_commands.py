@@ -148,7 +148,7 @@ def judge_command(
     from airrep.cli.show.learning import TaskMeter
     from airrep.index.index import Index
     from airrep.planning.budget import parse_duration
-    from airrep.planning.judging.judge import judge
+    from airrep.planning.judge import judge
 
     index, seconds = Index(path), parse_duration(budget)
     asked, others = options.QueryOptions(path=path, reading=reading, queries=queries, better=better).question(index)

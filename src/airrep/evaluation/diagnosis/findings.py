@@ -13,9 +13,11 @@ from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import (
     Agreement,
     Common,
+    Moved,
     Overlap,
     Variance,
     common_factor,
+    moved,
     one_number,
     overlap_of,
     seeds_alike,
@@ -24,7 +26,6 @@ from airrep.evaluation.statistics.labels import (
     variance_parts,
 )
 from airrep.evaluation.statistics.metrics import check_losses
-from airrep.evaluation.statistics.moved import Moved, moved
 from airrep.labels.instance import LabelledInstance, refuse_removals
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]

@@ -14,8 +14,7 @@ from airrep.evaluation.diagnosis.findings import (
     worst,
 )
 from airrep.evaluation.statistics.ceilings import Ceiling
-from airrep.evaluation.statistics.labels import Common, lds_of
-from airrep.evaluation.statistics.moved import REMEDY
+from airrep.evaluation.statistics.labels import REMEDY, Common, lds_of
 from airrep.runtime.metering import clock_text
 
 WANTED_ERROR = 0.025

@@ -4,7 +4,7 @@ import numpy as np
 
 from airrep.answers.proof.result import Effect, Effects, Verdict
 from airrep.evaluation.proof.trial import WHOLE, WITHOUT_NAMED, WITHOUT_RANDOM
-from airrep.evaluation.statistics.moved import REMEDY, Moved
+from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.shapes import Float
 
 CONFIDENCE = 0.95

@@ -1,6 +1,7 @@
-"""Answers of an LM that is fine-tuned on one selection after another."""
+"""Answers of an LM that is fine-tuned on selections; unigram F1."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
+from airrep.corpus.words import Words, plain
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.publishing.files import write_file, writing
@@ -64,11 +66,7 @@ class Answering(Tuner[Answerer[Any], AnsweringSetup]):
     """Fine-tunes on one selection after another, and answers after each."""
 
     def __call__(self, job: Job) -> list[list[str]]:
-        """Answers to the queries of each choice of a job.
-
-        Raises:
-            TrainingError: the loss is not finite, or memory is short.
-        """
+        """Answers to the queries of each choice of a job; errors as of :meth:`tuned`."""
         queries, longest = self.setup.queries, self.setup.max_new_tokens
         with self.tuned(job.tuned.name, job.tuned.train, job.tuned.seed) as lm:
             return [lm.generate(queries.take(choice.queries), longest) for choice in job.choices]
@@ -94,11 +92,7 @@ class AnswerFiles:
         return answers if whole else None
 
     def write(self, choice: Choice, answers: Sequence[str]) -> None:
-        """Keep answers: a reader sees all of the file or none.
-
-        Raises:
-            ArtifactError: the operating system refused.
-        """
+        """Keep answers: a reader sees all of the file or none."""
         path = self._path(choice.key)
         with writing(path):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -107,3 +101,25 @@ class AnswerFiles:
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+_WORDS = Words()
+
+
+def unigram_f1(answer: str, reference: str) -> float:
+    """How much two texts agree in their words, whatever their order: between 0 and 1, higher = better.
+
+    Words are what is left of the lower-case text when it is split at every character that is no letter with its
+    marks, digit or underscore (Unicode's). With c = Σ_w min(count of w in either), F1 is 2c / (words of both). Texts
+    without any word score 1 if they are equal, spaces around them aside, and 0 if not; if one alone has no word, 0.
+    """
+    given, wanted = words(answer), words(reference)
+    if not given and not wanted:
+        return float(answer.strip() == reference.strip())
+    common = sum((given & wanted).values())
+    return 2 * common / (given.total() + wanted.total())
+
+
+def words(text: str) -> Counter[str]:
+    """How often each word occurs in a text."""
+    return Counter(_WORDS.findall(plain(text).lower()))

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from airrep.attributors.base import OnProgress
-from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import DataError, TrainingError
 from airrep.evaluation.given import IndexesLike, named_indexes
-from airrep.evaluation.pool import Named
-from airrep.evaluation.result import ANSWERS, KIND, Evaluation
-from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs
-from airrep.evaluation.select.competitors import Contest
-from airrep.evaluation.select.f1 import f1_rows
-from airrep.evaluation.select.tasks import SelectSettings
+from airrep.evaluation.result import ANSWERS, KIND, Difference, Evaluation, Row
+from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs, unigram_f1, words
+from airrep.evaluation.select.competitors import Competitor, Contest, SelectSettings
+from airrep.evaluation.statistics.means import Gap, TaskResamples, task_means
 from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -53,9 +50,8 @@ def evaluate_selection(
 
     Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
     on the selection alone, answers the prompts of the task's queries, and
-    :func:`airrep.evaluation.select.f1.unigram_f1` compares each answer with the query's response. F1 is averaged
-    over the queries of a task, then over tasks. No text of a query is selected by any competitor. Equal sets of
-    examples are fine-tuned on once.
+    :func:`airrep.evaluation.select.answers.unigram_f1` compares each answer with the query's response. F1 is averaged
+    over the queries of a task, then over tasks. No text of a query is selected by any competitor.
 
     Args:
         indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
@@ -68,13 +64,11 @@ def evaluate_selection(
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call goes on with what is missing, also after *partial*, and gives the same values on the CPU
-            whatever the engine.
+            The same call goes on with what is missing, and gives the same values on the CPU whatever the engine.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         retries: how often a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
-        replace: take over what another request has left unfinished beside *out*; its answers are kept until this is
-            written.
+        replace: take over what another request has left unfinished beside *out*.
         on_task: told about each fine-tune.
 
     Raises:
@@ -91,15 +85,15 @@ def evaluate_selection(
         ['tfidf', 'random', 'none']
     """
     check_retries(retries)
-    study = DataSelection(
+    contest = Contest(
         named_indexes(indexes, "evaluate select"),
         as_corpus(queries, "queries"),
-        lm if callable(lm) else LmSettings.named(lm),
+        None if selecting is None else as_corpus(selecting, "selecting"),
         SelectSettings.given(settings),
-        None if fine_tune is None else FineTuneSettings.given(fine_tune, "fine_tune"),
-        selecting=None if selecting is None else as_corpus(selecting, "selecting"),
-        engine=make_engine(engine),
     )
+    model = lm if callable(lm) else LmSettings.named(lm)
+    tuning = FineTuneSettings.given(fine_tune, "fine_tune")
+    study = DataSelection(contest, model, tuning, make_engine(engine))
     return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
 
 
@@ -137,19 +131,10 @@ class DataSelection:
     """What is asked for, checked; :attr:`request` says what decides the answer."""
 
     def __init__(
-        self,
-        indexes: Named,
-        queries: Corpus,
-        lm: LoadLike,
-        settings: SelectSettings,
-        fine_tune: FineTuneSettings | None = None,
-        *,
-        selecting: Corpus | None = None,
-        engine: Engine | None = None,
+        self, contest: Contest, lm: LoadLike, fine_tune: FineTuneSettings, engine: Engine | None = None
     ) -> None:
-        """Read the texts of the indexes and load the LM; arguments as for :func:`evaluate_selection`."""
-        self._contest = Contest(indexes, queries, selecting, settings)
-        self._fine_tune = fine_tune or FineTuneSettings()
+        """Load the LM; the contest has refused data and settings that cannot be."""
+        self._contest, self._fine_tune = contest, fine_tune
         self._engine = engine or InProcess()
         self._loaded, self._load, name, precision, self._here = load_first(lm, self._engine)
         self._lm = {"name": name, "fingerprint": self._loaded.fingerprint}
@@ -157,17 +142,17 @@ class DataSelection:
             "lm": self._lm["fingerprint"],
             "precision": precision,
             "fine_tune": self._fine_tune.model_dump(mode="json"),
-            "max_new_tokens": settings.max_new_tokens,
-            **rendering_of(self._loaded, self._contest.train, self._contest.tasks.queries),
+            "max_new_tokens": contest.settings.max_new_tokens,
+            **rendering_of(self._loaded, contest.train, contest.tasks.queries),
         }
-        subject = {**training, **self._contest.subject}
+        subject = {**training, **contest.subject}
         self._training = json_digest(training)
         self.subject = json_digest({"measure": "select", **subject})
         self.request: Mapping[str, Any] = {
             "measure": "select",
-            "indexes": [index.fingerprint for _, index in indexes],
+            "indexes": [index.fingerprint for _, index in contest.indexes],
             **subject,
-            "settings": settings.model_dump(mode="json"),
+            "settings": contest.settings.model_dump(mode="json"),
         }
 
     def run(
@@ -239,3 +224,56 @@ class DataSelection:
                 f"LM {self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the indexes, or "
                 "choose others with --where."
             )
+
+
+def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFiles) -> tuple[Row, ...]:
+    """One row for each competitor, compared with the first (TrainingError: all fine-tunes of one failed)."""
+    references, rows = [query.response for query in contest.tasks.queries], list[Row]()
+    for competitor in competitors:
+        values, wordless = _f1(competitor, references, files)
+        rows.append(_row(contest, competitor, values, wordless, rows[0] if rows else None))
+    return tuple(rows)
+
+
+def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -> tuple[np.ndarray, float]:
+    """Mean F1 of each query over the repetitions that succeeded, NaN without one; and the share of wordless answers."""
+    found: dict[int, list[float]] = {}
+    wordless: list[bool] = []
+    for choice in competitor.choices:
+        answers = files.read(choice)
+        for row, answer in [] if answers is None else zip(choice.queries.tolist(), answers, strict=True):
+            found.setdefault(row, []).append(unigram_f1(answer, references[row]))
+            wordless.append(not words(answer))
+    if not found:
+        raise TrainingError(f"{competitor.name}: every fine-tune failed; expected some that did not. Look at why.")
+    values = np.array([np.mean(found[row]) if row in found else np.nan for row in range(len(references))])
+    return values, float(np.mean(wordless))
+
+
+def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless: float, first: Row | None) -> Row:
+    settings, tasks = contest.settings, tuple(contest.tasks.of_each)
+    # Across tasks the interval is of other tasks, within of these tasks with other queries.
+    across, within = (TaskResamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
+    value, interval = across.estimate(values)
+    gap, inner = (None if first is None else each.difference(values, first.per_query) for each in (across, within))
+    more = {
+        "by_task": task_means(values, tasks),
+        "same_task_share": competitor.same_task_share,
+        "wordless_answers": wordless,
+        "these_tasks": {"interval": list(within.estimate(values).interval), "minus_first": _json(inner)},
+    }
+    return Row(
+        competitor.name,
+        competitor.method,
+        value,
+        interval,
+        values,
+        difference=None if gap is None else Difference(*gap),
+        cost=competitor.cost,
+        caution=competitor.caution,
+        more=more,
+    )
+
+
+def _json(gap: Gap | None) -> dict[str, Any] | None:
+    return None if gap is None else {**gap._asdict(), "interval": list(gap.interval)}

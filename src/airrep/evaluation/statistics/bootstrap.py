@@ -62,7 +62,6 @@ class Ranking:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Place of each subset in its row's order, ``(q, m)``."""
         return np.argsort(self.order, axis=1)
 
     @cached_property
@@ -179,20 +178,13 @@ class Draws(NamedTuple):
     """Subsets alone drawn anew."""
 
 
-def resampled_correlations(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, *, zero: bool) -> Draws:
-    """Mean correlation of each method's scores ``(q, m)`` with the truth, NaN where missing, in each resample.
-
-    A constant query counts as 0 if *zero*; otherwise it is left out of all methods alike.
-    """
-    return resample_sets(methods, truth, drawn, [range(len(methods))], zero=zero)[0]
-
-
 def resample_sets(
     methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
 ) -> list[Draws]:
-    """:func:`resampled_correlations` of several sets of methods, each method ranked only once.
+    """Mean correlation of each method's scores ``(q, m)`` with the truth, NaN where missing, in each resample.
 
-    *sets* holds numbers of methods; a query is left out, in one resample, of a whole set.
+    *sets* holds numbers of methods, each of which is ranked only once. A constant query counts as 0 if *zero*;
+    otherwise it is left out, in one resample, of a whole set.
     """
     count, m = len(drawn.subsets), truth.shape[1]
     sums = [_Sums(numbers, count, zero) for numbers in sets]
@@ -217,7 +209,6 @@ class _Sums:
         self._totals, self._weights = np.zeros((3, len(self._numbers), count)), np.zeros((3, 1, count))
 
     def _part(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Correlations of these methods ``(methods, q)``, 0 where they do not count, and which count, ``(q,)``."""
         part = found[self._numbers]
         usable = np.ones(part.shape[1], bool) if self._zero else ~np.isnan(part).any(axis=0)
         return np.where(usable, np.nan_to_num(part), 0.0), usable.astype(np.float64)
@@ -237,7 +228,6 @@ class _Sums:
         self._weights[2, :, i] += usable.sum()
 
     def draws(self) -> Draws:
-        """Means in each resample."""
         with np.errstate(invalid="ignore"):
             return Draws(*(self._totals / self._weights))
 
@@ -255,12 +245,11 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
-    """Variance of a value whose queries and subsets are both samples.
+    """Variance of a value whose queries and subsets are both samples; draws are ``(resamples,)``.
 
     Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
-    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell, as V_q and V_m each hold
-    V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1), for q queries and m subsets.
-    The draws are ``(resamples,)`` each; the result is NaN where nothing could be drawn.
+    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell (two-way clustering); V_q is
+    raised by q / (q - 1), V_m by m / (m - 1). NaN where nothing could be drawn.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
@@ -276,11 +265,10 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
 
 
 def bootstrap_spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
-    """Draws of one value, as far from it and as often as repetitions of the whole measurement would be.
+    """Draws of one value, spread as repetitions of the whole measurement would be; draws are ``(resamples,)``.
 
-    A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that their mean is the
-    value. Their variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom. The
-    draws are ``(resamples,)`` each.
+    A subset drawn twice is tied with itself, which pulls draws towards 0: their mean is moved to the value. Their
+    variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():

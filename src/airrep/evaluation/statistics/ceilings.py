@@ -67,20 +67,18 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
 
 
 def seeds_averaged(by_seed: np.ndarray) -> float:
-    """Number of seeds behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that have one.
+    """Number of seeds behind a mean loss: their harmonic mean over queries and subsets that have any.
 
-    A mean of k losses has 1/k of the noise of one; so noise over all is that of this many, wherever some are missing.
-    Losses are ``(s, q, m)``, NaN where missing.
+    A mean of k losses has 1/k of the noise of one. Losses are ``(s, q, m)``, NaN where missing.
     """
     count = (~np.isnan(by_seed)).sum(axis=0)
     return seeds_behind(count[count > 0])
 
 
 def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
-    """Mean :func:`noise_ceiling` of the instances that have one, and their mean reliability; None if none has.
+    """Mean :func:`noise_ceiling` and reliability of instances; None if none has two seeds in which losses vary.
 
-    Each instance gives losses ``(s, q, m)``, or None for one seed; its ceiling is that of :func:`seeds_averaged`. One
-    where no query's losses vary in two seeds, as while the second is unfinished, has none.
+    Each instance gives losses ``(s, q, m)``, or None for one seed; its ceiling is that of :func:`seeds_averaged`.
     """
     several = [losses for losses in by_seed if losses is not None and len(losses) > 1 and not np.isnan(losses).all()]
     found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
@@ -88,7 +86,6 @@ def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
 
 
 def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
-    """None where no query's losses vary in two seeds."""
     found = np.array(_reliabilities(by_seed, averaged))
     if not len(found):
         return None
@@ -116,7 +113,7 @@ def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, floa
 
 
 def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Correlations over part of the subsets with the mean of those over all: fewer ranks agree a little less."""
+    """Correlations over part of the subsets, moved to the mean of those over all: fewer ranks agree less."""
     both = ~(np.isnan(part) | np.isnan(whole))
     return part + (whole[both].mean() - part[both].mean()) if both.any() else part
 

@@ -1,12 +1,17 @@
-"""Signal, noise, overlap and common factors of losses over subsets."""
+"""Labels from losses (Eq. 7); signal, noise, overlap, common factors of losses."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from airrep.arrays import GroupScores, Mask, NumbersLike, as_numbers
+from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import varies
+from airrep.evaluation.statistics.metrics import check_losses
+from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows
@@ -58,10 +63,9 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
 def seeds_alike(by_seed: np.ndarray) -> bool:
     """Whether seeds change nothing beyond rounding, so that they tell nothing of noise.
 
-    So it is with subsets no larger than a batch, as a seed changes only the order of the data. Of the median query,
-    the deviation between seeds is then below SAME_SEEDS times that of the mean losses over subsets; or most losses are
-    equal to the last bit, as no noise leaves them, and what differs is rounding that the steps made grow. Losses are
-    ``(s, q, m)``, NaN where missing; False where no two seeds can be compared.
+    So it is with subsets no larger than a batch, as a seed changes only the order of the data. Then the median query's
+    deviation between seeds is below SAME_SEEDS times that of the mean losses over subsets, or most losses are equal to
+    the last bit. Losses are ``(s, q, m)``, NaN where missing; False where no two seeds can be compared.
     """
     noise = variance_parts(by_seed).noise
     known = ~np.isnan(noise)
@@ -78,9 +82,9 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Which effects are shown, ``(q,)``, at a false discovery rate of *level*.
+    """Which effects are shown, ``(q,)``, at a false discovery rate of *level* (Benjamini and Hochberg).
 
-    The step-up rule of Benjamini and Hochberg; NaN is never shown and does not count as a test.
+    NaN is never shown and does not count as a test.
     """
     from scipy import stats
 
@@ -104,8 +108,7 @@ def split_halves(by_seed: np.ndarray) -> Agreement:
     """Correlate the means of two halves of the seeds over the subsets, for each query.
 
     With more than :data:`MOST_SPLITS` ways to halve them, that many are drawn; of an odd number one seed stays out.
-    A mean is over the seeds that have a loss, and subsets that a half has none of are left out. Losses are
-    ``(s, q, m)`` of two seeds or more, NaN where missing.
+    Subsets that a half has no loss of are left out. Losses are ``(s, q, m)`` of two seeds or more, NaN where missing.
     """
     found, shares = [], []
     for split in _splits(len(by_seed)):
@@ -215,14 +218,12 @@ def common_factor(losses: np.ndarray) -> Common | None:
 
 
 def chance_errors(losses: np.ndarray) -> tuple[float, float]:
-    """Standard error of the mean LDS of scores that have nothing to do with the losses.
+    """Standard errors of the mean LDS of scores that have nothing to do with the losses ``(q, m)``.
 
-    One query's Spearman has 1/√(m − 1). Of two queries, these errors correlate by the product of the correlations of
-    their scores and of their losses. With scores as alike as losses are, the mean over queries has the variance
-    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the
-    1/(m − 1) that it has by chance. With scores that are equal for all queries it has r̄ / (m − 1), with r̄ the mean
-    rank correlation of any two queries' losses, a query and itself among them. Of losses ``(q, m)``, none missing and
-    some query's not constant, the result is the error for scores as alike as losses are, and that for equal ones.
+    One query's Spearman has 1/√(m − 1). For scores as alike as losses are the variance of the mean over queries is
+    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the 1/(m −
+    1) that it has by chance. For scores that are equal for all queries it is r̄ / (m − 1), with r̄ the mean rank
+    correlation of any two queries' losses, a query and itself among them. The result is both, in this order.
     """
     from scipy import stats
 
@@ -239,8 +240,7 @@ def chance_errors(losses: np.ndarray) -> tuple[float, float]:
 def one_number(judged: np.ndarray, source: np.ndarray) -> float:
     """LDS of one number a subset, the same for all queries: mean Spearman of each query with the others' mean.
 
-    A method that cannot tell queries apart cannot do much better. Both are losses ``(q, m)``, none missing, of the same
-    fine-tunes or of other seeds; the number is the standardised mean of *source*.
+    Both are losses ``(q, m)``, none missing, of the same fine-tunes or of other seeds.
     """
     varies = (np.ptp(judged, axis=1) > 0) & (np.ptp(source, axis=1) > 0)
     z = _standardised(source[varies].astype(np.float64))
@@ -257,8 +257,7 @@ def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
 def pearson(one: np.ndarray, other: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
     """Pearson's correlation of each row ``(q, m)``, over what is *known* of both (None for all), ``(q,)`` float64.
 
-    NaN where a side does not vary. That two known values differ at all is enough: this guards the division alone, while
-    ranks, which make even rounding look like a signal of full size, have :func:`.bootstrap.varies`.
+    NaN where a side does not vary at all; ranks, of which rounding looks like a signal, have :func:`.bootstrap.varies`.
     """
     there = np.ones(one.shape, bool) if known is None else known
     count = np.maximum(there.sum(axis=1, keepdims=True), 1)
@@ -270,7 +269,6 @@ def pearson(one: np.ndarray, other: np.ndarray, known: np.ndarray | None = None)
 
 
 def _differ(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Which rows have two different known values, ``(q,)``."""
     least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
     return np.asarray(least < most)
 
@@ -317,8 +315,128 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 
 def _standardised(values: np.ndarray) -> np.ndarray:
-    """Rows that vary, with mean 0 and deviation 1."""
     moved = values[np.ptp(values, axis=1) > 0]
     moved = moved - moved.mean(axis=1, keepdims=True)
     result: np.ndarray = moved / moved.std(axis=1, keepdims=True)
     return result
+
+
+LEAST_SHARE = 0.01
+"""Least mean change of a loss, as a share of the loss before, below which labels are of a model that hardly moved.
+
+Measured (docs/learning.md): two to four steps at 2e-5 move losses by 0.5 to 0.6 %, trainings that are worth labelling
+by 2 to 9 %."""
+REMEDY = (
+    "Fine-tune as your training does (--training FOLDER, or --set learning_rate=... and --set epochs=...); if they do "
+    "already, take larger subsets."
+)
+"""What to do about that."""
+
+
+class Moved(NamedTuple):
+    """What fine-tunes on subsets did to the losses of queries, in nats per response token."""
+
+    before: float
+    """Mean loss before any fine-tune."""
+    after: float
+    """Mean loss after them."""
+    change: float
+    """Mean over queries and subsets of how far a loss moved, up or down."""
+    noise: float = float("nan")
+    """Deviation of a loss between seeds, of the median query; NaN where there is one seed."""
+
+    @property
+    def hardly(self) -> bool:
+        """Whether the losses hardly moved: by less than a share of them, or than chance moves them."""
+        return self.change < LEAST_SHARE * self.before or self.change < self.noise
+
+    @property
+    def sentence(self) -> str:
+        """What they did, in one sentence without its end."""
+        noise = "" if np.isnan(self.noise) else f"; seeds move them by {self.noise:.3f}"
+        return (
+            f"the fine-tunes moved the queries' losses by {self.change:.3f} nats, {self.change / self.before:.1%} "
+            f"({self.before:.3f} to {self.after:.3f}{noise})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return self._asdict() | {"noise": None if np.isnan(self.noise) else self.noise, "hardly": self.hardly}
+
+
+def moved(instances: Sequence[LabelledInstance]) -> Moved | None:
+    """What the fine-tunes of some instances did; None where a loss before them is not known, or they are 0."""
+    pairs = [(one.base_losses, one.losses) for one in instances if one.base_losses is not None]
+    known = [np.broadcast_arrays(base[:, None], losses) for base, losses in pairs]
+    if not known or len(known) < len(instances):
+        return None
+    before, after = (np.concatenate([pair[place].ravel() for pair in known]) for place in (0, 1))
+    there = ~np.isnan(before + after)
+    before, after = before[there].astype(np.float64), after[there].astype(np.float64)
+    if not before.sum() > 0:
+        return None
+    means = [float(part.mean()) for part in (before, after, np.abs(after - before))]
+    return Moved(means[0], means[1], means[2], _noise(instances))
+
+
+def _noise(instances: Sequence[LabelledInstance]) -> float:
+    parts = [np.sqrt(variance_parts(one.by_seed).noise) for one in instances if one.by_seed is not None]
+    known = np.concatenate([np.empty(0), *parts])
+    known = known[~np.isnan(known)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+Scale: TypeAlias = Literal["std", "var"]
+"""Divisor of centred losses."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankLabels:
+    """Labels r̂ of one cross-validation instance."""
+
+    labels: GroupScores
+    """``(q, m)`` float32, higher = better; NaN where a loss is missing and in the rows of queries left out."""
+    kept: Mask
+    """``(q,)``; queries whose loss varies over the subsets."""
+
+    @property
+    def dropped(self) -> int:
+        """Queries left out, as their loss does not vary."""
+        return int((~self.kept).sum())
+
+
+def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
+    """Labels from losses: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7), per query over subsets.
+
+    The deviation is that of a population. A query whose losses differ by no more than 2⁻²⁰ of the greatest is left out.
+
+    Args:
+        losses: ``(q, m)`` mean nats per response token, lower = better; NaN where missing.
+        scale: ``"std"`` for labels of deviation 1, which the thresholds 0.1 and 5 suit; ``"var"`` as printed.
+
+    Raises:
+        ConfigError: an unknown scale.
+        DataError: not a matrix, fewer than two subsets, an infinite loss, or no query whose loss varies.
+
+    Example:
+        >>> airrep.metrics.normalise_losses(np.array([[2.0, 1.0, 3.5]])).labels.round(2)
+        array([[ 0.16,  1.14, -1.3 ]], dtype=float32)
+    """
+    if scale not in ("std", "var"):
+        raise ConfigError(f"scale '{scale}': does not exist; expected std or var. Choose one of them.")
+    wide = check_losses(as_numbers(losses, "losses"))
+    there = ~np.isnan(wide)
+    counts = there.sum(axis=1, keepdims=True)
+    known = np.where(there, wide, 0.0)
+    centred = np.where(there, wide - known.sum(axis=1, keepdims=True) / np.maximum(counts, 1), 0.0)
+    variance = (centred**2).sum(axis=1, keepdims=True) / np.maximum(counts, 1)
+    kept = (counts[:, 0] > 1) & varies(wide, there)
+    if not kept.any():
+        raise DataError(
+            "labels: no query's loss varies over the subsets; expected at least one that does. "
+            "Check that the fine-tunes learn, and that the subsets differ."
+        )
+    divisor = np.sqrt(variance) if scale == "std" else variance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        labels = np.where(there & kept[:, None], -centred / divisor, np.nan)
+    return RankLabels(labels.astype(np.float32), kept)

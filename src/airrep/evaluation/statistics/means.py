@@ -41,9 +41,8 @@ class Gap(NamedTuple):
 class TaskResamples:
     """Bootstrap draws of queries that fall into tasks: a mean is the mean over the tasks of the mean of each.
 
-    ``across`` false draws the queries of each task anew, so tells how the mean would vary with other queries of the
-    same tasks. ``across`` true draws the tasks as well, and then the queries of each drawn one (two levels), so tells
-    how it would vary with other tasks; what chance there is in fine-tuning once for each task is then part of it.
+    ``across`` false draws the queries of each task anew: other queries of the same tasks. ``across`` true draws the
+    tasks as well, and then the queries of each drawn one: other tasks.
 
     Two levels of drawing count the queries' part of the variance twice, and few tasks vary too little when they are
     drawn anew. So draws are moved to the value and scaled: without ``across`` to the unbiased variance
@@ -109,8 +108,7 @@ class TaskResamples:
     def estimate(self, values: np.ndarray) -> Estimate:
         """The mean, with its interval, of values ``(q,)`` between 0 and 1; NaN where a query is left out.
 
-        Of values that are all 0 or 1, without tasks, the interval is Clopper's and Pearson's, which takes no draws:
-        near the ends draws vary too little.
+        Of values that are all 0 or 1, without tasks, the interval is Clopper's and Pearson's, which takes no draws.
         """
         known = ~np.isnan(values)
         return self.only(known)._estimate(values[known])
@@ -161,7 +159,6 @@ class TaskResamples:
 
     @property
     def _units(self) -> int:
-        """Number of the units that are drawn anew: tasks, or queries."""
         return len(self._sizes) if self.across and len(self._sizes) > 1 else len(self.tasks)
 
     def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
@@ -184,7 +181,6 @@ class TaskResamples:
         return moved
 
     def _variance(self, values: np.ndarray) -> float:
-        """The variance that draws are scaled to."""
         within, tasks = self._within(values), len(self._sizes)
         return max(within, self._between(values) * _student(tasks - 1)) if self.across and tasks > 1 else within
 
@@ -217,11 +213,10 @@ def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
 def paired_ratio(
     one: tuple[float, float], other: tuple[float, float], difference_half: float
 ) -> tuple[float, tuple[float, float]] | None:
-    """The ratio of two values that share their errors, with its interval (:func:`fieller`).
+    """The ratio of two values that share their errors, each with its half width, and its interval (:func:`fieller`).
 
     What they share follows from the half width h_d of the interval of their difference: 2 c = h_a² + h_b² − h_d².
-    *one* and *other* are value and half width of a and b. None where either is not above 0, or the interval of
-    b holds 0.
+    None where either is not above 0, or the interval of b holds 0.
     """
     if one[0] <= 0 or other[0] <= 0:
         return None
@@ -233,13 +228,10 @@ def paired_ratio(
 def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> tuple[float, float] | None:
     """The interval of a / b by Fieller's theorem: all ρ at which a − ρ b is not told apart from 0.
 
-    With h_a and h_b the half widths of the intervals of a and b, and c their covariance times the square of the same
-    quantile, the ends are
+    With h_a and h_b the half widths (*halves*) of the intervals of a (*above*) and b (*below*), and c (*shared*) their
+    covariance times the square of the same quantile, the ends are
 
-        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²).
-
-    *above* is a, *below* b, *halves* h_a and h_b, and *shared* c, 0 for independent errors. None where the interval
-    of b holds 0, as the ratio then has no bounded interval.
+        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²); None where the interval of b holds 0.
     """
     room = below**2 - halves[1] ** 2
     if room <= 0:

@@ -129,7 +129,7 @@ def lds(
         losses: ``(q, m)`` nats per response token, lower = better; NaN where missing.
         nan: what becomes of queries with constant scores or losses.
         resamples: bootstrap draws; 0 for no interval (NaN).
-        seed: of the draws.
+        seed: random seed.
         confidence: share of intervals that should hold the value.
 
     Raises:
@@ -274,9 +274,8 @@ def _pair(part: _MethodPart, m: int, resamples: int, confidence: float) -> Paire
 def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) -> float:
     """Two-sided, for a true difference of 0: Student's t of the difference over its bootstrap standard error.
 
-    It reaches below 1 / *resamples*, so that many comparisons can be corrected for; where all draws agree on a
-    difference, it is 2 / (1 + resamples), the least that they can tell, or that of the sign test over as many queries
-    or subsets as there are, if that is more.
+    Where all draws agree on a difference it is 2 / (1 + resamples), the least that they can tell, or that of the sign
+    test over as many queries or subsets as there are, if that is more.
     """
     if np.isnan(unsure.variance):
         return 1.0

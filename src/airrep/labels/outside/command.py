@@ -1,5 +1,6 @@
 """Labels by a command of the user's, run for each subset."""
 
+import re
 import shlex
 import shutil
 import signal
@@ -16,10 +17,8 @@ from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, TaskReport, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
-from airrep.labels.outside.losses import read_one
-from airrep.labels.outside.origin import no_losses, outside_origin
-from airrep.labels.outside.subset_files import subset_name
-from airrep.labels.tasks import LabelTask, fine_tune_seed
+from airrep.labels.outside.losses import no_losses, outside_origin, read_one, subset_name
+from airrep.labels.plan import LabelTask, fine_tune_seed
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.ray_engine import make_engine
 
@@ -50,31 +49,16 @@ def label_by_command(
     The command is split into words as a shell does, but no shell runs: ``{train}``, ``{queries}`` and ``{losses}`` in a
     word become paths, ``{seed}`` a number, ``{subset}`` a name such as ``0-17``, and ``{folder}`` a folder for its own
     files, which is removed behind it. It writes a loss of each query into the file ``{losses}``, as
-    :func:`airrep.labels.outside.losses.read_one` reads it. Its stdout is dropped. Otherwise as
-    :func:`airrep.labels.farm.label`.
+    :func:`airrep.labels.outside.losses.read_one` reads it. Its stdout is dropped. Other arguments and errors are as of
+    :func:`airrep.labels.farm.label`, a run of the command being a fine-tune.
 
     Args:
-        plan: the subsets, or the directory of them.
-        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
-        queries: the data that the queries were drawn from; None when that is *train*.
         command: what to run.
-        out: the directory.
         lm: a name for the model that it trains, its folder or its Hub id; labels of equal ones and of equal commands
             may be used together.
-        seeds: number of runs on each subset.
-        part: ``"3/10"`` does every tenth task, from the third on.
-        engine: where commands run: ``"local"``, ``"ray"`` or an engine; one after the other if None.
-        retries: number of times that a command that failed is run again.
-        partial: finish without the subsets that were given up.
-        retry_quarantined: try those again that were given up in an earlier run.
-        progress: called with the numbers of ended tasks and of all tasks.
-        on_task: called with a report of each task that has ended.
 
     Raises:
         ConfigError: the command names no such program, or lacks a place for a path.
-        DataError: other corpora than those of the plan.
-        ArtifactError: other labels are there, another process writes the same, or they cannot be written.
-        TrainingError: every command failed.
 
     Example:
         >>> plan, command = airrep.open_plan("runs/subsets"), "python trainer.py {train} {queries} {losses}"
@@ -141,40 +125,32 @@ class _Commands(LossSource):
 
 @dataclass(frozen=True)
 class CommandSetup:
-    """Makes the worker that runs the command."""
+    """Makes the worker that does label tasks by running the command."""
 
     words: tuple[str, ...]
     data: LabelData
 
-    def __call__(self) -> "CommandRunner":
-        return CommandRunner(self)
+    def __call__(self) -> Callable[[LabelTask], QueryLosses]:
+        return self.losses
 
-
-class CommandRunner:
-    """Does label tasks by running the command."""
-
-    def __init__(self, setup: CommandSetup) -> None:
-        """Take the command and its data."""
-        self._setup = setup
-
-    def __call__(self, task: LabelTask) -> QueryLosses:
+    def losses(self, task: LabelTask) -> QueryLosses:
         """Losses after one run.
 
         Raises:
             TrainingError: the command failed, or what it wrote cannot be used.
             ConfigError: it cannot be started.
         """
-        plan, place = self._setup.data.plan, task.place
+        plan, place = self.data.plan, task.place
         if place.subset is None:
             return no_losses(plan, place)
-        queries = self._setup.data.queries.take(plan.query_rows(place.instance))
+        queries = self.data.queries.take(plan.query_rows(place.instance))
         with tempfile.TemporaryDirectory(prefix="airrep-", ignore_cleanup_errors=True) as folder:
             paths = {name: Path(folder) / f"{name}.jsonl" for name in ("train", "queries", "losses")}
-            self._setup.data.train.take(plan.subset_rows(place.instance, place.subset)).to_jsonl(paths["train"])
+            self.data.train.take(plan.subset_rows(place.instance, place.subset)).to_jsonl(paths["train"])
             queries.to_jsonl(paths["queries"])
             seed = fine_tune_seed(plan, place) % 2**31  # as most trainers want it
             named = {**paths, "seed": seed, "subset": subset_name(place), "folder": folder}
-            run([fill(word, named) for word in self._setup.words], str(place), Path(folder) / "stderr")
+            run([fill(word, named) for word in self.words], str(place), Path(folder) / "stderr")
             try:
                 return read_one(paths["losses"], queries)
             except DataError as error:
@@ -184,14 +160,7 @@ class CommandRunner:
 
 def fill(word: str, named: Mapping[str, object]) -> str:
     """A word with names in braces replaced, once: what is put in is not looked at again."""
-    parts: list[str] = []
-    rest = word
-    while rest:
-        name = next((name for name in named if rest.startswith("{" + name + "}")), None)
-        taken = rest[0] if name is None else "{" + name + "}"
-        parts.append(taken if name is None else str(named[name]))
-        rest = rest[len(taken) :]
-    return "".join(parts)
+    return re.sub("{(" + "|".join(named) + ")}", lambda found: str(named[found[1]]), word)
 
 
 def run(words: Sequence[str], name: str, errors: Path) -> None:

@@ -12,10 +12,8 @@ from airrep.errors import ConfigError, DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
-from airrep.labels.outside.losses import and_more, read_losses
-from airrep.labels.outside.origin import no_losses, outside_origin
-from airrep.labels.outside.subset_files import subset_name
-from airrep.labels.tasks import LabelTask, Place
+from airrep.labels.outside.losses import and_more, no_losses, outside_origin, read_losses, subset_name
+from airrep.labels.plan import LabelTask, Place
 from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.engine import Outcome
 
@@ -33,20 +31,16 @@ def import_labels(
 ) -> Labels:
     """Make labels of the losses that another trainer measured after training on each subset.
 
+    Other arguments and errors are as of :func:`airrep.labels.farm.label`.
+
     Args:
-        plan: the subsets, or the directory of them.
-        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
-        queries: the data that the queries were drawn from; None when that is *train*.
         losses: file of losses, as :func:`airrep.labels.outside.losses.read_losses` reads it.
-        out: the directory.
         lm: a name for the model that was trained, its folder or its Hub id; labels of equal ones may be used together.
         seeds: number of runs on each subset, in rows with ``seed``.
         partial: finish without the subsets that the file lacks; their losses are NaN.
 
     Raises:
-        ConfigError: an impossible value.
-        DataError: other corpora than those of the plan, or losses that are missing, doubled or not finite.
-        ArtifactError: other labels are there, or they cannot be written.
+        DataError: losses that are missing, doubled or not finite.
 
     Example:
         >>> plan = airrep.open_plan("runs/subsets")

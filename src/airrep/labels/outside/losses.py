@@ -1,4 +1,4 @@
-"""Files of losses that another trainer wrote: JSONL rows or .npy."""
+"""Files for other trainers: subsets and queries, and the losses they write."""
 
 import json
 import math
@@ -11,10 +11,59 @@ import numpy as np
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.ledger import QueryLosses
-from airrep.labels.outside.subset_files import BEFORE, subset_name
-from airrep.labels.plan import SubsetPlan
-from airrep.labels.tasks import Place
+from airrep.labels.plan import Place, SubsetPlan
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import seal
+from airrep.runtime.stage import Stage
 from airrep.shapes import Float32
+
+KIND = "subset files"
+LIST = "subsets.jsonl"
+BEFORE = "before"
+"""Stands for a subset's number where the model was not fine-tuned yet."""
+
+
+def subset_name(place: Place) -> str:
+    """Name of a subset in files of losses: instance and number, such as ``0-17``, or ``0-before``."""
+    return f"{place.instance}-{BEFORE if place.subset is None else place.subset}"
+
+
+def write_subset_files(
+    plan: SubsetPlan, train: Corpus, queries: Corpus | None, out: str | Path, *, replace: bool = False
+) -> Path:
+    """Write each subset as a JSONL file, and the queries of each instance.
+
+    ``subsets.jsonl`` lists them: the ``subset``'s name, the paths ``train`` and ``queries`` from its own folder,
+    and the number of ``examples``. Files that are there already and hold the same are left as they are.
+
+    Raises:
+        DataError: other corpora than those of the plan.
+        ArtifactError: something else is there, or it cannot be written.
+    """
+    plan.check_corpora(train, queries)
+    asked = train if queries is None else queries
+    request = {"plan": plan.fingerprint, "train": plan.train_fingerprint, "queries": plan.query_fingerprint}
+    stage = Stage(out, KIND, "subsets written", request, replace)
+    if stage.finished() is None:
+        with stage.making() as folder:
+            listed = list(_write(plan, train, asked, folder))
+            (folder / LIST).write_text("".join(json.dumps(line) + "\n" for line in listed), "utf-8")
+            counts = {"instances": len(plan), "subsets": len(listed), "plan": plan.fingerprint[:12]}
+            seal(folder, KIND, {"request": request, "provenance": counts})
+    return stage.path
+
+
+def _write(plan: SubsetPlan, train: Corpus, queries: Corpus, folder: Path) -> Iterator[dict[str, Any]]:
+    digits = len(str(plan.subset_count - 1))
+    for i in range(len(plan)):
+        (folder / str(i)).mkdir()
+        asked = f"{i}/queries.jsonl"
+        queries.take(plan.query_rows(i)).to_jsonl(folder / asked)
+        for j in range(plan.subset_count):
+            rows, name = plan.subset_rows(i, j), f"{i}/subset-{j:0{digits}}.jsonl"
+            train.take(rows).to_jsonl(folder / name)
+            yield {"subset": subset_name(Place(i, j, 0)), "train": name, "queries": asked, "examples": len(rows)}
+
 
 MOST = 1e30
 """Largest absolute loss, far below float32's limit."""
@@ -233,3 +282,21 @@ def _shown(value: object) -> str:
 def and_more(count: int) -> str:
     """How many more are missing than the one that an error names; nothing for none."""
     return f", nor of {count:,} more" if count else ""
+
+
+_UNNAMED = "another trainer's"
+
+
+def outside_origin(lm: str | None, trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The LM by its name alone, which nobody can check, and the trainer in place of settings of a fine-tune."""
+    whole = lm or _UNNAMED
+    # Two runs may each have a checkpoint-500; only the last part is shown, since paths are private.
+    named = str(Path(whole).resolve()) if Path(whole).is_dir() else whole
+    fingerprint = json_digest({"kind": "LM of another trainer", "name": named})
+    known = {"name": Path(whole).name, "fingerprint": fingerprint}
+    return {"lm": known, "precision": "unknown", "fine_tune": dict(trainer)}
+
+
+def no_losses(plan: SubsetPlan, place: Place) -> QueryLosses:
+    """The losses before any fine-tune where nobody measured them: NaN, which is read as missing."""
+    return np.full(len(plan.query_rows(place.instance)), np.nan, np.float32)

@@ -17,9 +17,8 @@ from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies
+from airrep.evaluation.statistics.labels import REMEDY, Moved, moved, normalise_losses
 from airrep.evaluation.statistics.metrics import RESAMPLES
-from airrep.evaluation.statistics.moved import REMEDY, Moved, moved
-from airrep.evaluation.statistics.rank_labels import normalise_losses
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact

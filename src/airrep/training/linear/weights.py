@@ -13,7 +13,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.sums.reference import REFERENCE, Reference
 from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
-from airrep.evaluation.statistics.rank_labels import normalise_losses
+from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups

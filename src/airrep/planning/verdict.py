@@ -1,12 +1,80 @@
-"""The verdict of an evaluation on an index, in a sentence."""
+"""Rivals of an index, and the verdict on it in a sentence."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import Attributor, OnRows
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import AirRepError
 from airrep.evaluation.result import Difference, Evaluation, Row, caution_on
-from airrep.evaluation.statistics.moved import REMEDY, Moved
-from airrep.planning.judging.rivals import CHANCE
+from airrep.evaluation.statistics.labels import REMEDY, Moved
+from airrep.index.building import build_index
+from airrep.index.index import Index
+from airrep.lm.settings import LmSettings
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import Settings
+
+COUNTING, TFIDF, GRADIENTS, CHANCE = "counting", "TF-IDF", "gradients (LoGra)", "random scores"
+METHODS = {COUNTING: "ngram", TFIDF: "tfidf", GRADIENTS: "logra"}
+NUMBERS = 64
+"""Random numbers of a text."""
+
+
+class RandomScores(Attributor):
+    """Scores that know nothing: products of random numbers that belong to each text."""
+
+    name = "random"
+    pool = "mean"
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    @property
+    def fingerprint(self) -> str:
+        return json_digest("random scores")
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        if on_rows is not None:
+            on_rows(len(examples))
+        drawn = [stream(0, "random scores", one.content_hash).standard_normal(NUMBERS) for one in examples]
+        return np.array(drawn, np.float32).reshape(len(examples), NUMBERS)
+
+
+def build_rivals(
+    pool: Corpus, out: Path, lm: LmSettings | None, own: str, tell: Callable[[str], None]
+) -> list[tuple[str, Index]]:
+    """Indexes of the same examples by what costs little or nothing; what cannot be had is told.
+
+    Without an *lm* gradients are no rival; *own*, the method of the index that is judged, is none of itself.
+    """
+    wanted: list[tuple[str, str | Attributor, dict[str, Any]]] = [
+        (name, method, _settings(lm) if name == GRADIENTS and lm is not None else {})
+        for name, method in METHODS.items()
+        if method != own and (name != GRADIENTS or lm is not None)
+    ]
+    found = []
+    for name, method, settings in [*wanted, (CHANCE, RandomScores(), {})]:
+        try:
+            own_name, given = (method, settings) if isinstance(method, str) else (method.name, None)
+            found.append((name, build_index(pool, out / own_name, method, settings=given)))
+        except AirRepError as error:
+            tell(f"without {name}: {error}")
+    return found
+
+
+def _settings(lm: LmSettings) -> dict[str, Any]:
+    from airrep.attributors.settings import LograSettings
+
+    own = lm.model_dump(exclude_unset=True, exclude={"checkpointing"})
+    return {"store": "none", **{name: value for name, value in own.items() if name in LograSettings.model_fields}}
+
 
 Verdict = Literal["better", "as good", "worse", "not shown", "not judged"]
 """Better than the best rival; not shown to be better, but it predicts; a rival is better; it is not shown to predict;
@@ -48,12 +116,9 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
         return "not judged", f"Nothing can be judged on your data: {moved.sentence}. {REMEDY}"
     caution = caution_on(evaluation.distinct_queries)
     few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
-    verdict, told = _against(first, max((row for row in others if row.name != CHANCE), key=_value, default=None))
+    best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
+    verdict, told = _against(first, best)
     return verdict, f"On your data {told}.{few}"
-
-
-def _value(row: Row) -> float:
-    return row.value
 
 
 def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:

@@ -1,5 +1,6 @@
 """Draw, fine-tune, compare with what costs nothing, and say it in a sentence."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +13,17 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.folders import DEFAULT
 from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.evaluation.lds import Contender, LdsStudy, RowFinder
-from airrep.evaluation.statistics.moved import REMEDY, moved
+from airrep.evaluation.statistics.labels import REMEDY, moved
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import MOST_WEIGHING_QUERIES, parse_duration
-from airrep.planning.judging.fitting import JudgingPlan, check_examples, fit_budget
-from airrep.planning.judging.rivals import build_rivals
-from airrep.planning.judging.verdict import JUDGEMENT, Judgement, verdict_of
+from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, Costs, parse_duration
 from airrep.planning.measured import measure_machine
+from airrep.planning.verdict import JUDGEMENT, Judgement, build_rivals, verdict_of
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.names import MANIFEST, beside
 from airrep.runtime.engine import Engine
@@ -40,6 +39,98 @@ SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation
 MOST_EXAMPLES = 20_000
 """Training examples of a large index that pools are drawn from."""
 Tell = Callable[[str], None]
+
+
+LEAST_SUBSETS, WISHED_SUBSETS, MOST_SUBSETS = 20, 100, 300
+"""Subsets below which nothing is told, from which on larger ones are better, and the most."""
+LEAST_EXAMPLES = 30
+"""Training examples below which there are no subsets that differ."""
+POOL = 3
+"""Sizes of a subset that its pool has at least, so that subsets differ."""
+TEXT_RIVALS = 3
+"""Passes over the texts that encoding them for methods of words takes, in encodings by an encoder."""
+GRADIENT_SHARE = 0.2
+"""Share of the budget that gradients of the LM may take as a rival."""
+
+
+@dataclass(frozen=True)
+class JudgingPlan:
+    """How much is drawn and fine-tuned, and whether there is time for gradients as a rival."""
+
+    size: int
+    pool: int
+    subsets: int
+    gradients: bool
+    seconds: float
+    """All of it, by the clock, as measured."""
+
+    def sampling(self, seed: int) -> SamplingSettings:
+        """Settings of the draw; all queries are asked."""
+        return SamplingSettings(
+            instances=1, train_count=self.pool, query_count=None, subsets=self.subsets, size=self.size, seed=seed
+        )
+
+
+def fit_budget(
+    seconds: float, costs: Costs, examples: int, queries: int, *, workers: int = 1, epochs: int = 2
+) -> JudgingPlan:
+    """The most subsets up to those that are wished for, then the largest, then more of them.
+
+    *seconds* are what is left of the budget; *examples* can be drawn, and *queries* are texts whose losses are taken.
+
+    Raises:
+        ConfigError: too few examples, or too little time for the fewest subsets.
+    """
+    check_examples(examples)
+    plans = [_of_size(size, seconds, costs, examples, queries, workers, epochs) for size in _sizes(examples)]
+    fitting = [plan for plan in plans if plan.subsets >= LEAST_SUBSETS]
+    if not fitting:
+        least = min(_least_seconds(plan.size, costs, examples, queries, workers, epochs) for plan in plans)
+        raise ConfigError(
+            f"budget: {max(0.0, seconds):.0f} seconds of it are left for fine-tunes, too little for "
+            f"{LEAST_SUBSETS} of the smallest on this machine; expected {math.ceil(least / 60) + 1} minutes or more. "
+            "Give more time, more workers or a smaller language model."
+        )
+    return max(fitting, key=lambda plan: (min(plan.subsets, WISHED_SUBSETS), plan.size, plan.subsets))
+
+
+def check_examples(examples: int) -> None:
+    """Refuse data of which no budget makes anything (ConfigError)."""
+    if examples < LEAST_EXAMPLES:
+        raise ConfigError(
+            f"judge: {examples:,} training examples can be drawn; expected {LEAST_EXAMPLES} or more that the LM can "
+            "read and that are no query. Index more."
+        )
+
+
+def _sizes(examples: int) -> list[int]:
+    return [size for size in SIZES if POOL * size <= examples] or [examples // POOL]
+
+
+def _of_size(
+    size: int, seconds: float, costs: Costs, examples: int, queries: int, workers: int, epochs: int
+) -> JudgingPlan:
+    pool = min(examples, MOST_POOL * size)
+    gradients = GRADIENTS * costs.fine_tune * (pool + queries)
+    has_gradients = gradients <= GRADIENT_SHARE * seconds
+    fixed = _fixed(pool, costs, queries) + gradients * has_gradients
+    one = _one(size, costs, queries, workers, epochs)
+    subsets = max(0, min(MOST_SUBSETS, int((SAFETY * seconds - fixed) / one)))
+    return JudgingPlan(size, pool, subsets, has_gradients, subsets * one + fixed)
+
+
+def _least_seconds(size: int, costs: Costs, examples: int, queries: int, workers: int, epochs: int) -> float:
+    fixed = _fixed(min(examples, MOST_POOL * size), costs, queries)
+    return (LEAST_SUBSETS * _one(size, costs, queries, workers, epochs) + fixed) / SAFETY
+
+
+def _one(size: int, costs: Costs, queries: int, workers: int, epochs: int) -> float:
+    """Seconds of a fine-tune and its losses, by the clock."""
+    return (size * epochs * costs.fine_tune + queries * costs.evaluate) / workers
+
+
+def _fixed(pool: int, costs: Costs, queries: int) -> float:
+    return TEXT_RIVALS * costs.encode * (pool + queries)
 
 
 def judge(
@@ -204,7 +295,6 @@ class _Judging:
     on_task: Callable[[TaskReport], None] | None
 
     def run(self, seconds: float) -> Judgement:
-        """Draw, fine-tune, compare."""
         from airrep.lm.model import load_lm
 
         begun = time.monotonic()
@@ -315,17 +405,15 @@ class _Judging:
         workers = min(at_once, cores())  # more do not go faster
         chosen = fit_budget(left, costs, len(train), len(queries), workers=workers, epochs=self.tuning.epochs)
         self._check_scores(asked, train, chosen)
-        self._tell_plan(chosen, len(queries))
+        self.tell(
+            f"{chosen.subsets:,} random subsets of {chosen.size:,} of {chosen.pool:,} examples, {len(queries):,} texts "
+            f"asked; {hours_line(chosen.subsets, chosen.seconds, measured='on a few examples')}; all is kept in "
+            f"{self.out}"
+        )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:
             (self.out / GRADIENTS_TOO).touch()
         return plan, chosen.gradients
-
-    def _tell_plan(self, plan: JudgingPlan, queries: int) -> None:
-        self.tell(
-            f"{plan.subsets:,} random subsets of {plan.size:,} of {plan.pool:,} examples, {queries:,} texts asked; "
-            f"{hours_line(plan.subsets, plan.seconds, measured='on a few examples')}; all is kept in {self.out}"
-        )
 
 
 GRADIENTS_TOO = "with-gradients"

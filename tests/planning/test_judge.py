@@ -11,11 +11,11 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.result import Difference, Evaluation, Row
-from airrep.evaluation.statistics.moved import Moved
+from airrep.evaluation.statistics.labels import Moved
 from airrep.index.contrast import Question
+from airrep.planning import judge as judging
 from airrep.planning.budget import Costs
-from airrep.planning.judging import judge as judging
-from airrep.planning.judging.verdict import verdict_of
+from airrep.planning.verdict import verdict_of
 
 TUNING = {"epochs": 1, "learning_rate": 3e-3}
 FAST = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
@@ -30,7 +30,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of known costs, and few subsets."""
     monkeypatch.setattr(judging, "measure_machine", lambda *_: FAST)
-    monkeypatch.setattr("airrep.planning.judging.fitting.MOST_SUBSETS", 20)
+    monkeypatch.setattr("airrep.planning.judge.MOST_SUBSETS", 20)
 
 
 @pytest.mark.usefixtures("quick")
