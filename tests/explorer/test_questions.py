@@ -109,7 +109,7 @@ def test_deleted_rows_are_in_no_answer(index: airrep.Index, queries: Corpus) -> 
     assert questions.count(explorer, requests.Filters())["matching"] == 48
     groups = questions.groups(explorer, requests.GroupRequest(query=ref(), by="source"))["groups"]
     assert sum(one["size"] for one in groups) == 48
-    with pytest.raises(airrep.errors.ConfigError, match="row 3: was deleted"):
+    with pytest.raises(airrep.errors.ConfigError, match="row 3: "):
         questions.example(explorer, requests.ExampleRequest(row=3))
 
 
@@ -118,7 +118,7 @@ def test_a_field_of_many_values_is_no_facet(tmp_path: Path) -> None:
     index = airrep.build_index(Corpus.from_examples(examples), tmp_path / "i", HashAttributor(), shard_rows=256)
     explorer = Explorer(index)
     assert questions.count(explorer, requests.Filters())["facets"] == []
-    with pytest.raises(airrep.errors.ConfigError, match="more than 500 values"):
+    with pytest.raises(airrep.errors.ConfigError, match="500"):
         explorer.facets.groups("n")
 
 
@@ -191,7 +191,7 @@ def test_an_index_that_changes_is_not_asked_any_more(index: airrep.Index, querie
     explorer = Explorer(index, queries)
     questions.top(explorer, requests.TopRequest(query=ref()))
     delete(index, [3])
-    with pytest.raises(airrep.errors.ArtifactError, match="changed or replaced while it is served"):
+    with pytest.raises(airrep.errors.ArtifactError, match="airrep serve"):
         questions.top(explorer, requests.TopRequest(query=ref()))
 
 
@@ -203,7 +203,7 @@ def test_another_index_beside_has_the_same_examples(tmp_path: Path, index: airre
     assert [hit["row"] for hit in second] == [hit.row for hit in beside.top(Example("a", "b", id="q"), k=20)]
     assert first != second
     other = airrep.build_index(make_corpus(50, "x"), tmp_path / "x", HashAttributor())
-    with pytest.raises(airrep.errors.ConfigError, match="--beside .*: has other examples"):
+    with pytest.raises(airrep.errors.ConfigError, match="--beside "):
         Explorer(index, None, other)
 
 

@@ -24,20 +24,20 @@ def test_tokens_are_made_by_chance_and_checked() -> None:
     assert serving.choose_token("x" * 16, False, "0.0.0.0") == "x" * 16
     assert serving.choose_token(None, True, "::1") is None
     for bad in ("short", "x" * 15, "ü" * 20, "with spaces and more", "\x1b" * 20):
-        with pytest.raises(airrep.errors.ConfigError, match="--token: expected"):
+        with pytest.raises(airrep.errors.ConfigError, match="--token: "):
             serving.choose_token(bad, False, "127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "box"])
 def test_nobody_is_let_in_from_elsewhere_without_a_token(host: str) -> None:
-    with pytest.raises(airrep.errors.ConfigError, match="--no-token: would let every machine"):
+    with pytest.raises(airrep.errors.ConfigError, match="--no-token: "):
         serving.choose_token(None, True, host)
 
 
 def test_a_port_in_use_is_one_line(index: airrep.Index) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(airrep.errors.ConfigError, match=f"--port {port}: cannot be served: .*in use"):
+        with pytest.raises(airrep.errors.ConfigError, match=f"--port {port}: .*in use"):
             serving.listen("127.0.0.1", port)
         result = CliRunner().invoke(cli.app, ["serve", str(index.path), "--port", str(port)])
     assert isinstance(result.exception, airrep.errors.ConfigError)

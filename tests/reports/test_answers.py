@@ -38,9 +38,7 @@ def test_write_report_takes_answers_and_their_paths(index: airrep.Index, tmp_pat
         assert airrep.write_report(given, tmp_path / f"{number}.html", title="Mine").read_bytes() == wanted
     assert "Look." in airrep.write_report(answer, tmp_path / "noted.html", notes=["Look."]).read_text()
     top = index.top(make_corpus(2, "q"), k=2)
-    with pytest.raises(
-        ConfigError, match="^report: results of top, group or what-if stand among answers; expected one"
-    ):
+    with pytest.raises(ConfigError, match="^report: .*among answers"):
         airrep.write_report([top, path], tmp_path / "both.html")
 
 
@@ -56,7 +54,7 @@ def test_an_item_alike_in_meaning_is_shown_with_what_it_is_like(index: airrep.In
 
 
 def test_what_is_no_answer_is_told(index: airrep.Index, tmp_path: Path) -> None:
-    with pytest.raises(airrep.errors.ConfigError, match="is of kind 'index'; expected answers alone"):
+    with pytest.raises(airrep.errors.ConfigError, match="kind 'index'"):
         write_answer_report([index.path], tmp_path / "a.html")
     with pytest.raises(airrep.errors.ConfigError, match="no answers"):
         write_answer_report([], tmp_path / "a.html")

@@ -102,11 +102,11 @@ def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
 
 
 def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
-    with pytest.raises(ConfigError, match=r"--curve size: b is tagged size=many, which is not a number; expected one"):
+    with pytest.raises(ConfigError, match=r"--curve size: b .*size=many"):
         Sources([source("a", size="1"), source("b", size="many")]).curve("lds", "size")
-    with pytest.raises(ConfigError, match=r"--curve size: a and b of tasks have the same value 1; expected one run"):
+    with pytest.raises(ConfigError, match=r"--curve size: a and b of tasks .* 1"):
         Sources([source("a", size="1", role="tasks"), source("b", size="1.0", role="tasks")]).curve("lds", "size")
-    with pytest.raises(ConfigError, match="tagged size=nan"):
+    with pytest.raises(ConfigError, match="size=nan"):
         Sources([source("a", size="nan")]).curve("lds", "size")
 
 
@@ -116,7 +116,7 @@ def test_commas_of_thousands_are_read_and_other_commas_are_no_number() -> None:
     ((_, points),) = Sources(made).curve("lds", "n")
     assert [point.at for point in points] == [-2_000_000.5, 1000.0, 1500.0]
     for text in ("0,5", "1,5", "1,0000", "12,34,567", ",100", "1000,000", "1,000,", "0.1,000"):
-        with pytest.raises(ConfigError, match=f"tagged n={text}, which is not a number"):
+        with pytest.raises(ConfigError, match=f"n={text},"):
             Sources([source("a", n=text)]).curve("lds", "n")
 
 
@@ -147,21 +147,21 @@ def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
     opened = [Run.open(tmp_path / "lds")]
     monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
     assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
-    with pytest.raises(ConfigError, match=r"lds is given twice; expected each run once"):
+    with pytest.raises(ConfigError, match="lds is given twice"):
         read_sources([*opened, *opened])
 
 
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
     made_evaluation().save(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
-    with pytest.raises(ConfigError, match=r"lds is of kind 'evaluation' and .*top of kind 'top'; expected evaluations"):
+    with pytest.raises(ConfigError, match="lds is of kind 'evaluation' and .*top of kind 'top'"):
         read_sources([top, tmp_path / "lds"])
 
 
 def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there are no evaluations"):
+    with pytest.raises(ConfigError, match="no evaluations"):
         read_sources([])
-    with pytest.raises(ArtifactError, match="is of kind 'top'; expected 'evaluation'"):
+    with pytest.raises(ArtifactError, match="kind 'top'; .*'evaluation'"):
         read_sources([write_artifact(tmp_path / "top", "top", {})])
 
 
@@ -171,9 +171,9 @@ def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
     made_evaluation().save(tmp_path / "lds")
     (tmp_path / "link").symlink_to(tmp_path / "lds")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"^report: lds is given twice; expected each run once\. Leave one out\.$"):
+    with pytest.raises(ConfigError, match="^report: lds is given twice;"):
         read_sources(["lds", "lds"])
     for other in ("./lds/", str(tmp_path / "lds"), Path("link")):
-        with pytest.raises(ConfigError, match="is given twice, also as lds; expected each run"):
+        with pytest.raises(ConfigError, match="is given twice, also as lds"):
             read_sources(["lds", other])
     assert len(read_sources(["lds", made_evaluation(), made_evaluation()]).evaluations) == 3
