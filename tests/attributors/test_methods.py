@@ -182,7 +182,7 @@ def test_tfidf_equals_scikit_learn_and_the_formula() -> None:
     attributor = TfidfAttributor()
     attributor.fit(train)
     theirs = TfidfVectorizer(dtype=np.float32).fit(texts)
-    scores = (attributor.encode_queries(queries) @ attributor.encode_train(train).T).toarray()
+    scores = attributor.encode_queries(queries) @ attributor.encode_train(train).T
     np.testing.assert_array_equal(scores, (theirs.transform(asked) @ theirs.transform(texts).T).toarray())
     idf = naive.fit(texts)
     np.testing.assert_allclose(scores, naive.transform(idf, asked) @ naive.transform(idf, texts).T, atol=1e-6)
@@ -193,7 +193,7 @@ def test_tfidf_index_answers_like_the_attributor(tmp_path: Path) -> None:
     index = airrep.build_index(train, tmp_path / "tfidf", "tfidf", shard_rows=16)
     attributor = TfidfAttributor()
     attributor.fit(train)
-    scores = (attributor.encode_queries(queries) @ attributor.encode_train(train).T).toarray()
+    scores = attributor.encode_queries(queries) @ attributor.encode_train(train).T
     for row, hits in zip(scores, airrep.open_index(index.path).top(queries, k=5), strict=True):
         assert [hit.row for hit in hits] == np.argsort(-row, kind="stable")[:5].tolist()
     result = index.group_scores(queries, "label")

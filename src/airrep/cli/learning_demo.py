@@ -4,7 +4,7 @@ from pathlib import Path
 
 from airrep.cli.demo import DATA
 from airrep.cli.show.console import say
-from airrep.cli.show.evaluations import print_stack
+from airrep.cli.show.evaluations import print_adapted
 from airrep.cli.show.learning import TaskMeter
 from airrep.corpus.corpus import read_corpus
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -54,7 +54,7 @@ def run_learning_demo(out: Path) -> None:
         on_task=TaskMeter(),
     )
     made = adaptation.run(PLAN, say)
-    print_stack(made)
+    print_adapted(made)
     say(
         f"\nThat was the whole loop: sample, label, learn, judge; all of it is in {out}. With more time an encoder is\n"
         "trained too. For your own data and language model:\n"

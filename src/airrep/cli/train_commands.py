@@ -148,15 +148,15 @@ def adapt_command(
 ) -> None:
     """Learn weights of channels for your data and LM within a time budget, and say whether they are worth using.
 
-    With --labels and --held-out it learns from labels that you have, and takes no other time: sixteen labelled subsets
-    are enough to begin with. Otherwise it makes them: it
-    measures this machine and chooses how much to label; fine-tunes the LM on random subsets; learns from the losses how
-    to weigh and pool channels and, where there is time, an encoder; compares on examples and queries that took no
-    part: random rows, or your --queries. --training takes the settings of the fine-tuning from your own training, since
-    a verdict holds for the training that it was measured on; --config and --set hold them too, and those of how the LM
-    reads and computes. Run it again to go on.
+    It measures this machine and chooses how much to label. It fine-tunes the LM on random subsets, learns from the
+    losses how to weigh and pool channels and, where there is time, an encoder. It judges on examples and queries that
+    took no part: random rows, or your --queries. --training takes the settings of the fine-tuning from your own
+    training, since a verdict holds for that. --config and --set hold settings too. Run it again to go on.
+
+    With --labels and --held-out it learns from labels that you have, and fine-tunes nothing. Sixteen labelled subsets
+    are enough to begin with.
     """
-    from airrep.cli.show.evaluations import next_of_stack, print_stack
+    from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if labels and dry_run:
         raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
@@ -168,8 +168,8 @@ def adapt_command(
             out,
             {"channels": recipe, "lm": lm},
         )
-        show(made, print_stack, as_json)
-        note(next_of_stack(made, made.path))
+        show(made, print_adapted, as_json)
+        note(next_of_adapted(made, made.path))
         return
     if lm is None or held_out or recipe:
         what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
@@ -200,8 +200,8 @@ def adapt_command(
         adaptation.forecast(seconds, typer.echo)
         return
     made = adaptation.run(seconds, note)
-    show(made, print_stack, as_json)
-    note(next_of_stack(made, made.path))
+    show(made, print_adapted, as_json)
+    note(next_of_adapted(made, made.path))
 
 
 def _from_labels(

@@ -2,7 +2,7 @@
 
 answers      Print answers to questions about training data.
 console      Primitives of the terminal: progress, snippets, safe text.
-evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
+evaluations  Print evaluations, comparisons, learnt recipes, datamodels and diagnoses.
 examples     Print one training example of an index, whole, and its nearest ones.
 hits         Print training examples: places, texts, why they score as they do.
 learning     Print labels, fine-tunes, training steps and verdicts.

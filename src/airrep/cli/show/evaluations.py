@@ -1,4 +1,4 @@
-"""Print evaluations, comparisons, stacks, datamodels and diagnoses."""
+"""Print evaluations, comparisons, learnt recipes, datamodels and diagnoses."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,22 +118,22 @@ def print_datamodels(made: "Datamodels") -> None:
     say(f"{report['queries']:,} queries and {report['subsets']:,} subsets{without}{flat}")
 
 
-def print_stack(stack: "Adapted") -> None:
+def print_adapted(made: "Adapted") -> None:
     """Print channels and weights, the held-out table and whether the sum is worth its price."""
-    rows = [(one.title, one.pool or "its own", f"{one.temperature:.3g}", f"{one.weight:.3g}") for one in stack.channels]
+    rows = [(one.title, one.pool or "its own", f"{one.temperature:.3g}", f"{one.weight:.3g}") for one in made.channels]
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
-    print_table(held_out_table("method and pool", stack.report["rows"], "sum"))
-    if stack.report["scored_alike"]:
-        say(f"left out, since they score all subsets alike: {printable(', '.join(stack.report['scored_alike']))}")
-    for name, reason in stack.report["rivals_missing"].items():
+    print_table(held_out_table("method and pool", made.report["rows"], "sum"))
+    if made.report["scored_alike"]:
+        say(f"left out, since they score all subsets alike: {printable(', '.join(made.report['scored_alike']))}")
+    for name, reason in made.report["rivals_missing"].items():
         say(printable(f"{name} cannot be compared with: {reason}"))
-    say(stack.report["sentence"])
+    say(made.report["sentence"])
 
 
-def next_of_stack(stack: "Adapted", out: Path) -> str:
+def next_of_adapted(made: "Adapted", out: Path) -> str:
     """What to do with a sum of channels: ask it, unless it is no better than one of them."""
     ask = f"airrep index DATA --recipe {out} --out INDEX"
-    return f"{out}: next: {ask}" if stack.report["better"] else f"{out}: to ask it nevertheless: {ask}"
+    return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to ask it nevertheless: {ask}"
 
 
 def print_classification(evaluation: "Evaluation") -> None:
