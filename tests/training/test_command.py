@@ -65,7 +65,7 @@ def test_weights_are_learnt_from_labels_by_one_command(run: Command) -> None:
     weighed = json.loads(Path("learnt/manifest.json").read_text())["channels"]
     assert {one["method"] for one in weighed} <= {"ngram", "tfidf"}
     assert all(one["weight"] > 0 for one in weighed)
-    status, said = run("index", "data.jsonl", "--set", "channels=learnt", "--out", "index")
+    status, said = run("index", "data.jsonl", "--recipe", "learnt", "--out", "index")
     assert status == 0, said
 
 
