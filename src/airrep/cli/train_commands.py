@@ -134,7 +134,7 @@ def adapt_command(
     held_out: Annotated[list[str] | None, "With --labels: those of other queries, to judge by."] = None,
     recipe: Annotated[
         str | None,
-        "With --labels: whose channels are weighed, a shipped name or a YAML file; text, or with --lm lm, if not given.",
+        "With --labels: its channels are weighed, a shipped name or a YAML file.",
     ] = None,
     queries: Annotated[str | None, f"What to judge on; random rows of DATA if not given. {options.DATA_HELP}"] = None,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
