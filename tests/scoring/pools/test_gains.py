@@ -56,19 +56,6 @@ def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypa
     assert group_scores(queries, blocks, groups, "ngram-lm") == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("members", [NESTED, SINGLE, MANY], ids=["nested", "apart", "many"])
-@pytest.mark.parametrize("held", [gains.HELD, 0])
-def test_a_query_of_which_no_row_has_an_n_gram_scores_0(
-    members: dict[str, list[int]], held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gains, "HELD", held)
-    asked = np.zeros((2, COLUMNS + 1), np.float32)
-    asked[1, COLUMNS] = 1.0  # the first has no n-gram at all, the second one that is nowhere
-    rows = SparseRows.of(np.pad(features(0).toarray(), ((0, 0), (0, 1))))
-    found = group_scores(SparseRows.of(asked), [Block(0, rows)], Groups.from_lists(members), "ngram-lm")
-    assert not found.any()
-
-
 def test_numbers_of_a_table_are_those_of_the_function() -> None:
     values = np.linspace(0, 9, 1000).astype(np.float16)
     assert (gains._expm1(values) == np.expm1(values.astype(np.float64))).all()
