@@ -132,7 +132,7 @@ def main(rows: int, channels: bool) -> None:
         airrep.build_index(corpus(rows), Path(folder) / "index", method)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begun = time.perf_counter()
-        explorer = Explorer(airrep.open_index(Path(folder) / "index", method))
+        explorer = Explorer(airrep.Index(Path(folder) / "index", method))
         explorer.prepare()
         print(f"{rows:,} rows, {'three channels' if channels else f'{D} features'}")
         print(f"opened, facets read, before the address is told: {time.perf_counter() - begun:.1f} s")

@@ -106,8 +106,8 @@ def main(rows: int) -> None:
         cold_question(Path(folder) / "demo")
         path = Path(folder) / "index"
         airrep.build_index(numbered(rows), path, RandomAttributor(), shard_rows=SHARD_ROWS)
-        line(f"open {rows:,} x {DIMENSION}", best_seconds(lambda: airrep.open_index(path), 3), 0.1)
-        index = airrep.open_index(path, RandomAttributor())
+        line(f"open {rows:,} x {DIMENSION}", best_seconds(lambda: airrep.Index(path), 3), 0.1)
+        index = airrep.Index(path, RandomAttributor())
         query = airrep.Example("query", "query", id="7")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         first = best_seconds(lambda: index.top(query, k=10), 1)

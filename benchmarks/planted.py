@@ -24,7 +24,7 @@ import torch
 from worlds.planted_chats import FORMS, KINDS, Chats, Question, contrasts_of, plant_chats, precision_of, rank_of
 from worlds.planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
 
-from airrep.answers.explain import explain
+from airrep.answers.verdicts.verdict import top
 from airrep.index.building import build_index
 
 NOTHING = "nothing"
@@ -91,7 +91,7 @@ def measure_chats(
             pairs = list(zip(questions, contrasts_of(index, questions), strict=True))
             planted = [] if kind == NOTHING else [(rank_of(*one, ids) == 1, precision_of(*one, ids)) for one in pairs]
             bad, better = [one.pair.bad for one in questions], [one.pair.better for one in questions]
-            verdicts = [one.verdict for one in explain(index, bad, better, k=1).answers]
+            verdicts = [hits.verdict for hits in top(index, bad, 1, better=better)]
             out = [verdict is not None and verdict.kind == "stands out" for verdict in verdicts]
             first, precision = np.mean(planted, axis=0).tolist() if planted else (np.nan, np.nan)
             found.append((first, precision, float(np.mean(out))))

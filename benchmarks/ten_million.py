@@ -120,7 +120,7 @@ def build(world: World) -> None:
 
 def link(world: World) -> None:
     """Repeat the built tenth under other ids, up to all rows; arrays are links to its own."""
-    index = airrep.open_index(world.index)
+    index = airrep.Index(world.index)
     names, size, attributor = [shard.folder.name for shard in index.shards], world.built, index.manifest["attributor"]
     for start in range(size, world.rows, size):
         for shard in index.shards:
@@ -141,14 +141,14 @@ def link(world: World) -> None:
 
 def append_some(world: World) -> None:
     """Append 20 times to the whole."""
-    index = airrep.open_index(world.index)
+    index = airrep.Index(world.index)
     for start in range(world.rows, world.rows + 20 * APPENDED, APPENDED):
         index = index.append(world.corpus(start, start + APPENDED))
 
 
 def append(world: World) -> None:
     """Append the rest."""
-    index = airrep.open_index(world.index)
+    index = airrep.Index(world.index)
     bounds = np.linspace(world.built, world.rows, world.appends + 1).astype(int).tolist()
     for start, stop in pairwise(bounds):
         index = index.append(world.corpus(start, stop))
@@ -157,37 +157,37 @@ def append(world: World) -> None:
 def delete(world: World) -> None:
     """Delete a tenth, at random."""
     drawn = np.random.default_rng(1)
-    airrep.open_index(world.index).delete(np.flatnonzero(drawn.random(world.rows) < 0.1))
+    airrep.Index(world.index).delete(np.flatnonzero(drawn.random(world.rows) < 0.1))
 
 
 def compact(world: World) -> None:
     """Free the deleted rows."""
-    airrep.open_index(world.index).compact()
+    airrep.Index(world.index).compact()
 
 
 def verify(world: World) -> None:
     """Check every byte."""
-    airrep.open_index(world.index).verify()
+    airrep.Index(world.index).verify()
 
 
 def open_it(world: World) -> None:
     """Open it."""
-    airrep.open_index(world.index)
+    airrep.Index(world.index)
 
 
 def group(world: World) -> None:
     """Ask for groups."""
-    airrep.open_index(world.index).group_scores(world.queries(), by="source")
+    airrep.Index(world.index).group_scores(world.queries(), by="source")
 
 
 def what_if(world: World) -> None:
     """Ask for a what-if."""
-    airrep.open_index(world.index).what_if(world.queries()[:1], remove='source == "source 7"')
+    airrep.Index(world.index).what_if(world.queries()[:1], remove='source == "source 7"')
 
 
 def select(world: World) -> None:
     """Pick examples, and write them."""
-    index = airrep.open_index(world.index)
+    index = airrep.Index(world.index)
     found = airrep.select(index, world.queries(), count=min(PICKED, world.rows // 10))
     found.save(world.folder / "picked.jsonl", replace=True)
 
@@ -253,7 +253,7 @@ def _top(_: Callable[[World], None], world: World, threads: int, out: Any) -> No
     """The first question, and the same once more, warm; then all queries together, and these once more."""
     torch.set_num_threads(threads)
     _load_libraries()
-    index, queries = airrep.open_index(world.index), world.queries()
+    index, queries = airrep.Index(world.index), world.queries()
     found = []
     together = f"{QUERIES} queries"
     turns = (("first", queries[:1]), ("warm", queries[:1]), (together, queries), (f"{together} warm", queries))

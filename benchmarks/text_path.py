@@ -143,7 +143,7 @@ def queries(index: Path) -> None:
     """Ask an index one query after another in a running process; print CPU and clock of each as JSON."""
     import airrep
 
-    opened, asked = airrep.open_index(index), airrep.read_corpus(ROOT / "src" / "airrep" / "data" / "queries.jsonl")
+    opened, asked = airrep.Index(index), airrep.read_corpus(ROOT / "src" / "airrep" / "data" / "queries.jsonl")
     found = []
     for query in asked[:8]:
         begun, clock = time.process_time(), time.perf_counter()
@@ -277,7 +277,7 @@ def _lds(labels: Path, data: Path, folder: Path) -> tuple[float | None, ...]:
     """LDS of the default, of sums of bm25s's scores and of the static encoder, mean of the instances."""
     import airrep
 
-    instances, corpus = airrep.open_labels(labels).instances(data), airrep.read_corpus(data)
+    instances, corpus = airrep.open(labels).instances(data), airrep.read_corpus(data)
     made = {"default": airrep.build_index(corpus, folder / "default")}
     if STATIC.is_dir():
         made["static"] = airrep.build_index(corpus, folder / "static", "airrep", settings={"encoder": "static"})

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--pool", type=count, help="only so many examples")
     parser.add_argument("--queries", type=count, help="only so many queries")
     given = parser.parse_args()
-    plan = airrep.open_plan(given.plan)
+    plan = airrep.open(given.plan)
     corpus = airrep.read_corpus(given.data)
     plan.check_corpora(corpus)
     if not 0 <= given.number < len(plan):

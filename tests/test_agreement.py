@@ -9,17 +9,19 @@ import typer.main
 
 import airrep
 from airrep.cli import app as cli
+from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.loo import evaluate_loo
+from airrep.evaluation.select.select import evaluate_selection
+from airrep.training.linear.datamodels import fit_datamodels
 
 PAIRS = {
     "index": airrep.build_index,
     "append": airrep.Index.append,
-    "compact": airrep.Index.compact,
     "delete": airrep.Index.delete,
-    "top": airrep.Index.top,
+    "top": airrep.top,
     "group": airrep.Index.group_scores,
     "what-if": airrep.Index.what_if,
     "select": airrep.select,
-    "explain": airrep.explain,
     "clean": airrep.clean,
     "audit": airrep.audit,
     "mix": airrep.mix,
@@ -29,14 +31,14 @@ PAIRS = {
     "sample": airrep.sample,
     "label": airrep.label,
     "train": airrep.train_encoder,
-    "datamodels": airrep.fit_datamodels,
+    "datamodels": fit_datamodels,
     "warmup": airrep.warm_up,
     "compare": airrep.compare_evaluations,
-    "diagnose": airrep.diagnose,
+    "diagnose": diagnose,
     "evaluate lds": airrep.evaluate_lds,
-    "evaluate loo": airrep.evaluate_loo,
+    "evaluate loo": evaluate_loo,
     "evaluate classify": airrep.classify,
-    "evaluate select": airrep.evaluate_selection,
+    "evaluate select": evaluate_selection,
 }
 
 
@@ -59,7 +61,6 @@ def test_what_has_one_name_has_one_default(words: str) -> None:
     }
     if words not in (
         "append",
-        "compact",
         "delete",
         "sample",
         "warmup",

@@ -10,8 +10,10 @@ import pytest
 import airrep
 from airrep.attributors.recipes import ChannelsSettings
 from airrep.errors import AirRepError
+from airrep.labels.outside.imported import import_labels
 from airrep.lm.settings import LmSettings
 from airrep.scoring.scores import score_blocks
+from airrep.training.linear.datamodels import fit_datamodels
 from airrep.training.ranking_loss import ranking_loss
 
 RECORDS = [
@@ -62,13 +64,13 @@ ALONE: dict[str, Callable[[Path], object]] = {
     "seeds in words": lambda _: airrep.metrics.noise_ceiling(np.stack([SCORES, SCORES]), averaged="2"),
     "a threshold in words": lambda _: ranking_loss(SCORES, SCORES, t_min="a"),
     "a table for a path": lambda _: airrep.read_corpus({"prompt": ["a"]}),
-    "nothing for a path": lambda _: airrep.open_index(None),
+    "nothing for a path": lambda _: airrep.Index(None),
     "no index": lambda _: airrep.select(3, "answer", 3),
     "settings that are a list": lambda out: airrep.build_index(RECORDS, out, "tfidf", settings=[1]),
     "a path that cannot be": lambda out: airrep.build_index(RECORDS, f"{out}\0", "tfidf"),
     "a path that no file system has": lambda out: airrep.build_index(RECORDS, f"{out}{LONE}", "tfidf"),
-    "losses that are no file": lambda out: airrep.import_labels(out, RECORDS, None, SCORES, out),
-    "instances of nothing": lambda out: airrep.fit_datamodels([], out),
+    "losses that are no file": lambda out: import_labels(out, RECORDS, None, SCORES, out),
+    "instances of nothing": lambda out: fit_datamodels([], out),
     "a field that no file holds": lambda _: airrep.Corpus.from_records([{"prompt": "a", "response": "b", LONE: 1}]),
 }
 
@@ -101,7 +103,7 @@ def test_questions_take_an_index_or_its_path(index: airrep.Index) -> None:
     for given in (index.path, str(index.path)):
         assert list(airrep.select(given, "answer 3", 2)) == list(airrep.select(index, "answer 3", 2))
         assert airrep.clean(given, kinds="duplicate").examples == len(index)
-        assert airrep.explain(given, "answer 3", k=2).to_dict() == airrep.explain(index, "answer 3", k=2).to_dict()
+        assert airrep.top(given, ["answer 3"], k=2).to_dict() == airrep.top(index, ["answer 3"], k=2).to_dict()
 
 
 def test_ids_may_come_as_an_array_or_one_by_one(index: airrep.Index) -> None:

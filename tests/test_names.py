@@ -36,7 +36,7 @@ MISTYPED: dict[str, tuple[Callable[[Any, Path], object], str]] = {
     "folder of an encoder": (lambda index, _: load_encoder(f"{index.path.parent}/train.jsnl"), "train.jsonl"),
     "turns": (lambda _, data: airrep.read_corpus(data, turns="lst"), "last"),  # type: ignore[arg-type]
     "data file": (lambda _, data: airrep.read_corpus(data.with_name("trian.jsonl")), "train.jsonl"),
-    "index": (lambda index, _: airrep.open_index(index.path.with_name("idnex")), "index"),
+    "index": (lambda index, _: airrep.Index(index.path.with_name("idnex")), "index"),
 }
 
 
@@ -75,14 +75,14 @@ def test_data_where_an_index_is_expected_name_what_makes_one(data: Path, tmp_pat
     (tmp_path / "some data" / "a.jsonl").write_text("{}")
     for place, shown in ((data, str(data)), (tmp_path / "some data", f"'{tmp_path}/some data'")):
         with pytest.raises(airrep.errors.ArtifactError) as caught:
-            airrep.open_index(str(place))
+            airrep.Index(str(place))
         assert f"airrep index {shown} --out" in str(caught.value)
         with pytest.raises(airrep.errors.ArtifactError, match="airrep index"):
-            airrep.explain(place, "answer")
+            airrep.top(place, "answer")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     with pytest.raises(airrep.errors.ArtifactError, match="expected a directory that airrep wrote"):
-        airrep.open_index(tmp_path / "model")
+        airrep.Index(tmp_path / "model")
 
 
 def test_an_index_where_data_are_expected_is_told_so(index: airrep.Index, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_name_is_not_near_for_its_ending(data: Path) -> None:
 
 def test_a_manifest_where_an_index_is_expected_names_its_folder(index: airrep.Index) -> None:
     with pytest.raises(airrep.errors.ArtifactError, match=rf"Give {index.path}$"):
-        airrep.open_index(index.path / "manifest.json")
+        airrep.Index(index.path / "manifest.json")
 
 
 @pytest.mark.parametrize("text", ["What is 2+2?", "Is 1/2 more than 1/3?", "Paris", "two\nlines", "word " * 500])

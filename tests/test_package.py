@@ -24,8 +24,8 @@ def test_every_public_name_is_there() -> None:
     assert len(airrep.__all__) == len(set(airrep.__all__))
     for name in airrep.__all__:
         assert getattr(airrep, name) is not None
-    assert set(airrep.__all__) == set(airrep._HOMES) | {"__version__", "errors", "metrics"}
-    assert len(dir(airrep)) <= 47
+    assert set(airrep.__all__) == set(airrep._HOMES) | {"errors", "metrics"}
+    assert len(dir(airrep)) <= 30
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         airrep.__getattr__("nothing")
 
@@ -99,7 +99,7 @@ def test_maps_of_rooms_are_made_of_the_modules_own_lines() -> None:
 def test_rooms_can_be_taken_in_at_a_glance() -> None:
     for room in [PACKAGE, *ROOMS]:
         modules = [path for path in room.glob("*.py") if path.name != "__init__.py"]
-        assert len(modules) <= (7 if room == PACKAGE else 12), room
+        assert len(modules) <= (9 if room == PACKAGE else 12), room
         assert room.name not in ("utils", "common", "helpers", "core")
 
 

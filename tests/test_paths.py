@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 import airrep
+from airrep.answers.together import top_of_set
 from airrep.attributors.methods import make_attributor
+from airrep.corpus.originals import take_records
 from airrep.encoder.folders import find_model
+from airrep.reports.evaluations import write_evaluation_report
 
 RECORDS = [{"prompt": f"q {i}", "response": f"answer number {i}", "source": "ab"[i % 2]} for i in range(12)]
 
@@ -31,22 +34,19 @@ TAKEN: dict[str, Callable[[Any, Path], object]] = {
             path, out / "plan", {"instances": 1, "train_count": 8, "query_count": 2, "subsets": 3, "size": 2}
         ).fingerprint
     ),
-    "train.jsonl: take_records": lambda path, _: list(airrep.take_records(path, path)),
-    "index: open_index": lambda path, _: airrep.open_index(path).fingerprint,
-    "index: explain": lambda path, _: airrep.explain(path, "answer").to_dict(),
+    "train.jsonl: take_records": lambda path, _: list(take_records(path, path)),
+    "index: open": lambda path, _: airrep.open(path).fingerprint,
+    "index: top": lambda path, _: airrep.top(path, "answer").to_dict(),
     "index: select": lambda path, _: airrep.select(path, "answer", 2).to_dict(),
     "index: mix": lambda path, _: airrep.mix(path, "answer").to_dict(),
-    "index: harmful": lambda path, _: airrep.harmful(path, "answer").to_dict(),
     "index: audit": lambda path, _: airrep.audit(path, "answer").to_dict(),
     "index: clean": lambda path, _: airrep.clean(path, kinds=["duplicate"]).to_dict(),
-    "index: top_of_set": lambda path, _: airrep.top_of_set(path, "answer").to_dict(),
+    "index: top_of_set": lambda path, _: top_of_set(path, "answer").to_dict(),
     "index: classify": lambda path, _: airrep.classify(path, RECORDS[:4], {"by": "source"}).rows[0].value,
-    "top: read_result": lambda path, _: airrep.read_result(path).to_dict(),
+    "top: open": lambda path, _: airrep.open(path).to_dict(),
     "top: write_report": lambda path, out: airrep.write_report(path, out / "page.html").read_bytes(),
-    "classes: read_evaluation": lambda path, _: airrep.read_evaluation(path).to_dict(),
-    "classes: write_evaluation_report": lambda path, out: airrep.write_evaluation_report(
-        path, out / "page.html"
-    ).exists(),
+    "classes: open": lambda path, _: airrep.open(path).to_dict(),
+    "classes: write_evaluation_report": lambda path, out: write_evaluation_report(path, out / "page.html").exists(),
 }
 
 
@@ -68,16 +68,16 @@ def test_an_encoder_may_be_text_or_a_path(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train.jsonl", "index"])
 def test_a_text_that_names_a_file_asks_back_wherever_texts_are_taken(name: str, place: Path) -> None:
-    named, index = str(place / name), airrep.open_index(place / "index")
+    named, index = str(place / name), airrep.Index(place / "index")
     asked = airrep.Example("q 1", "answer number 1")
     calls: tuple[Callable[[], object], ...] = (
         lambda: index.top(named),
         lambda: index.group_scores([named], by="source"),
         lambda: index.what_if(named, remove=[0]),
         lambda: airrep.select(index, named, 2),
-        lambda: airrep.explain(index, asked, better=named),
+        lambda: airrep.top(index, asked, better=named),
         lambda: index.top(asked, better=[named]),
-        lambda: airrep.explain(index, prompt="q 1", response=named),
+        lambda: airrep.top(index, prompt="q 1", response=named),
     )
     for call in calls:
         with pytest.raises(airrep.errors.ConfigError, match="is the name of a file or a folder"):
@@ -85,29 +85,27 @@ def test_a_text_that_names_a_file_asks_back_wherever_texts_are_taken(name: str, 
 
 
 def test_an_answer_is_explained_by_its_texts(place: Path) -> None:
-    index = airrep.open_index(place / "index")
+    index = airrep.Index(place / "index")
     whole = airrep.Example("q 1", "answer number 1")
-    told = airrep.explain(index, prompt="q 1", response="answer number 1", better="answer number 2", k=3)
-    known = airrep.explain(index, whole, airrep.Example("q 1", "answer number 2"), 3)
-    assert [(one.row, one.score) for one in told.answers[0].lessons] == [
-        (one.row, one.score) for one in known.answers[0].lessons
-    ]
-    assert told.answers[0].better is not None
-    alone = airrep.explain(index, response="answer number 1", k=3)
-    assert alone.answers[0].answer.prompt == ""
-    assert alone.answers[0].lessons == airrep.explain(index, "answer number 1", k=3).answers[0].lessons
+    told = airrep.top(index, prompt="q 1", response="answer number 1", better="answer number 2", k=3)
+    known = airrep.top(index, whole, 3, better=[airrep.Example("q 1", "answer number 2")])
+    assert [(hit.row, hit.score) for hit in told[0]] == [(hit.row, hit.score) for hit in known[0]]
+    assert told[0].better is not None
+    alone = airrep.top(index, response="answer number 1", k=3)[0]
+    assert alone.query.prompt == ""
+    assert alone.hits == airrep.top(index, "answer number 1", k=3)[0].hits
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "answers: there are none; expected examples, or prompt and response"),
+        ({}, "queries: there are none; expected examples, or prompt and response"),
         ({"prompt": "q 1"}, "response"),
-        ({"answers": "answer", "response": "answer"}, "expected one of the two"),
+        ({"queries": "answer", "response": "answer"}, "expected one of the two"),
         ({"response": " "}, "blank"),
     ],
 )
 def test_an_answer_is_given_once_and_whole(given: dict[str, Any], told: str, place: Path) -> None:
     with pytest.raises(airrep.errors.ConfigError, match=told) as caught:
-        airrep.explain(place / "index", **given)
+        airrep.top(place / "index", **given)
     assert "\n" not in str(caught.value)

@@ -9,6 +9,7 @@ from worlds.made_evaluations import made_proof
 from worlds.small_world import HashAttributor
 
 import airrep
+from airrep.answers.together import top_of_set
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
 from airrep.index.frames import Shown
@@ -32,9 +33,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "groups": lambda index: index.group_scores(QUERIES, by="source"),
     "what-if": lambda index: index.what_if(QUERIES, remove=[0]),
     "select": lambda index: airrep.select(index, QUERIES, 3),
-    "explain": lambda index: airrep.explain(index, QUERIES, k=3),
-    "harmful": lambda index: airrep.harmful(index, QUERIES),
-    "set": lambda index: airrep.top_of_set(index, QUERIES, k=3),
+    "set": lambda index: top_of_set(index, QUERIES, k=3),
     "clean": lambda index: airrep.clean(index, kinds=["duplicate"]),
     "audit": lambda index: airrep.audit(index, [*QUERIES, airrep.Example("a b c d e f", "g h i j")]),
     "mix": lambda index: airrep.mix(index, QUERIES),
@@ -89,24 +88,15 @@ def test_every_result_is_a_table(name: str, index: airrep.Index) -> None:
 
 
 def test_a_table_without_a_row_has_its_columns(index: airrep.Index) -> None:
-    nothing = (
-        airrep.harmful(index, QUERIES[:1], where="id == 'e0'"),
-        airrep.clean(index, kinds=["duplicate"], where="id == 'e0'"),
-    )
+    nothing = (airrep.clean(index, kinds=["duplicate"], where="id == 'e0'"),)
     for found in nothing:
         assert found.to_dicts() == []
         assert found.to_pandas()["row"].tolist() == []
-    full = (airrep.harmful(index, QUERIES), airrep.clean(index, kinds=["duplicate"]))
+    full = (airrep.clean(index, kinds=["duplicate"]),)
     assert [list(one.to_pandas().columns) for one in full] == [list(one.columns) for one in nothing]
 
 
 def test_tables_of_answers_hold_their_numbers(index: airrep.Index) -> None:
-    told = airrep.explain(index, QUERIES, k=3)
-    lessons = [(one.answer.id, lesson) for one in told.answers for lesson in one.lessons]
-    assert told.to_pandas()["query"].tolist() == [query for query, _ in lessons]
-    for name in ("rank", "score", "deviations", "row"):
-        assert told.to_pandas()[name].tolist() == [getattr(lesson, name) for _, lesson in lessons]
-    assert told.to_pandas()["id"].tolist() == [lesson.example.id for _, lesson in lessons]
     mixed = airrep.mix(index, QUERIES)
     assert dict(mixed.to_pandas()[["source", "weight"]].values) == {one.name: one.weight for one in mixed.sources}
     audited = airrep.audit(index, QUERIES)

@@ -75,7 +75,7 @@ def contents(index: Path) -> dict[str, bytes]:
 
 def hits(index: Path, query: dict[str, str]) -> list[tuple[str, float]]:
     """Examples from the most helpful to the least, with their scores."""
-    return [(hit.example.id, hit.score) for hit in airrep.open_index(index).top(query, k=100)]
+    return [(hit.example.id, hit.score) for hit in airrep.Index(index).top(query, k=100)]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_the_index_is_the_same_with_torch_and_without(place: Path, tmp_path: Pat
 
     assert torch.__version__
     made = airrep.build_index(place / "train.jsonl", tmp_path / "index")
-    assert made.fingerprint == airrep.open_index(place / "index").fingerprint
+    assert made.fingerprint == airrep.Index(place / "index").fingerprint
     assert contents(made.path) == contents(place / "index")
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--lm", type=Path, help="folder of the LM that was fine-tuned")
     given = parser.parse_args()
     pool, queries = (airrep.read_corpus(path) for path in (given.pool, given.queries))
-    (instance,) = airrep.open_labels(given.labels).instances(pool, queries, partial=True)
+    (instance,) = airrep.open(given.labels).instances(pool, queries, partial=True)
     places = {(one.prompt, one.response): place for place, one in enumerate(instance.queries)}
     chats = plant_chats(given.seed, given.ordinary, given.kind or KINDS[:-1])
     asked = [one for one in chats.questions if all((a.prompt, a.response) in places for a in one.pair)]

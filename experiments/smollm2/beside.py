@@ -33,7 +33,7 @@ def main() -> None:
 
 def read(run: str, row: str) -> tuple[np.ndarray, np.ndarray]:
     """Group scores of one row of a result, and the losses."""
-    found = airrep.read_evaluation(RESULTS / run)
+    found = airrep.open(RESULTS / run)
     place = next(place for place, one in enumerate(found.rows) if one.name == row)
     return found.matrices[f"{place}/{NAME}/0"], found.matrices[f"losses/{NAME}/0"]
 

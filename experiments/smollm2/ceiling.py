@@ -23,7 +23,7 @@ def main() -> None:
     """Print a line for each role."""
     held = [f"{role}-{part}" for part in ("real", "1000") for role in ROLES]
     for name in sys.argv[1:] or [one for one in held if (LABELS / f"{one}-again").is_dir()]:
-        again = airrep.open_labels(LABELS / f"{name}-again")
+        again = airrep.open(LABELS / f"{name}-again")
         by_seed = again.losses(0)
         apart = np.abs(by_seed[0] - by_seed[1]).mean()
         spread = by_seed.mean(axis=0).std(axis=1).mean()

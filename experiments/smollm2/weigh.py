@@ -83,7 +83,7 @@ class Results(NamedTuple):
         for part in ("", "-gradients", "-whole-gradients", "-warmed-channels"):
             folder = HERE / "results" / f"{role}{part}"
             if folder.exists():
-                found = airrep.read_evaluation(folder)
+                found = airrep.open(folder)
                 ((key, losses),) = ((key, one) for key, one in found.matrices.items() if key.startswith("losses/"))
                 for place, row in enumerate(found.rows):
                     scores[row.name] = found.matrices[key.replace("losses", str(place), 1)].astype(np.float64)

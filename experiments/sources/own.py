@@ -16,12 +16,12 @@ HERE = Path(__file__).parents[1]
 def main() -> None:
     """Print a few lines for each role."""
     for role in sys.argv[1:] or ["tasks", "mixture"]:
-        found = airrep.read_evaluation(HERE / "sources" / "results" / role)
+        found = airrep.open(HERE / "sources" / "results" / role)
         pool, queries = (
             airrep.read_corpus(HERE / "work" / "data" / f"{role}-sources" / f"{name}.jsonl")
             for name in ("pool", "queries")
         )
-        plan = airrep.open_plan(HERE / "work" / "subsets" / f"{role}-sources")
+        plan = airrep.open(HERE / "work" / "subsets" / f"{role}-sources")
         everything, labels = set(range(len(pool))), np.array(pool.values("label"))
         removed = [everything - set(plan.subset_rows(0, j).tolist()) for j in range(1, plan.subset_count)]
         sources = [str(labels[min(rows)]) for rows in removed]

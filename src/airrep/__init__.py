@@ -33,36 +33,20 @@ _HOMES = {
     "classify": "evaluation.classify",
     "clean": "answers.clean",
     "compare_evaluations": "evaluation.comparison",
-    "diagnose": "evaluation.diagnosis.diagnosis",
     "evaluate_lds": "evaluation.lds",
-    "evaluate_loo": "evaluation.loo",
-    "evaluate_selection": "evaluation.select.select",
-    "explain": "answers.explain",
-    "fit_datamodels": "training.linear.datamodels",
-    "harmful": "answers.harm",
-    "import_labels": "labels.outside.imported",
     "judge": "planning.judge",
     "label": "labels.farm",
-    "label_by_command": "labels.outside.command",
     "load_lm": "lm.model",
     "make_attributor": "attributors.methods",
     "mix": "answers.mix",
-    "open_index": "index.index",
-    "open_labels": "labels.labels",
-    "open_plan": "labels.plan",
+    "open": "opening",
     "prove": "evaluation.proof.prove",
     "read_corpus": "corpus.corpus",
-    "read_evaluation": "evaluation.result",
-    "read_result": "answers.reading",
-    "read_training": "lm.trainer.training",
-    "read_training_record": "lm.trainer.record",
     "sample": "labels.sampling",
     "select": "index.selection.picking",
-    "take_records": "corpus.originals",
-    "top_of_set": "answers.harm",
+    "top": "answers.verdicts.verdict",
     "train_encoder": "training.train",
     "warm_up": "lm.warmup",
-    "write_evaluation_report": "reports.evaluations",
     "write_report": "reports.results",
 }
 """Every public name, and the module below `airrep` that defines it."""
@@ -71,14 +55,17 @@ _OF_LMS = ("lm.model", "lm.trainer.callback")
 """Modules that cannot be loaded without the extra lm."""
 
 _NAMESPACES = ("errors", "metrics")
-__all__ = sorted([*_HOMES, *_NAMESPACES, "__version__"])
+__all__ = sorted([*_HOMES, *_NAMESPACES])
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return import_module(f"airrep.{name}")
     if (home := _HOMES.get(name)) is None:
-        told = f"module 'airrep' has no attribute '{name}'{_elsewhere(name)}"
+        from airrep.dropped import NAMES, instead_of
+
+        gone = instead_of(NAMES, name)
+        told = f"module 'airrep' has no attribute '{name}'" + (f"; {gone}" if gone else _elsewhere(name))
         raise AttributeError(told, name=name, obj=modules[__name__])
     if home in _OF_LMS:
         from airrep.errors import LM, need

@@ -82,7 +82,7 @@ class ArtifactError(AirRepError, OSError):
 
     Example:
         >>> try:
-        ...     airrep.open_index("nowhere")
+        ...     airrep.Index("nowhere")
         ... except airrep.errors.ArtifactError as error:
         ...     print(error)
         nowhere: does not exist; expected a directory that airrep wrote. Check the path.

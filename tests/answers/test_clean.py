@@ -88,7 +88,7 @@ def test_lists_part_the_examples(tmp_path: Path) -> None:
     examples = [topics(number) for number in range(40)]
     examples.append(Example(examples[5].prompt, examples[5].response, "again", label="river", metadata={"année": 3}))
     index = build(examples, tmp_path)
-    index = airrep.open_index(tmp_path / "index", HashAttributor())
+    index = airrep.Index(tmp_path / "index", HashAttributor())
     result = airrep.clean(index, kinds=["duplicate"])
     keep, drop = result.write_lists(index, tmp_path / "lists")
     assert airrep.read_corpus(keep) == airrep.Corpus.from_examples(examples[:40])

@@ -162,7 +162,7 @@ def test_files_for_axolotl_hold_examples_to_the_weights(tmp_path: Path) -> None:
         write_axolotl(result, index, tmp_path / "mixed")
     index.delete(["e0"])
     with pytest.raises(ConfigError, match="changed since"):
-        write_axolotl(result, airrep.open_index(tmp_path / "index"), tmp_path / "again")
+        write_axolotl(result, airrep.Index(tmp_path / "index"), tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 

@@ -92,12 +92,12 @@ def test_it_works_on_the_command_line(
     assert "was built with another model or other settings" in capsys.readouterr().err
     run(monkeypatch, "show", "i")
     assert re.search(r"of packages +airrep-overlap 0.1", capsys.readouterr().out)
-    run(monkeypatch, "methods", "overlap")
+    run(monkeypatch, "show", "overlap")
     listed = capsys.readouterr().out
     assert "examples whose responses share words help each other" in listed
     assert re.search(r"package +airrep-overlap 0.1", listed)
     assert "Buckets that words are hashed into" in listed
-    run(monkeypatch, "methods", "--json")
+    run(monkeypatch, "show", "methods", "--json")
     last = json.loads(capsys.readouterr().out)[-1]
     assert last["package"] == {"name": "airrep-overlap", "version": "0.1"}
     assert last["settings"]["buckets"]["default"] == 256
@@ -106,7 +106,7 @@ def test_it_works_on_the_command_line(
 def test_an_index_records_the_package_and_keeps_it_when_it_changes(overlap: Path, tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(20), tmp_path / "i", "overlap", settings={"buckets": 16})
     index.append(make_corpus(5, "more")).delete(["e3"]).compact()
-    again = airrep.open_index(tmp_path / "i")
+    again = airrep.Index(tmp_path / "i")
     assert again.manifest["method_packages"] == {"overlap": {"name": "airrep-overlap", "version": "0.1"}}
     assert again.manifest["settings"] == {"buckets": 16}
     assert len(again.top(make_corpus(2, "q"), k=3)[0]) == 3
@@ -118,7 +118,7 @@ def test_an_index_without_its_package_names_it(overlap: Path, tmp_path: Path, mo
     airrep.build_index(make_corpus(9), tmp_path / "sum", "channels", settings={"channels": recipe})
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(overlap)])
     for name in ("i", "sum"):
-        index = airrep.open_index(tmp_path / name)
+        index = airrep.Index(tmp_path / name)
         with pytest.raises(ConfigError, match=r"by 'overlap' of the package airrep-overlap 0\.1, which is not install"):
             index.top("x", k=1)
         with pytest.raises(ConfigError, match="Install it"):
@@ -134,7 +134,7 @@ def test_another_version_is_told_where_the_features_are_others(
     sys.modules.pop("airrep_overlap")
     install(EXAMPLE.replace("overlap 1,", "overlap 2,"), "overlap = airrep_overlap:Overlap", version="0.2")
     with pytest.raises(ArtifactError, match=r"; package airrep-overlap 0\.1, now 0\.2\. Give the model"):
-        airrep.open_index(tmp_path / "i").top("x", k=1)
+        airrep.Index(tmp_path / "i").top("x", k=1)
 
 
 def test_it_can_be_a_channel_that_gets_what_is_set_for_all(install: Install, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_it_can_be_a_channel_that_gets_what_is_set_for_all(install: Install, tmp
     assert made.settings.channels[0].settings == {"device": "cpu"}
     index = airrep.build_index(make_corpus(9), tmp_path / "i", made)
     assert list(index.manifest["method_packages"]) == ["overlap"]
-    assert len(airrep.open_index(tmp_path / "i").top("answer 7", k=2)) == 2
+    assert len(airrep.Index(tmp_path / "i").top("answer 7", k=2)) == 2
 
 
 def test_workers_make_it_anew(overlap: Path, tmp_path: Path) -> None:
@@ -250,16 +250,16 @@ def test_a_broken_package_is_listed_and_disturbs_nothing(
     assert isinstance(broken, Refused)
     assert isinstance(whole, Method)
     assert "cannot be loaded from 'airrep_broken:Thing'" in broken.reason
-    assert run(monkeypatch, "methods") == 0
+    assert run(monkeypatch, "show", "methods") == 0
     listed = capsys.readouterr().out
     line = next(line for line in listed.splitlines() if "airrep-broken 0.1" in line)
     assert line.strip().startswith("error")
     assert "overlap" in listed
-    run(monkeypatch, "methods", "--json")
+    run(monkeypatch, "show", "methods", "--json")
     told = [one for one in json.loads(capsys.readouterr().out) if one["name"] == "broken"]
     assert told == [{"name": "broken", "package": {"name": "airrep-broken", "version": "0.1"}, "error": broken.reason}]
     assert make_attributor("tfidf").name == "tfidf"
-    assert run(monkeypatch, "methods", "broken") == 1
+    assert run(monkeypatch, "show", "broken") == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -297,6 +297,6 @@ def test_nothing_of_theirs_is_imported_before_it_is_needed(tmp_path: Path, insta
         command = [sys.executable, "-c", code, *arguments]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     assert not (folder / "imported").exists()
-    listed = subprocess.run([sys.executable, "-c", code, "methods"], cwd=folder, capture_output=True, text=True)
+    listed = subprocess.run([sys.executable, "-c", code, "show", "methods"], cwd=folder, capture_output=True, text=True)
     assert (listed.returncode, "AttributeError" in listed.stdout) == (0, True)
     assert (folder / "imported").exists()

@@ -195,7 +195,7 @@ def test_tfidf_index_answers_like_the_attributor(tmp_path: Path) -> None:
     attributor = TfidfAttributor()
     attributor.fit(train)
     scores = attributor.encode_queries(queries) @ attributor.encode_train(train).T
-    for row, hits in zip(scores, airrep.open_index(index.path).top(queries, k=5), strict=True):
+    for row, hits in zip(scores, airrep.Index(index.path).top(queries, k=5), strict=True):
         assert [hit.row for hit in hits] == np.argsort(-row, kind="stable")[:5].tolist()
     result = index.group_scores(queries, "label")
     expected = [scores[:, label::3].sum(axis=1) for label in range(3)]
@@ -255,11 +255,11 @@ def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     airrep.build_index(train, "index", "airrep", settings={"encoder": "model"})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(airrep.open_index("../index").top(train, k=1)) == 3
+    assert len(airrep.Index("../index").top(train, k=1)) == 3
     card = (model / "airrep.json").read_text()
     (model / "airrep.json").write_text(card.replace("Question", "Q"))
     with pytest.raises(ArtifactError, match="was built with another model or other settings"):
-        airrep.open_index("../index").top(train, k=1)
+        airrep.Index("../index").top(train, k=1)
 
 
 def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> None:

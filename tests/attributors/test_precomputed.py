@@ -64,7 +64,7 @@ def test_an_index_scores_training_examples_by_their_features(scale: float, tmp_p
     path = saved(tmp_path / "x.npy", features)
     index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path}, shard_rows=4)
     wanted = features[:3] @ features.T
-    for row, hits in zip(wanted, airrep.open_index(index.path).top(train[:3], k=4), strict=True):
+    for row, hits in zip(wanted, airrep.Index(index.path).top(train[:3], k=4), strict=True):
         assert [hit.row for hit in hits] == np.argsort(-row, kind="stable")[:4].tolist()
         np.testing.assert_allclose(
             [hit.score for hit in hits], np.sort(row)[::-1][:4], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
@@ -87,12 +87,12 @@ def test_queries_have_features_of_their_own_and_outlive_their_file(scale: float,
         (tmp_path / name).unlink()
     asked = list(queries)[::-1]
     wanted = psi[::-1] @ phi.T
-    for row, hits in zip(wanted, airrep.open_index(path).top(asked, k=3), strict=True):
+    for row, hits in zip(wanted, airrep.Index(path).top(asked, k=3), strict=True):
         np.testing.assert_allclose(
             [hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
         )
     with pytest.raises(DataError, match=r'^precomputed: example "train-0" has no features; expected one of .*q\.jsonl'):
-        airrep.open_index(path).top(train[0], k=3)
+        airrep.Index(path).top(train[0], k=3)
 
 
 def test_the_pool_is_a_setting(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_features_that_changed_since_are_refused(tmp_path: Path) -> None:
     index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path})
     saved(tmp_path / "x.npy", drawn(6, 4, seed=1))
     with pytest.raises(DataError, match=r"x\.npy: holds other features than the index was built of"):
-        airrep.open_index(index.path).top(train[0], k=1)
+        airrep.Index(index.path).top(train[0], k=1)
     (tmp_path / "x.npy").unlink()
     with pytest.raises(DataError, match=r"x\.npy: there is no such file"):
-        airrep.open_index(index.path).top(train[0], k=1)
+        airrep.Index(index.path).top(train[0], k=1)
 
 
 def test_new_examples_without_features_are_not_appended(tmp_path: Path) -> None:

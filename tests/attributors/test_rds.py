@@ -67,7 +67,7 @@ def test_an_index_answers_like_the_attributor(folder: str, tmp_path: Path) -> No
     index = airrep.build_index(train, tmp_path / "index", "rds", settings=settings, shard_rows=4)
     features = rds(folder).encode_train(train)
     scores = features[:2] @ features.T
-    for row, hits in zip(scores, airrep.open_index(index.path).top(train[:2], k=3), strict=True):
+    for row, hits in zip(scores, airrep.Index(index.path).top(train[:2], k=3), strict=True):
         np.testing.assert_allclose([hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=1e-2)
     result = index.group_scores(train[:2], [range(4), range(9)])
     assert result.provenance.pool == "sum"

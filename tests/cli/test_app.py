@@ -15,7 +15,6 @@ from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
-from airrep.answers.verdicts.verdict import judged_top
 from airrep.attributors.methods import METHODS
 from airrep.cli import demo
 from airrep.errors import ConfigError
@@ -67,9 +66,9 @@ def test_top_as_json_and_as_table(world: Run) -> None:
     assert [len(query["hits"]) for query in result["queries"]] == [3] * 4
     assert result["provenance"]["method"] == "tfidf"
     assert result["order"] == "most helpful first"
-    index = airrep.open_index("runs/index")
+    index = airrep.Index("runs/index")
     assert result["provenance"]["index"] == index.fingerprint
-    assert result == judged_top(index, airrep.read_corpus("queries.jsonl"), k=3).to_dict()
+    assert result == airrep.top(index, airrep.read_corpus("queries.jsonl"), k=3).to_dict()
     table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least", "--wide").out
     assert "least helpful for q0" in table  # words in common harm nobody
     assert "higher = more helpful" in table
@@ -231,7 +230,7 @@ def test_groups_are_scored_by_the_pool_that_is_typed_in(world: Run, pool: str) -
     ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", pool)
     result = json.loads(world(*ask, "--json").out)
     assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == (pool, None)
-    index = airrep.open_index("runs/index")
+    index = airrep.Index("runs/index")
     expected = index.group_scores(airrep.read_corpus("queries.jsonl"), "label", pool).scores
     assert [query["scores"] for query in result["queries"]] == expected.tolist()
     assert f", {pool} pooling; method tfidf" in " ".join(world(*ask).out.split())
@@ -296,7 +295,7 @@ def test_what_if(world: Run) -> None:
 
 def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     write("many.jsonl", make_corpus(25, "q"))
-    scores = airrep.open_index("runs/index").group_scores(Path("many.jsonl"), by="source")
+    scores = airrep.Index("runs/index").group_scores(Path("many.jsonl"), by="source")
     shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
     assert "Each of the 25 queries: --wide" in shown
     assert shown.count("groups for") == 0
@@ -305,7 +304,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
         cells = [cell.strip() for cell in line.split("│")]
         assert [float(cells[place]) for place in (3, 4)] == pytest.approx([mean, spread], abs=2e-3)
     shown = world("what-if", "runs/index", "many.jsonl", "--remove", 'source == "forum"').out
-    change = airrep.open_index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
+    change = airrep.Index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
     found = re.search(
         r"over 25 queries: (\S+)\. The score falls for (\d+) .* rises for (\d+)\.", " ".join(shown.split())
     )
@@ -314,7 +313,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     assert (int(found[2]), int(found[3])) == ((change < 0).sum(), (change > 0).sum())
     assert len(shown.splitlines()) < 10
     shown = world("top", "runs/index", "many.jsonl", "-k", "3").out
-    top = airrep.open_index("runs/index").top(Path("many.jsonl"), k=3)
+    top = airrep.Index("runs/index").top(Path("many.jsonl"), k=3)
     found = [hit.example.id for hits in top for hit in hits]
     assert f"25 queries; {len(set(found))} different examples are among the most helpful" in shown
     assert f"for {max(map(found.count, found))} of 25 queries" in shown
@@ -354,7 +353,7 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
     assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
-    assert "25 examples in 1 shards" in world("compact", "runs/index").err
+    assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")
     assert "25 of" in shown.out
     assert "files have the checksums of the manifest" in shown.err
@@ -388,7 +387,7 @@ def test_settings_from_a_file(run: Run) -> None:
         "index", "train.jsonl", "--out", "i", "--method", "tfidf", "--config", "tfidf.yaml", "--set", "min_count=2"
     )
     assert ran.status == 0, ran.err
-    assert airrep.open_index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
+    assert airrep.Index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
     for arguments, message in (
         (("--config", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is not of the form key=value"),
@@ -596,15 +595,15 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     first = json.loads(run(*asked).out)
     Path(lm).rename(tmp_path / "moved")
     assert "Check it" in run(*asked).err
-    found = run(*asked, "--lm", str(tmp_path / "moved"), "--set", "store=none")
+    found = run(*asked, "--set", f"lm={tmp_path / 'moved'}", "--set", "store=none")
     assert json.loads(found.out)["queries"] == first["queries"]
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
 
 
 def test_methods_are_listed(run: Run) -> None:
-    listed = run("methods").out
+    listed = run("show", "methods").out
     assert "trained to rank subsets" in listed
-    assert [method["name"] for method in json.loads(run("methods", "--json").out)] == list(METHODS)
+    assert [method["name"] for method in json.loads(run("show", "methods", "--json").out)] == list(METHODS)
 
 
 def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -671,8 +670,8 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert "was read with" not in ran.err
     write("queries.jsonl", make_corpus(1, "q"))
     picked = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl").err
-    assert "airrep take YOUR-DATA OPTIONS-THAT-IT-WAS-READ-WITH s.jsonl" in picked
-    assert run("delete", "i", "--id", "0/1").status == run("compact", "i").status == 0
+    assert "airrep export i --to records --data YOUR-DATA --only s.jsonl" in picked
+    assert run("delete", "i", "--id", "0/1", "--compact").status == 0
     Path("last.jsonl").write_text(_chats(7, 1))
     assert "2 examples added, 14 in all" in run("append", "i", "last.jsonl").err
 
@@ -707,7 +706,7 @@ def test_parts_that_are_joined_know_how_they_were_read(run: Run) -> None:
     options = ("--method", "tfidf", "--response-field", "chat", "--shard-rows", "2")
     for part in "12":
         assert run("index", "train.jsonl", "--out", part, *options, "--shard", f"{part}/2").status == 0
-    assert run("join", "1", "2", "--out", "i").status == 0
+    assert run("append", "i", "1", "2").status == 0
     Path("more.jsonl").write_text(_chats(4, 1))
     assert "was read with --response-field chat," in run("append", "i", "more.jsonl").err
 
@@ -719,11 +718,10 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
     for flags in ((), ("--preferences", "both")):
         assert run("index", "pairs.jsonl", "--out", "i", "--method", "tfidf", *flags, "--replace").status == 0
         err = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl", "--replace").err
-        take = ("take", "pairs.jsonl", *flags, "s.jsonl", "--out", "records.jsonl")
-        command = " ".join(("airrep take YOUR-DATA", *take[2:]))
+        export = "export i --to records --data {} --only s.jsonl --out records.jsonl"
         assert "s.jsonl: examples of preference pairs have one answer each; to train on" in err
-        assert err.endswith(f": {command}\n")
-        assert run(*take, "--replace").status == 0
+        assert err.endswith(f": airrep {export.format('YOUR-DATA')}\n")
+        assert run(*export.format("pairs.jsonl").split(), "--replace").status == 0
         assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
     Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
     assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
@@ -731,17 +729,17 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
     assert "f.jsonl: examples are single turns of conversations; to train on the records themselves:" in first
     write("plain.jsonl", make_corpus(6))
     assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
-    assert "take" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
+    assert "export" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
     assert run("append", "p", "pairs.jsonl").status == 0
     assert "examples of preference pairs" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
 
 
 def test_out_is_checked_before_the_work(world: Run) -> None:
-    before = airrep.open_index("runs/index").fingerprint
+    before = airrep.Index("runs/index").fingerprint
     ran = world("top", "runs/index", "queries.jsonl", "--out", "runs/index", "--replace")
     assert (ran.status, ran.out) == (1, "")
     assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
-    assert airrep.open_index("runs/index").fingerprint == before
+    assert airrep.Index("runs/index").fingerprint == before
     ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
     assert (ran.status, 'filter id == "none": no example fulfils it' in ran.err) == (1, True)
 
@@ -795,10 +793,10 @@ def test_demo_runs_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_completion_is_offered() -> None:
-    environment = {**os.environ, "_AIRREP_COMPLETE": "complete_bash", "COMP_WORDS": "airrep me", "COMP_CWORD": "1"}
+    environment = {**os.environ, "_AIRREP_COMPLETE": "complete_bash", "COMP_WORDS": "airrep ex", "COMP_CWORD": "1"}
     command = [sys.executable, "-c", "from airrep.cli.app import main; main()"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "methods" in ended.stdout
+    assert "export" in ended.stdout
 
 
 def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) -> None:

@@ -96,11 +96,10 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = runner(capsys, monkeypatch)
-    ran = run("explain", "idx", "--prompt", "p", "--response", "r", "--better", "a", "--better=b")
+    ran = run("top", "idx", "--prompt", "p", "--response", "r", "--better", "a", "--better=b")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
-        "airrep: error: explain: --better is given 2 times, and one value counts; expected it once. "
-        "Leave the others out.\n"
+        "airrep: error: top: --better is given 2 times, and one value counts; expected it once. Leave the others out.\n"
     )
     assert "--count is given 2 times" in run("select", "idx", "q", "--count", "3", "--count", "3").err
     assert "report: --title is given 3 times" in run("report", "r", *(["--title", "t"] * 3), "--out", "o").err
@@ -127,7 +126,7 @@ def test_flags_and_options_that_may_be_repeated_are_as_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = runner(capsys, monkeypatch)
-    assert run("methods", "tfidf", "--json", "--json").status == 0
+    assert run("show", "tfidf", "--json", "--json").status == 0
     assert "times" not in run("delete", "idx", "--id", "a", "--id", "b").err
 
 

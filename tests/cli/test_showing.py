@@ -57,7 +57,7 @@ def test_a_hit_tells_its_line_source_label_and_deviations(run: Run) -> None:
         assert part in " ".join(wide.split())
 
 
-@pytest.mark.parametrize("command", [("top",), ("top", "--aggregate"), ("explain",)])
+@pytest.mark.parametrize("command", [("top",), ("top", "--aggregate")])
 def test_a_rank_is_among_the_rows_of_the_filter(run: Run, command: tuple[str, ...]) -> None:
     name, *flags = command
     asked = (name, "index", "--prompt", "Screw 13?", "--response", "In step 13 the left", *flags, "-k", "2")
@@ -88,7 +88,7 @@ def test_several_answers_print_one_sum(run: Run) -> None:
         {"id": f"q{n}", "prompt": one, "response": "I cannot help with screws."} for n, one in enumerate(prompts)
     ]
     Path("bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
-    for command in ("explain", "top"):
+    for command in ("top",):
         printed = run(command, "index", "bad.jsonl").out
         assert "20 queries" in printed
         assert re.search(r"source of the first \d+ over all queries: forum", printed)

@@ -174,7 +174,7 @@ def test_a_result_keeps_places_and_metadata_of_that_name(tmp_path: Path) -> None
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     index = airrep.build_index(tmp_path / "a.jsonl", tmp_path / "index", method="tfidf")
     found = index.top([{"prompt": "", "response": "word2"}], k=1)
-    again = airrep.read_result(found.save(tmp_path / "run"))
+    again = airrep.open(found.save(tmp_path / "run"))
     assert isinstance(again, TopResult)
     assert again[0][0].example == found[0][0].example
     assert (again[0][0].example.place, again[0][0].example.metadata) == ("a.jsonl:3", {"read_from": 2})

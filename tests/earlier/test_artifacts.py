@@ -80,16 +80,16 @@ def test_every_byte_has_its_checksum(folder: Path, name: str) -> None:
 
 def test_labels_hold_the_losses_that_they_held(folder: Path) -> None:
     for name, wanted in EXPECTED["losses"].items():
-        labels = airrep.open_labels(name)
+        labels = airrep.open(name)
         found = [labels.losses(number).mean(axis=(1, 2), dtype=np.float64) for number in range(len(wanted))]
         np.testing.assert_array_equal(found, wanted)
-    assert airrep.open_plan("removals").settings.kind == "removals"
-    assert len(airrep.open_plan("subsets").instances) == 3
+    assert airrep.open("removals").settings.kind == "removals"
+    assert len(airrep.open("subsets").instances) == 3
 
 
 def test_evaluations_say_what_they_said(folder: Path) -> None:
     for name in ("lds", "loo", "classify", "select"):
-        found = airrep.read_evaluation(name)
+        found = airrep.open(name)
         assert found.measure == name
         values = [(row.name, pytest.approx(row.value, abs=1e-8)) for row in found.rows]
         assert name == "select" or values == [tuple(row) for row in EXPECTED["values"][name]]

@@ -160,11 +160,11 @@ def test_an_index_of_an_encoder_with_prompts_asks_with_the_prompt_for_queries(tm
     np.testing.assert_array_equal(attributor.encode_train(train), encoder.encode(train))
     index = airrep.build_index(train, tmp_path / "index", "gte", settings=settings)
     scores = encoder.encode(train[:1], queries=True) @ encoder.encode(train).T
-    hits = airrep.open_index(index.path).top(train[0], k=3)
+    hits = airrep.Index(index.path).top(train[0], k=3)
     assert [hit.row for hit in hits] == np.argsort(-scores[0], kind="stable")[:3].tolist()
     (folder / SETTINGS).write_text((folder / SETTINGS).read_text().replace("question", "answer"))
     with pytest.raises(ArtifactError, match="was built with another model or other settings"):
-        airrep.open_index(index.path).top(train[0], k=3)
+        airrep.Index(index.path).top(train[0], k=3)
 
 
 def test_methods_with_prompts_conform(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from worlds.training_world import planted
 
 import airrep
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.loo import evaluate_loo
+from airrep.evaluation.select.select import evaluate_selection
 from airrep.labels.instance import LabelledInstance
+from airrep.reports.evaluations import write_evaluation_report
 
 ONE = planted(1, "a", n=40, q=8, m=16, size=8)
 QUERIES = make_corpus(6, "q")
@@ -35,10 +39,10 @@ def test_indexes_are_named_by_pairs_names_or_paths(index: airrep.Index) -> None:
     for given in (index, [index]):
         assert rows(airrep.evaluate_lds(given, [ONE], resamples=10)) == [path]
         assert rows(airrep.evaluate_lds(given, ONE, resamples=10, names="tfidf")) == ["tfidf"]
-    found, wanted = (airrep.diagnose(*given, resamples=10) for given in ((ONE, index), ([ONE], [index])))
+    found, wanted = (diagnose(*given, resamples=10) for given in ((ONE, index), ([ONE], [index])))
     assert (found.sentence, found.request) == (wanted.sentence, wanted.request)
     with pytest.raises(ConfigError, match="^lm nowhere: "):  # its indexes are read before the LM is
-        airrep.evaluate_selection([index], QUERIES, "nowhere", {"count": 3})
+        evaluate_selection([index], QUERIES, "nowhere", {"count": 3})
 
 
 def test_classes_are_asked_of_any_data_with_settings_as_a_dict(index: airrep.Index) -> None:
@@ -74,13 +78,13 @@ def test_what_is_no_instance_is_refused(index: airrep.Index) -> None:
     class Labels:
         """Stands for a directory of labels, whose instances were not asked for."""
 
-    for ask in (airrep.evaluate_lds, airrep.evaluate_loo):
+    for ask in (airrep.evaluate_lds, evaluate_loo):
         with pytest.raises(ConfigError, match=f"^evaluate l.*: instances is a Labels{INSTANCES}"):
             ask([index], Labels())
     with pytest.raises(ConfigError, match=f"^evaluate lds: tune: instances holds a str{INSTANCES}"):
         airrep.evaluate_lds(index, ONE, tune=["a"])
     with pytest.raises(ConfigError, match=f"^diagnose: instances is a Labels{INSTANCES}"):
-        airrep.diagnose(Labels())
+        diagnose(Labels())
     with pytest.raises(ConfigError, match=r"^evaluate lds: there are 1 names for 2 indexes"):
         airrep.evaluate_lds([index, index], [ONE], names=["a"])
 
@@ -97,11 +101,11 @@ def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_their_paths
     with pytest.raises(ConfigError, match="^compare: runs holds a int"):
         airrep.compare_evaluations([3])
     pages = [
-        airrep.write_evaluation_report(given, tmp_path / f"{number}.html").read_text()
+        write_evaluation_report(given, tmp_path / f"{number}.html").read_text()
         for number, given in enumerate((found, [found]))
     ]
     assert pages[0] == pages[1]
-    assert airrep.write_evaluation_report(str(path), tmp_path / "path.html").exists()
+    assert write_evaluation_report(str(path), tmp_path / "path.html").exists()
 
 
 def test_an_instance_is_a_list_of_one(index: airrep.Index) -> None:

@@ -16,6 +16,7 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
 from airrep.index.editing import delete
+from airrep.scoring.scores import stream_scores
 
 ANSWER, BETTER = Example("question e 9", "answer 4", "query"), "answer 5"
 TYPED = requests.QueryRef(prompt=ANSWER.prompt, response=ANSWER.response, better=BETTER)
@@ -57,11 +58,18 @@ def test_a_better_answer_that_is_typed_in_makes_every_answer_a_contrast(asked: a
         np.testing.assert_allclose([hit["score"] for hit in told], [hit.score for hit in expected], rtol=1e-4)
         scores = asked.scores([ANSWER], better=better)[0]
         np.testing.assert_allclose([hit["score"] for hit in told], scores[[hit["row"] for hit in told]], rtol=1e-4)
-    lessons = airrep.explain(asked, [ANSWER], better, k=5).answers[0].lessons
+    hits = airrep.top(asked, [ANSWER], 5, better=better)[0]
+    rows = [hit.row for hit in hits]
+    encoded = asked.encode_question(asked.question([ANSWER], better))
+    both = np.concatenate([scores for _, scores in stream_scores(encoded, asked.blocks)], axis=1)
+    numbers = {
+        "deviations": [hit.deviations for hit in hits],
+        "answer_score": both[0, rows],  # both answers of a pair weigh each channel alike
+        "better_score": both[1, rows],
+    }
     told = questions.top(explorer, requests.TopRequest(query=TYPED, count=5))
     assert told["query"]["better"] == BETTER
-    for name in ("deviations", "answer_score", "better_score"):
-        expected_numbers = [getattr(lesson, name) for lesson in lessons]
+    for name, expected_numbers in numbers.items():
         np.testing.assert_allclose([hit[name] for hit in told["hits"]], expected_numbers, rtol=1e-4, atol=1e-6)
     groups = asked.group_scores([ANSWER], by="source", better=better)
     found = questions.groups(explorer, requests.GroupRequest(query=TYPED, by="source"))
@@ -109,14 +117,14 @@ def test_a_better_answer_that_says_nothing_new_is_one_line(words: airrep.Index, 
     assert "\n" not in str(told.value)
 
 
-def test_the_verdict_is_that_of_explain(words: airrep.Index) -> None:
+def test_the_verdict_is_that_of_top(words: airrep.Index) -> None:
     explorer = Explorer(words)
     for ref, better in (
         (TYPED, [Example(ANSWER.prompt, BETTER, "good")]),
         (TYPED.model_copy(update={"better": None}), None),
     ):
         told = questions.top(explorer, requests.TopRequest(query=ref))
-        expected = airrep.explain(words, [ANSWER], better).answers[0].verdict
+        expected = airrep.top(words, [ANSWER], better=better)[0].verdict
         assert expected is not None
         assert told["verdict"] == {"kind": expected.kind, "text": expected.text}
     assert questions.top(explorer, requests.TopRequest(query=TYPED, least=True))["verdict"] is None

@@ -47,7 +47,7 @@ def _digest(*parts: object) -> str:
 
 
 def _ask_index(path: Path, attributor: airrep.Attributor | None = None) -> str:
-    index = airrep.open_index(path, attributor)
+    index = airrep.Index(path, attributor)
     top, group = index.top(ASKED, k=len(index)), index.group_scores(ASKED, by="source")
     change = index.what_if(ASKED, remove="year > 2002")
     hits = [(hit.row, hit.score, hit.example.to_dict()) for hits in top for hit in hits]
@@ -143,7 +143,7 @@ def _result(path: Path) -> None:
 
 
 def _ask_result(path: Path) -> str:
-    return _digest(airrep.read_result(path).to_dict())
+    return _digest(airrep.open(path).to_dict())
 
 
 def _frozen() -> Frozen:

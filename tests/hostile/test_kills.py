@@ -44,7 +44,7 @@ SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
 KILLS = 2
 """Kills of each command in the short form."""
-SLOW = {"adapt --labels", "index of channels", "label --command", "run", "evaluate select", "compare", "adapt"}
+SLOW = {"adapt --labels", "index of channels", "label --command", "evaluate select", "compare", "adapt"}
 """Commands that have one kill there, as each takes seconds."""
 PIECES = 3 if LONG else 1
 """Tests that share the kills of each command, so that processes end at the same time."""
@@ -120,10 +120,6 @@ SELECTS = (
     *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
     *("--max-new-tokens", "2"),
 )
-STEPS = """steps:
-- index: {data: train.jsonl, out: out/i, method: tfidf}
-- top: {index: out/i, queries: queries.jsonl, out: out/r}
-"""
 TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in open(sys.argv[2])))"
 ADAPTED = LearnPlan(
     size=4, subsets=4, held_out_subsets=4, pool=16, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,
@@ -157,7 +153,9 @@ OPERATIONS = {
     "index that replaces": replacing(*INDEX, older=SMALL),
     "append": Operation(command("append", "out/i", "more.jsonl"), [command(*INDEX)]),
     "delete": Operation(command("delete", "out/i", "--where", 'source == "forum"'), [command(*INDEX)]),
-    "compact": Operation(command("compact", "out/i"), [command(*INDEX), command("delete", "out/i", "--id", "e1")]),
+    "compact": Operation(
+        command("delete", "out/i", "--compact"), [command(*INDEX), command("delete", "out/i", "--id", "e1")]
+    ),
     "top": written("top", "index", "queries.jsonl", "--out", "out/r"),
     "top that replaces": replacing(
         *("top", "index", "queries.jsonl", "--out", "out/r"), older=("top", "index", "more.jsonl", "--out", "out/r")
@@ -165,7 +163,6 @@ OPERATIONS = {
     "group": written("group", "index", "queries.jsonl", "--by", "source", "--out", "out/r"),
     "what-if": written("what-if", "index", "queries.jsonl", "--remove", 'source == "forum"', "--out", "out/r"),
     "select": written("select", "index", "queries.jsonl", "--count", "5", "--out", "out/picked.jsonl"),
-    "explain": written("explain", "index", "queries.jsonl", "--out", "out/r"),
     "clean": Operation(command("clean", "index", "--kind", "duplicate", "--lists", "out/lists")),
     "audit": written("audit", "index", "queries.jsonl", "--out", "out/r"),
     "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--yaml", "out/mix.yaml"),
@@ -198,7 +195,7 @@ OPERATIONS = {
         command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")
     ),
     "join": Operation(
-        command("join", "out/one", "out/two", "--out", "out/i"),
+        command("append", "out/i", "out/one", "out/two"),
         [command(*INDEX[:3], f"out/{part}", *INDEX[4:], "--shard", f"{n}/2") for n, part in ((1, "one"), (2, "two"))],
     ),
     "index of gradients": Operation(command("index", "more.jsonl", "--method", "logra", "--lm", "lm", *SMALL[2:4])),
@@ -206,7 +203,6 @@ OPERATIONS = {
         command("index", "more.jsonl", "--method", "ekfac", "--lm", "lm", *SMALL[2:4])
     ),
     "index of channels": Operation(command("index", "more.jsonl", "--lm", "lm", "--recipe", "lm-whole", *SMALL[2:4])),
-    "run": Operation(command("run", "steps.yaml")),
     "adapt": Operation(adapt),
     "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
     "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
@@ -242,7 +238,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         label(open_plan("removals"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "removed", seeds=2)
         np.save("losses.npy", np.random.default_rng(0).normal(2, 0.1, (2, 9, 4)))
         Path("trainer.py").write_text(TRAINER)
-        Path("steps.yaml").write_text(STEPS)
         Path("tfidf.yaml").write_text("- method: tfidf\n")
     finally:
         os.chdir(here)

@@ -9,8 +9,8 @@ import pytest
 from worlds.small_world import make_corpus, stored_scores
 
 import airrep
-from airrep.answers.harm import top_of_set
 from airrep.answers.reading import read_result
+from airrep.answers.together import top_of_set
 from airrep.corpus.corpus import Example
 from airrep.errors import AirRepError, ConfigError
 from airrep.index.contrast import Question, answered
@@ -55,10 +55,6 @@ def test_top_ranks_by_the_contrast_of_both_scores(asked: airrep.Index) -> None:
         assert scores == sorted(scores, reverse=True)
         np.testing.assert_allclose(scores, expected[number][[hit.row for hit in hits]], atol=2e-5)
     assert "better" in result.provenance.units
-    explained = airrep.explain(asked, bad, good, k=50)
-    for hits, one in zip(result, explained.answers, strict=True):
-        assert [lesson.row for lesson in one.lessons] == [hit.row for hit in hits]
-        np.testing.assert_allclose([lesson.score for lesson in one.lessons], [hit.score for hit in hits], rtol=1e-6)
     least = asked.top(bad, k=50, better=good, least=True)
     np.testing.assert_allclose([hit.score for hit in least[0]], [hit.score for hit in result[0]][::-1], atol=2e-6)
 
@@ -115,16 +111,10 @@ def test_rows_that_teach_a_worse_answer_are_not_selected(tmp_path: Path) -> None
         airrep.select(index, bad, count=75, better=good)
 
 
-def test_harm_and_sets_ask_what_taught_the_answers(index: airrep.Index) -> None:
+def test_sets_ask_what_taught_the_answers(index: airrep.Index) -> None:
     bad, good = pairs()
     expected = contrast_scores(stored_scores(index, bad), stored_scores(index, good))
     effects = (expected - expected.mean(axis=1, keepdims=True)) / expected.std(axis=1, keepdims=True)
-    found = airrep.harmful(index, bad, k=50, better=good)
-    for number, one in enumerate(found.queries):
-        told = {harm.row for harm in one.harms}
-        assert told == set(np.flatnonzero((effects[number] >= 2) & (expected[number] > 0)).tolist())
-        assert one.better == good[number]
-        assert all(harm.score < 0 for harm in one.harms)
     together = top_of_set(index, bad, k=5, better=good)
     np.testing.assert_allclose([hit.score for hit in together.hits], np.sort(effects.mean(axis=0))[::-1][:5], rtol=1e-5)
 
@@ -195,7 +185,7 @@ def test_better_answers_that_do_not_fit_are_refused_in_one_line(index: airrep.In
 
 def test_an_answer_is_no_better_than_itself(index: airrep.Index) -> None:
     bad, _ = pairs(2)
-    for ask in (index.top, airrep.explain.__get__(index)):
+    for ask in (index.top, airrep.top.__get__(index)):
         with pytest.raises(ConfigError, match="the same text"):
             ask(bad[0], better=f" {bad[0].response} ")
     with pytest.raises(ConfigError, match="blank"):
@@ -217,8 +207,6 @@ def test_channels_tell_what_each_gave_to_a_contrast(tmp_path: Path) -> None:
         assert hit.why is not None
         assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-5)
     assert index.top(bad, k=1, better=good, why=True)[0][0].why.same_words  # type: ignore[union-attr]
-    found = airrep.harmful(index, bad, k=2, better=good, why=True).queries[0].harms
-    assert all(harm.why and sum(harm.why.channels.values()) == pytest.approx(harm.score, rel=1e-5) for harm in found)
 
 
 def test_results_keep_the_better_answers(tmp_path: Path, index: airrep.Index) -> None:

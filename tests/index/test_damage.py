@@ -28,7 +28,7 @@ def flip(path: Path, bit: int) -> None:
 
 def ask_all(path: Path) -> None:
     """Texts, scores and filters of the whole index."""
-    index = airrep.open_index(path, HashAttributor())
+    index = airrep.Index(path, HashAttributor())
     index.top(QUERIES, k=len(index))
     index.group_scores(QUERIES, by="source", pool="attention")
     index.where("year > 2001")
@@ -41,7 +41,7 @@ def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, n
     manifest = {**read_manifest(index.path), name: value}
     write_manifest(index.path, manifest.pop("kind"), manifest)
     with pytest.raises(ArtifactError, match=r"manifest\.json: is not as airrep writes it"):
-        airrep.open_index(index.path)
+        airrep.Index(index.path)
 
 
 @pytest.mark.parametrize("name", ["examples.arrow", "features.npy", "codes.npy", "scales.npy", "bounds.npy", SHARD])
@@ -69,7 +69,7 @@ def test_a_search_by_codes_checks_only_the_features_that_it_ranks(index: airrep.
     query = make_corpus(50)[3]
     for path in (index.path / "shards").glob("0000000048-*/features.npy"):
         flip(path, -1)
-    opened = airrep.open_index(index.path, HashAttributor())
+    opened = airrep.Index(index.path, HashAttributor())
     assert opened.top(query, k=1)[0].row == 3
     with pytest.raises(ArtifactError, match="features"):
         opened.top(query, k=50)

@@ -142,12 +142,12 @@ def test_groups_and_what_if(index: airrep.Index, direct: airrep.Index, queries: 
     np.testing.assert_allclose(other.change, one.change, rtol=1e-3, atol=1e-5)
 
 
-def test_select_explain_and_mix(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
+def test_select_top_and_mix(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
     picked = [[pick.row for pick in airrep.select(each, queries, 9)] for each in (index, direct)]
     assert picked[0] == picked[1]
-    told = [airrep.explain(each, queries, k=4, tokens=True).answers for each in (index, direct)]
+    told = [airrep.top(each, queries, k=4) for each in (index, direct)]
     for one, other in zip(*told, strict=True):
-        assert [lesson.row for lesson in one.lessons] == [lesson.row for lesson in other.lessons]
+        assert [hit.row for hit in one] == [hit.row for hit in other]
     mixed = [airrep.mix(each, queries, top=0.2).sources for each in (index, direct)]
     assert [(one.name, one.weight) for one in mixed[0]] == [(one.name, one.weight) for one in mixed[1]]
 
@@ -157,13 +157,13 @@ def test_append_delete_compact_verify_and_reopen(index: airrep.Index, direct: ai
     for each in (index, direct):
         each.append(more)
         each.delete(["e3", "more2"])
-    one, other = (airrep.open_index(each.path, each.attributor) for each in (index, direct))
+    one, other = (airrep.Index(each.path, each.attributor) for each in (index, direct))
     assert [[hit.example.id for hit in hits] for hits in one.top(queries, k=57)] == [
         [hit.example.id for hit in hits] for hits in other.top(queries, k=57)
     ]
     assert "e3" not in {name for name, _ in passed(other)[-57:]}
     other.compact()
-    other = airrep.open_index(direct.path, direct.attributor)
+    other = airrep.Index(direct.path, direct.attributor)
     assert [hit.example.id for hit in other.top(queries[0], k=57)] == [
         hit.example.id for hit in one.top(queries[0], k=57)
     ]
@@ -214,7 +214,7 @@ def singles(folder: Path, corpus: Corpus, settings: dict[str, Any]) -> list[airr
 def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus) -> None:
     settings = channels(lm, relative=False)
     airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
-    index = airrep.open_index(tmp_path / "sum")
+    index = airrep.Index(tmp_path / "sum")
     parts, weights = singles(tmp_path, corpus, settings), (1.0, 2.0, 0.5)
     single = [part.scores(queries) for part in parts]
     for place, hits in enumerate(index.top(queries, 4, why=True)):
@@ -274,7 +274,7 @@ def test_a_channel_without_weight_is_not_computed(
         "airrep.attributors.gradient.whole.ekfac.EkfacAttributor.score", lambda *_: pytest.fail("asked")
     )
     text = {"channels": [settings["channels"][0], settings["channels"][2]]}
-    index = airrep.open_index(tmp_path / "sum", airrep.make_attributor("channels", text))
+    index = airrep.Index(tmp_path / "sum", airrep.make_attributor("channels", text))
     expected = airrep.build_index(corpus, tmp_path / "text", "channels", settings=text)
     scores = [each.group_scores(queries, by="source").scores for each in (index, expected)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
@@ -284,7 +284,7 @@ def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus
     """Whatever the size of its scores, they come in at the deviation of the others."""
     settings = channels(lm, relative=True)
     airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
-    index = airrep.open_index(tmp_path / "sum")
+    index = airrep.Index(tmp_path / "sum")
     drawn = np.array(
         [corpus.ids.to_pylist().index(one) for one in sample_of(corpus, 256, 0).ids.to_pylist()]
     )  # all 50, in their order
@@ -298,7 +298,7 @@ def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus
     kept = tmp_path / "sum" / "state" / "reference.jsonl"
     kept.write_bytes(b"{" * kept.stat().st_size)
     with pytest.raises(ArtifactError, match=r"reference.jsonl: was altered"):
-        airrep.open_index(tmp_path / "sum").top(queries, 1)
+        airrep.Index(tmp_path / "sum").top(queries, 1)
 
 
 def test_texts_of_examples_are_not_kept_beside_factors(
@@ -308,12 +308,12 @@ def test_texts_of_examples_are_not_kept_beside_factors(
     settings = channels(lm, relative=True)
     settings["channels"][1]["settings"] |= {"rank": 2, "store": "none"}
     airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
-    index = airrep.open_index(tmp_path / "sum")
+    index = airrep.Index(tmp_path / "sum")
     before = {hit.example.id: hit.score for hit in index.top(queries[0], k=50)}
     gone = list(corpus[:20])
     index = index.delete([one.id for one in gone]).compact()
     state = b"".join(path.read_bytes() for path in (index.path / "state").iterdir())
     assert not any(one.response.encode() in state for one in gone)
-    after = {hit.example.id: hit.score for hit in airrep.open_index(index.path).top(queries[0], k=30)}
+    after = {hit.example.id: hit.score for hit in airrep.Index(index.path).top(queries[0], k=30)}
     assert after == pytest.approx({name: before[name] for name in after}, rel=1e-5)
     assert len(after) == 30

@@ -28,12 +28,12 @@ def build(out: Path) -> None:
 
 
 def append(out: Path) -> None:
-    editing.append(airrep.open_index(out, HashAttributor()), MORE)
+    editing.append(airrep.Index(out, HashAttributor()), MORE)
 
 
 def change(out: Path) -> None:
     """Delete a third, then compact."""
-    index = airrep.open_index(out, HashAttributor())
+    index = airrep.Index(out, HashAttributor())
     if len(index.where(source="forum")):
         index = editing.delete(index, index.where(source="forum"))
     editing.compact(index)
@@ -67,7 +67,7 @@ def check_kills(work: Callable[[Path], None], start: Path | None, scratch: Path)
         else:
             length = moment  # the work takes less than that, whatever it took on a busy machine
         if start is not None:
-            airrep.open_index(out, HashAttributor()).verify()
+            airrep.Index(out, HashAttributor()).verify()
         work(out)
         assert tree(out) == expected
         assert not (scratch / f"trial-{trial}.partial").exists()
@@ -109,7 +109,7 @@ def test_full_disk_during_build_and_append(tmp_path: Path, built: Path, size: in
     before = tree(out)
     assert before == tree(built)
     assert os.waitpid(in_child(lambda: limited(size, lambda: append(out))), 0)[1] == 0
-    airrep.open_index(out, HashAttributor()).verify()
+    airrep.Index(out, HashAttributor()).verify()
     append(out)
     append(built)
     assert tree(out) == tree(built)

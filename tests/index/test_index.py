@@ -20,6 +20,7 @@ from scipy import sparse
 from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep
+from airrep.answers.together import top_of_set
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
@@ -93,7 +94,7 @@ def test_order_k_counts_the_examples_that_are_not_deleted(
     index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
 ) -> None:
     editing.delete(index, [1, 2])
-    smaller, members = airrep.open_index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
+    smaller, members = airrep.Index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
     result = smaller.group_scores(queries, members, "order-2")
     stored = features(corpus).astype(np.float16)
     expected = group_influence.group_scores(features(queries), stored, members, 48, 2)
@@ -310,7 +311,7 @@ def test_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, index: airre
         airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
     assert not out.exists()
     with pytest.raises(ArtifactError, match="is unfinished"):
-        airrep.open_index(out)
+        airrep.Index(out)
     rest = HashAttributor()
     airrep.build_index(corpus, out, rest, shard_rows=16)
     assert rest.encoded == [f"e{row}" for row in range(32, 50)]
@@ -390,12 +391,12 @@ def test_interrupted_append_leaves_the_index_whole(index: airrep.Index) -> None:
     more = make_corpus(40, "more")
     before = index.top(more[0], k=3)
     with pytest.raises(Interrupted):
-        editing.append(airrep.open_index(index.path, FragileAttributor(2)), more)
-    now = airrep.open_index(index.path, HashAttributor())
+        editing.append(airrep.Index(index.path, FragileAttributor(2)), more)
+    now = airrep.Index(index.path, HashAttributor())
     now.verify()
     assert now.top(more[0], k=3) == before
     rest = HashAttributor()
-    editing.append(airrep.open_index(index.path, rest), more)
+    editing.append(airrep.Index(index.path, rest), more)
     assert len(rest.encoded) == 10  # the last of three shards; the first fills up the small one before it
 
 
@@ -415,9 +416,9 @@ def test_where_fewer_fulfil_the_filter_all_are_given(index: airrep.Index, querie
     some = index.where('source == "books"')
     found = index.top(queries[0], k=len(some) + 1, where='source == "books"')
     assert sorted(hit.row for hit in found) == some.tolist()
-    for ask in (airrep.harmful, airrep.top_of_set, airrep.explain):
+    for ask in (top_of_set, airrep.top):
         result = ask(index, queries, k=1000)
-        assert result == ask(index, queries, k=len(index))
+        assert result.to_dict() == ask(index, queries, k=len(index)).to_dict()
 
 
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
@@ -494,7 +495,7 @@ def test_queries_may_be_any_examples(index: airrep.Index, queries: airrep.Corpus
 
 
 def test_rows_of_an_old_opening_are_not_deleted_by_mistake(index: airrep.Index) -> None:
-    other = editing.delete(airrep.open_index(index.path, HashAttributor()), range(20))
+    other = editing.delete(airrep.Index(index.path, HashAttributor()), range(20))
     assert len(editing.delete(index, [30])) == 29
     editing.compact(other)
     before = tree(index.path)
@@ -505,7 +506,7 @@ def test_rows_of_an_old_opening_are_not_deleted_by_mistake(index: airrep.Index) 
 
 def test_reader_of_a_compacted_index_is_told_to_open_it_again(index: airrep.Index, queries: airrep.Corpus) -> None:
     editing.delete(index, range(20))
-    old = airrep.open_index(index.path, HashAttributor())
+    old = airrep.Index(index.path, HashAttributor())
     editing.compact(old)
     with pytest.raises(ArtifactError, match="replaced while it was open"):
         old.top(queries, k=1)
@@ -535,7 +536,7 @@ def test_altered_sparse_index_is_an_error_and_not_a_crash(tmp_path: Path, querie
     index = airrep.build_index(make_corpus(20), tmp_path / "tfidf", "tfidf")
     flip(next((index.path / "shards").glob("*/indices.npy")), -1, 0x40)
     with pytest.raises(ArtifactError, match="was altered after it was written"):
-        airrep.open_index(index.path).top(queries, k=1)
+        airrep.Index(index.path).top(queries, k=1)
 
 
 def test_wrong_kinds_of_arguments_are_told(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
@@ -545,14 +546,14 @@ def test_wrong_kinds_of_arguments_are_told(index: airrep.Index, corpus: airrep.C
 
 def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corpus) -> None:
     with pytest.raises(ArtifactError, match=r"was built with another model or other settings .*--replace"):
-        airrep.open_index(index.path, HashAttributor("other")).top(queries, k=1)
+        airrep.Index(index.path, HashAttributor("other")).top(queries, k=1)
     with pytest.raises(ConfigError, match=r"was built by 'hash', which airrep does not know"):
-        airrep.open_index(index.path).top(queries, k=1)
+        airrep.Index(index.path).top(queries, k=1)
 
 
 def test_what_is_no_attributor_is_refused(index: airrep.Index) -> None:
     with pytest.raises(ConfigError, match="index: attributor is 'hash'; expected an Attributor, or None"):
-        airrep.open_index(index.path, "hash")  # type: ignore[arg-type]
+        airrep.Index(index.path, "hash")  # type: ignore[arg-type]
 
 
 def test_errors_of_an_own_method_are_not_told_as_damage(tmp_path: Path, corpus: airrep.Corpus) -> None:
@@ -565,7 +566,7 @@ def test_errors_of_an_own_method_are_not_told_as_damage(tmp_path: Path, corpus: 
 
     airrep.build_index(corpus, tmp_path / "own", Learning())
     with pytest.raises(TypeError, match="a bug of its own"):
-        airrep.open_index(tmp_path / "own", Learning()).top("a", 1)
+        airrep.Index(tmp_path / "own", Learning()).top("a", 1)
 
 
 def test_an_open_index_stays_the_same_in_another_working_directory(
@@ -577,8 +578,8 @@ def test_an_open_index_stays_the_same_in_another_working_directory(
     airrep.build_index(make_corpus(5, "other"), "index", "tfidf")  # another one under the same name
     monkeypatch.chdir(tmp_path / "here")
     built = airrep.build_index(corpus, "index", "tfidf", shard_rows=20)
-    opened, expected = airrep.open_index("index"), airrep.open_index("index").top("answer 14", 3)
-    half = airrep.open_index("index")
+    opened, expected = airrep.Index("index"), airrep.Index("index").top("answer 14", 3)
+    half = airrep.Index("index")
     assert half.rows_of(["e1"]) == [1]
     assert str(opened.path) == "index"
     assert repr(opened).startswith("Index('index', ")
@@ -598,21 +599,21 @@ def test_an_open_index_stays_the_same_in_another_working_directory(
 def test_one_altered_byte_is_found(index: airrep.Index, name: str) -> None:
     flip(next((index.path / "shards").glob(f"0000000016-*/{name}")), -1)
     with pytest.raises(ArtifactError, match=rf"{re.escape(name)}: was altered after it was written"):
-        airrep.open_index(index.path).verify()
+        airrep.Index(index.path).verify()
 
 
 def test_truncated_file_is_found_at_opening(index: airrep.Index) -> None:
     path = next((index.path / "shards").glob("*/features.npy"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ArtifactError, match=r"features\.npy: has \d+ bytes; expected \d+"):
-        airrep.open_index(index.path)
+        airrep.Index(index.path)
 
 
 def test_newer_format_is_refused(index: airrep.Index) -> None:
     path = index.path / MANIFEST
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(ArtifactError, match="was written in format 2; this airrep reads up to 1"):
-        airrep.open_index(index.path)
+        airrep.Index(index.path)
 
 
 def test_two_writers(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
@@ -785,7 +786,7 @@ def test_what_one_of_many_changes_is_told_to_its_digits(tmp_path: Path, pool: st
         ):
             np.testing.assert_allclose(found.change, expected, rtol=1e-4)
             found.save(tmp_path / "kept", replace=True)
-            np.testing.assert_array_equal(airrep.read_result(tmp_path / "kept").change, found.change)
+            np.testing.assert_array_equal(airrep.open(tmp_path / "kept").change, found.change)
 
 
 @pytest.mark.parametrize("method", ["tfidf", "bm25", "dsir", "ngram", "channels"])
@@ -795,7 +796,7 @@ def test_one_attributor_serves_two_indexes(tmp_path: Path, queries: airrep.Corpu
     recipe = [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5}]
     shared = make_attributor(method, {"channels": recipe} if method == "channels" else {})
     indexes = [airrep.build_index(one, tmp_path / f"{n}", shared) for n, one in enumerate(data)]
-    alone = [airrep.open_index(tmp_path / f"{n}").top(queries, 5) for n in range(2)]
+    alone = [airrep.Index(tmp_path / f"{n}").top(queries, 5) for n in range(2)]
     for index, wanted in [*zip(indexes, alone, strict=True)] * 2:
         assert [*index.top(queries, 5).rows()] == [*wanted.rows()]
 
@@ -835,7 +836,7 @@ def test_an_index_sent_to_another_process_knows_its_ids(index: airrep.Index, tmp
 def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
     found = index.group_scores(queries, {1: [0, 1], ("a", 2): [2]})  # type: ignore[arg-type]
     found.save(tmp_path / "result.json")
-    assert found.names == airrep.read_result(tmp_path / "result.json").names == ("1", "('a', 2)")
+    assert found.names == airrep.open(tmp_path / "result.json").names == ("1", "('a', 2)")
     with pytest.raises(ConfigError, match="groups: 1 and '1' are one name as text; expected others. Rename one"):
         index.group_scores(queries, {1: [0], "1": [1, 2]})  # type: ignore[dict-item]
 

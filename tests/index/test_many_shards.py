@@ -42,7 +42,7 @@ def with_few_files(work: Callable[[], object]) -> int:
 
 def use(path: Path) -> None:
     """Ask, append, delete, compact, verify."""
-    index = airrep.open_index(path, HashAttributor())
+    index = airrep.Index(path, HashAttributor())
     index.top(QUERIES, k=3)
     index.group_scores(QUERIES, by="source")
     index = index.append(make_corpus(5, "more"))
@@ -255,7 +255,7 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
     index.append(make_corpus(2, "others"))
     again = index.append(make_corpus(2, "mine"))  # by an opening that does not know of the others
     assert len(again) == 50
-    airrep.open_index(tmp_path / "i").verify()
+    airrep.Index(tmp_path / "i").verify()
 
 
 def test_appends_in_a_row_load_what_the_method_learnt_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_appends_in_a_row_load_what_the_method_learnt_once(tmp_path: Path, monke
     own = TfidfAttributor.load_state
     monkeypatch.setattr(TfidfAttributor, "load_state", lambda self, folder: loads.append(folder) or own(self, folder))
     airrep.build_index(make_corpus(9), tmp_path / "index", "tfidf")
-    index = airrep.open_index(tmp_path / "index")
+    index = airrep.Index(tmp_path / "index")
     for number in range(3):
         index = index.append(make_corpus(2, f"more {number} "))
     index = index.delete([1]).compact().append(make_corpus(2, "last "))
@@ -297,7 +297,7 @@ def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -
     path = index.shards[2].folder / "examples.arrow"
     path.write_bytes(path.read_bytes().replace(b"e32", b"f32"))
     with pytest.raises(ArtifactError, match=r"examples\.arrow: was altered"):
-        airrep.open_index(index.path, HashAttributor()).rows_of(["e32"])
+        airrep.Index(index.path, HashAttributor()).rows_of(["e32"])
 
 
 def test_examples_of_many_rows_are_those_of_each(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_one_call_judges_and_goes_on(lm: str, tmp_path: Path) -> None:
         "random scores",
     ]
     assert made.path.parent.parent == tmp_path / "index-judged"
-    assert airrep.read_evaluation(made.path).facts["judgement"] == made.sentence
+    assert airrep.open(made.path).facts["judgement"] == made.sentence
     assert made.to_dict()["sentence"] == made.sentence
     assert any("20 fine-tunes to do, about" in line for line in told)
     again = airrep.judge(index, queries, lm, budget="2h", fine_tune=TUNING, tell=told.append)
@@ -61,8 +61,8 @@ def test_better_answers_are_judged_by_differences_of_losses(lm: str, tmp_path: P
     queries = make_corpus(4, "q")
     better = [replace(one, response="answer 30", id=f"b{one.id}") for one in queries]
     made = airrep.judge(index, queries, lm, budget="5m", better=better, fine_tune=TUNING, out=tmp_path / "run")
-    labels = airrep.open_labels(tmp_path / "run" / "labels")
-    plan = airrep.open_plan(tmp_path / "run" / "subsets")
+    labels = airrep.open(tmp_path / "run" / "labels")
+    plan = airrep.open(tmp_path / "run" / "subsets")
     losses = made.evaluation.matrices["losses/0"]
     assert losses.shape == (4, 20)
     asked = judging.Asked.of(Question.of(queries, better), {}, 150, 0)

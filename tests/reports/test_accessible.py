@@ -9,7 +9,9 @@ from worlds.made_evaluations import made_evaluation
 from worlds.small_world import make_corpus
 
 import airrep
+from airrep.answers.together import top_of_set
 from airrep.reports.answers import write_answer_report
+from airrep.reports.evaluations import write_evaluation_report
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
@@ -23,14 +25,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     asked = [index.top(queries, k=3, why=True), index.group_scores(queries, by="source")]
     asked.append(index.what_if(queries, remove=[0, 1]))
     better = [airrep.Example(query.prompt, "rather this") for query in queries]
-    answers = [airrep.explain(index, queries, better=better), airrep.clean(index, queries)]
-    answers += [airrep.audit(index, queries), airrep.mix(index, queries), airrep.harmful(index, queries)]
+    answers = [top_of_set(index, queries, better=better), airrep.clean(index, queries)]
+    answers += [airrep.audit(index, queries), airrep.mix(index, queries)]
     runs = [made_evaluation(names=("airrep", "logra"), tags={"role": role, "size": "10"}) for role in ("one", "two")]
     runs.append(made_evaluation("classify", names=("airrep", "logra")))
     return [
         airrep.write_report(asked, folder / "results.html"),
         write_answer_report(answers, folder / "answers.html"),
-        airrep.write_evaluation_report(runs, folder / "evaluations.html", curves=["size"]),
+        write_evaluation_report(runs, folder / "evaluations.html", curves=["size"]),
     ]
 
 

@@ -12,13 +12,12 @@ import numpy as np
 from pydantic import model_validator
 
 from airrep.answers.answer import Answer
-from airrep.answers.harm import harms
 from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.meaning import mostly_unknown
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.answers.likeness.records import RecordKeys
-from airrep.answers.spread import spread_of
+from airrep.answers.spread import harms, spread_of
 from airrep.answers.texts import kept_examples, kept_values
 from airrep.arrays import Mask, Rows, descending, reaches, unit_rows
 from airrep.attributors.base import OnProgress, count_rows

@@ -6,17 +6,16 @@ from pathlib import Path
 from airrep.answers.answer import Answer
 from airrep.answers.audit import AuditResult
 from airrep.answers.clean import CleanResult
-from airrep.answers.explain import ExplainResult
-from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.proof.result import ProofResult
+from airrep.answers.together import SetResult
 from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import Result
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 
-_ANSWERS = (ExplainResult, CleanResult, AuditResult, MixResult, HarmResult, SetResult, ProofResult)
+_ANSWERS = (CleanResult, AuditResult, MixResult, SetResult, ProofResult)
 ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}
 """Classes of answers, by the kinds of their artifacts."""
 KINDS: Mapping[str, type[Result]] = {**{kind.kind: kind for kind in (TopResult, GroupResult, WhatIfResult)}, **ANSWERS}
@@ -32,10 +31,8 @@ def read_result(path: str | Path) -> Result:
 
     Example:
         >>> path = index.top(queries, k=3).save("runs/hits")
-        >>> len(airrep.read_result("runs/hits"))
+        >>> len(airrep.open("runs/hits"))
         5
-        >>> airrep.read_result(airrep.explain(index, queries).save("runs/taught"))
-        ExplainResult(5 answers)
     """
     folder = fetched(path)
     kind = read_manifest(folder)["kind"]

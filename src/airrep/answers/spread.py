@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, Rows
+from airrep.arrays import ALIKE, Features, Mask, Rows, reaches
 from airrep.index.contrast import Better
 from airrep.index.index import Index, Queries
 from airrep.index.results.kinds import TopResult
 from airrep.scoring.blocks import Block
+from airrep.scoring.contrast import WORSE
 from airrep.scoring.scores import stream_scores
 
 
@@ -44,6 +45,12 @@ def spread_of(queries: Features, blocks: Sequence[Block], keep: Mask | None = No
     for _, scores in stream_scores(queries, blocks, keep):
         moments.see(scores)
     return moments.spread
+
+
+def harms(scores: np.ndarray, spread: Spread) -> Mask:
+    """Whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
+    found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
+    return found
 
 
 class Moments:

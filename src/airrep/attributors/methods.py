@@ -30,13 +30,13 @@ class Refused:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `airrep methods --json` prints."""
+        """The JSON object that `airrep show methods --json` prints."""
         return {"name": self.name, "package": self.package.to_dict(), "error": self.reason}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method's entry: facts for `airrep methods`, settings, and the place of its class."""
+    """A method's entry: facts for `airrep show methods`, settings, and the place of its class."""
 
     name: str
     summary: str
@@ -83,7 +83,7 @@ class Method:
         return None if self.installed is None else self.installed.package
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `airrep methods --json` prints."""
+        """The JSON object that `airrep show methods --json` prints."""
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
         more = {} if self.package is None else {"package": self.package.to_dict()}
         return {name: getattr(self, name) for name in shown} | {
@@ -320,7 +320,7 @@ def method_named(name: str) -> Method:
     found = installed_method(name)
     if found is None:
         known = [*METHODS, *installed_methods()]
-        meant = near(name, known, "See: airrep methods")
+        meant = near(name, known, "See: airrep show methods")
         raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(known)}. {meant}")
     return Method.of_package(found)
 

@@ -1,4 +1,4 @@
-"""The command line: all commands, and show, report, methods, demo."""
+"""The command line: all commands, and show, report, demo."""
 
 import atexit
 import gc
@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from airrep._version import __version__
-from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
-from airrep.cli.running.once import OnceCommand, OneLineGroup
-from airrep.cli.running.recording import RecordedCommand
+from airrep.cli.options import ReplaceOption, note, print_json, shared_options
+from airrep.cli.running.once import OnceCommand, OneLineGroup, RecordedCommand
 from airrep.errors import LM, AirRepError, ConfigError, need
 from airrep.runtime.remote.places import here_only
 
@@ -46,7 +45,7 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Results of top, group and what-if; or answers of explain, clean, audit and mix; or evaluations, "
+            help="Results of top, group and what-if; or answers of clean, audit and mix; or evaluations, "
             "comparisons, diagnoses.",
         ),
     ],
@@ -101,8 +100,10 @@ def report_command(
 @own.command("show")
 @shared_options
 def show_command(
-    ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="WHAT", help="A directory that airrep wrote; methods; or a method's name."),
+    ],
     example: Annotated[
         str | None,
         typer.Argument(
@@ -113,21 +114,18 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest, or the example, as JSON.")] = False,
     k: Annotated[int, typer.Option("-k", min=0, help="Nearest examples that are shown beside an example.")] = 3,
     wide: Annotated[bool, "Print raw numbers and longer texts of these."] = False,
-    config: Annotated[bool, "Print the config that makes it again, for `airrep run`."] = False,
 ) -> None:
-    """Show what a directory holds, and what it was made from; or one example of an index, with its nearest; of
-    unfinished labels, what is missing; of evaluations and comparisons, their tables; of the record of a training, where
-    its loss jumped."""
+    """Show what a directory holds, and the commands that made it; one example of an index, with its nearest; the
+    methods, or one of them with its settings."""
     if example is not None:
-        if config or verify:
-            raise ConfigError("show: an example is shown alone; expected no --config or --verify. Leave it out.")
+        if verify:
+            raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
-    if config:
-        if as_json or verify:
-            raise ConfigError("show: --config prints a config alone; expected no --json or --verify. Leave it out.")
-        _print_config(ctx, path)
+    if not path.exists() and _show_methods(str(path), as_json=as_json):
         return
+    from airrep.cli.running.history import read_history
+    from airrep.cli.show.console import printable
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
@@ -152,6 +150,8 @@ def show_command(
             from airrep.cli.show.evaluations import print_result  # here, since it loads evaluation and reports
 
             print_result(path)
+        for one in read_history(path):
+            typer.echo(printable(f"made by: {one.line}"))
     if verify:
         _note_whole(path, manifest)
 
@@ -166,14 +166,6 @@ def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -
         print_json(example_to_dict(index, row, k))
     else:
         print_example(index, row, k, wide)
-
-
-def _print_config(ctx: typer.Context, path: Path) -> None:
-    from airrep.cli.running.recorded import config_of
-    from airrep.cli.running.steps import Commands
-    from airrep.runtime.artifacts.urls import fetched
-
-    typer.echo(config_of(fetched(path, loose=True), Commands.of(ctx)), nl=False)
 
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
@@ -206,29 +198,24 @@ def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
     note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
 
 
-@own.command("methods")
-@shared_options
-def methods_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this one, with its settings.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the attribution methods, those of installed packages too: what each needs and costs."""
-    from airrep.attributors.methods import METHODS, method_named, methods_of_packages
+def _show_methods(name: str, *, as_json: bool) -> bool:
+    """Show all methods, those of installed packages too, or one with its settings; whether the name is of such."""
+    from airrep.attributors.methods import METHODS, is_known, method_named, methods_of_packages
     from airrep.cli.show.results import print_methods, print_options
 
-    if name is not None:
-        method = method_named(name)
-        if as_json:
-            print_json([method.to_dict()])
-        else:
-            print_methods([method])
-            print_options(method)
-        return
-    listed = [*METHODS.values(), *methods_of_packages()]
+    if name == "methods":
+        listed = [*METHODS.values(), *methods_of_packages()]
+    elif is_known(name):
+        listed = [method_named(name)]
+    else:
+        return False
     if as_json:
         print_json([method.to_dict() for method in listed])
-    else:
-        print_methods(listed)
+        return True
+    print_methods(listed)
+    if name != "methods":
+        print_options(method_named(name))
+    return True
 
 
 @own.command("demo")
@@ -251,11 +238,11 @@ def demo_command(
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "index_commands": ("index", "join", "append", "delete", "compact", "export"),
-    "query_commands": ("top", "group", "what-if", "select", "take", "serve"),
-    "answers.question_commands": ("explain", "clean", "audit", "mix"),
-    "app": ("report", "show", "methods", "demo"),
-    "running.run_commands": ("run",),
+    "index_commands": ("index", "append", "delete", "export"),
+    "query_commands": ("top", "group", "what-if", "select", "serve"),
+    "answers.question_commands": ("clean", "audit", "mix"),
+    "app": ("report", "show", "demo"),
+    "running.run_commands": ("rerun",),
     "proving.proving_commands": ("prove", "judge"),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
@@ -263,8 +250,6 @@ MODULES: Mapping[str, tuple[str, ...]] = {
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
 as all of them together take longer than most answers."""
-_WHOLE = ("run", "show")
-"""Commands that read the options of others."""
 _NOT_RECORDED = ("app", "running.run_commands")
 
 
@@ -278,7 +263,7 @@ def make_app(word: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    alone = () if word in _WHOLE else tuple(name for name, commands in MODULES.items() if word in commands)
+    alone = tuple(name for name, commands in MODULES.items() if word in commands)
     for name in alone or MODULES:
         found = own if name == "app" else import_module(f"airrep.cli.{name}").app
         _settle(found, OnceCommand if name in _NOT_RECORDED else RecordedCommand)

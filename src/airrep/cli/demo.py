@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from airrep.answers.explain import explain
-from airrep.cli.show.answers import print_explained
+from airrep.answers.verdicts.verdict import top
 from airrep.cli.show.console import Meter, say
-from airrep.cli.show.results import print_groups
-from airrep.corpus.corpus import Corpus, read_corpus
+from airrep.cli.show.results import print_groups, print_top
+from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.results.result import Result
@@ -28,7 +27,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
     if index.attributor.caution:
         say(index.attributor.caution)
     say("\n2. A model that learnt them says that zucchini must be cooked. Which examples taught it that?")
-    print_explained(explain(index, prompt=ASKED, response=ANSWER, better=BETTER, k=2))
+    print_top(top(index, prompt=ASKED, response=ANSWER, better=[Example(ASKED, BETTER)], k=2))
     say(f"\n3. Which data set helps {len(queries)} queries most?")
     print_groups(index.group_scores(queries, "source"), index.attributor.caution)
     say(f"\n4. Pick the {PICKED} training examples that suit all {len(queries)} queries best")

@@ -35,7 +35,7 @@ def index_command(
             help="Recipe, by name or as a YAML file; if not given text, lm with --lm, lm-warm with --warmed.",
         ),
     ] = None,
-    method: Annotated[str | None, "One method in place of a recipe, see `airrep methods`."] = None,
+    method: Annotated[str | None, "One method in place of a recipe, see `airrep show methods`."] = None,
     encoder: options.EncoderOption = None,
     lm: Annotated[
         str | None,
@@ -52,7 +52,8 @@ def index_command(
     ],
     shard_rows: Annotated[int, "Examples in one shard: what an interruption can lose."] = 4096,
     shard: Annotated[
-        str | None, "i/n: make only the i-th of n parts, each from all of DATA; `airrep join` makes them one index."
+        str | None,
+        "i/n: make only the i-th of n parts, each from all of DATA; `airrep append NEW-INDEX PART...` joins them.",
     ] = None,
     state: Annotated[Path | None, "With --shard: a finished part, whose method is taken as it has learnt."] = None,
     running: options.EngineOptions,
@@ -103,7 +104,7 @@ def index_command(
         name, count = part.lineage["method"], len(part.shards)
         _tell_left_out(out, len(corpus) - part.rows)
         told = f"{count} shards, method {name}{_of_base(part.lineage)}"
-        note(f"{out}: part {part.share} of {part.rows:,} examples, {told}; next: airrep join")
+        note(f"{out}: part {part.share} of {part.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
         _tell_cautions(part.lineage, [corpus], out)  # every part is given all examples
         return
     _tell_left_out(out, len(corpus) - len(built))
@@ -195,43 +196,47 @@ def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
         note(f"{out}: the features of {built.empty - before:,} examples are all 0, so they score 0 with every query")
 
 
-@app.command("join")
-@shared_options
-def join_command(
-    parts: Annotated[list[Path], typer.Argument(metavar="PART", help="All parts that `airrep index --shard` made.")],
-    out: Annotated[Path, "Directory to make."],
-    replace: options.ReplaceOption = False,
-) -> None:
-    """Join the parts of an index into the index that one build would have made."""
-    from airrep.index.sharing.joining import join_parts
-
-    joined = join_parts(parts, out, replace=replace)
-    note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
-    _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
-    _tell_empty(joined, out)
-
-
 @app.command("append")
 @shared_options
 def append_command(
     ctx: typer.Context,
     path: options.IndexArgument,
-    more: options.DataArgument,
+    more: Annotated[
+        list[str], typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or the parts of a new index.")
+    ],
     reading: options.ReadingOptions,
-    encoder: options.EncoderOption = None,
-    lm: options.TargetOption = None,
     settings: options.ChangedOption = None,
 ) -> None:
-    """Add examples to an index, read as those were that it was built from, but for options that are given."""
+    """Add examples to an index; or join the parts that `airrep index --shard` made into a new one.
+
+    Data are read as those were that the index was built from; options that you type replace these.
+    """
     from airrep.cli.show.console import Meter
     from airrep.index import editing
+    from airrep.index.sharing.parts import is_part
 
-    opened = open_moved_index(path, settings, encoder=encoder, lm=lm)
-    corpus = _as_before(opened, reading, options.typed(ctx)).read(more)
-    with Meter("encoding") as meter:
-        now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
-    note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
-    _tell_empty(now, path, opened.empty)
+    if is_part(more[0]):
+        _join(path, more)
+        return
+    opened = open_moved_index(path, settings)
+    own = _as_before(opened, reading, options.typed(ctx))
+    for data in more:
+        corpus = own.read(data)
+        with Meter("encoding") as meter:
+            now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
+        note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
+        _tell_empty(now, path, opened.empty)
+        opened = now
+
+
+def _join(out: Path, parts: list[str]) -> None:
+    """Join parts into the index that one build would have made."""
+    from airrep.index.sharing.joining import join_parts
+
+    joined = join_parts(parts, out)
+    note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
+    _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
+    _tell_empty(joined, out)
 
 
 def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Collection[str]") -> options.ReadingOptions:
@@ -255,47 +260,58 @@ def delete_command(
     path: options.IndexArgument,
     where: options.WhereOption = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; may be repeated.")] = None,
+    compact: Annotated[bool, "Rewrite the index, so that deleted examples take no room."] = False,
 ) -> None:
-    """Delete examples from an index; `airrep compact` frees their room."""
-    from airrep.index import editing
-
-    if (where is None) == (not ids):
-        raise ConfigError("delete: expected --where or --id, one of the two. Say which examples to delete.")
-    opened = open_moved_index(path)
-    now = editing.delete(opened, opened.where(where) if where is not None else opened.rows_of(ids or []))
-    note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
-
-
-@app.command("compact")
-def compact_command(path: options.IndexArgument) -> None:
-    """Rewrite an index without its deleted examples."""
+    """Delete examples from an index."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
-    with Meter("compacting") as meter:
-        now = editing.compact(open_moved_index(path), progress=meter)
-    note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
+    if (where is None) == (not ids) and not (compact and where is None):
+        raise ConfigError("delete: expected --where or --id, one of the two. Say which examples to delete.")
+    now = opened = open_moved_index(path)
+    if where is not None or ids:
+        now = editing.delete(opened, opened.where(where) if where is not None else opened.rows_of(ids or []))
+        note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
+    if compact:
+        with Meter("compacting") as meter:
+            now = editing.compact(now, progress=meter)
+        note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
 
 
 @app.command("export")
 @shared_options
 def export_command(
+    ctx: typer.Context,
     path: options.IndexArgument,
-    to: Annotated[str, "embedding-atlas, parquet, csv or lance."],
+    to: Annotated[str, "embedding-atlas, parquet, csv, lance; or records, those of --data as they are there."],
     out: Annotated[Path, "File to write; of lance the folder."],
+    reading: options.ReadingOptions,
     where: options.WhereOption = None,
+    only: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For records: examples that select, clean or mix wrote.")
+    ] = None,
+    data: Annotated[str | None, "For records: what the index was made from."] = None,
     no_vectors: Annotated[bool, "Leave out the column of dense features."] = False,
-    exact: Annotated[bool, "Of csv: leave cells as they are that a spreadsheet would run as formulas."] = False,
+    exact: Annotated[bool, "For csv: leave cells as they are that a spreadsheet would run as formulas."] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Write the examples of an index to a file for other tools: texts, metadata, and dense features as vectors."""
+    """Write the examples of an index to a file for other tools; or the records that examples were read from.
+
+    Records keep what an example has not: messages, tools, rejected answers.
+    """
     from airrep.cli.show.console import Meter
     from airrep.index.export.export import export_index
     from airrep.index.rows import IndexRows
 
+    index = IndexRows(path)
+    if to == "records":
+        _export_records(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
+        return
+    if only is not None or data is not None:
+        raise ConfigError("export: --only and --data belong to --to records. Leave them out.")
     with Meter("exporting") as meter:
         made = export_index(
-            IndexRows(path),
+            index,
             out,
             to,
             where=where,
@@ -311,3 +327,29 @@ def export_command(
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")
+
+
+def _export_records(
+    index: "IndexRows",
+    data: str | None,
+    only: Path | None,
+    out: Path,
+    reading: options.ReadingOptions,
+    *,
+    replace: bool,
+) -> None:
+    """Copy the records that examples were read from, as they are."""
+    from airrep.corpus.records import encode_record
+    from airrep.index.selection.picks import check_selection
+    from airrep.runtime.remote.outputs import is_same_file, write_output
+
+    if data is None or only is None:
+        raise ConfigError("export: records need --data DATA and --only FILE. Give both.")
+    if index.reading.mixed:
+        note(f"{index.path}: examples were read with unlike options; give those of {data}, if it was appended later")
+    check_selection(out, replace=replace)
+    if any(is_same_file(out, read) for read in (data, only)):
+        raise ConfigError(f"export: --out {out} is what is read. Give another file.")
+    records = list(reading.taken(data, str(only)))
+    write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
+    note(f"{out}: {len(records):,} records of {data}, as they are there")

@@ -20,13 +20,13 @@ from airrep.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus, Example
-    from airrep.corpus.records import Reading
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.contrast import Better
     from airrep.index.index import Index
     from airrep.index.results.result import Result
+    from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
     from airrep.runtime.engine import Engine
@@ -474,27 +474,21 @@ class HitOptions(OutputOptions):
         super().deliver(result, partial(print_result, wide=self.wide), told)
 
 
-def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, file: str = "") -> None:
-    """Say of examples that were written what their records have and they have not, and how to get the records.
-
-    *reading* is how the index's records were read: `airrep take` needs the same options.
-    """
+def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, file: str = "") -> None:
+    """Say of examples that were written what their records have and they have not, and how to get the records."""
     from airrep.corpus.schemas.conversations import holds_turns
     from airrep.corpus.schemas.forms import PAIRED
 
-    count = sum(1 for prompt in prompts if prompt and holds_turns(prompt))
+    count, reading = sum(1 for prompt in prompts if prompt and holds_turns(prompt)), index.reading
     facts = {
         "examples of preference pairs have one answer each": any(form.startswith(PAIRED) for form in reading.forms),
         f"{count:,} prompts were several messages and are one text here": count > 0,
         "examples are single turns of conversations": reading.options.get("turns") == "all",
     }
     told = [fact for fact, holds in facts.items() if holds]
-    if not told:
-        return
-    take = ["airrep take YOUR-DATA", *filter(None, [flags_of(reading.options)]), f"{out / file} --out records.jsonl"]
-    if reading.mixed:
-        take[1:-1] = ["OPTIONS-THAT-IT-WAS-READ-WITH"]
-    note(f"{out}: {'; '.join(told)}; to train on the records themselves: {' '.join(take)}")
+    if told:
+        export = f"airrep export {index.path} --to records --data YOUR-DATA --only {out / file} --out records.jsonl"
+        note(f"{out}: {'; '.join(told)}; to train on the records themselves: {export}")
 
 
 def typed_pool(text: str | None) -> tuple[str | None, float]:

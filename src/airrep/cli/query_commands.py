@@ -1,6 +1,5 @@
-"""Commands that ask an index: top, group, what-if, select, take."""
+"""Commands that ask an index: top, group, what-if, select, serve."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,66 +23,31 @@ def top_command(
     delivery: options.HitOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query, at most.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
-    harmful: Annotated[
-        bool,
-        "Only scores below 0 and two deviations below their query's mean; what harms most queries is named.",
-    ] = False,
     aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
-    """Find the training examples that help, or harm, each query most."""
-    from airrep.answers.verdicts.verdict import judged_top
+    """Find the training examples that taught an answer; with --better, in place of a better one.
+
+    Each answer gets a verdict: something stands out, is weak, or nothing here taught it.
+    """
+    from airrep.answers.together import SetResult, top_of_set
+    from airrep.answers.verdicts.verdict import top
+    from airrep.cli.show.answers import print_set
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
-    if harmful or aggregate:
-        _ask_beside_spread(asking, delivery, k, least=least, harmful=harmful, aggregate=aggregate, where=where, why=why)
-        return
-    delivery.check("top")
-    opened = asking.index()
-    asked, better = asking.question(opened)
-    with Meter("encoding queries") as meter:
-        found = judged_top(opened, asked, k, better=better, least=least, where=where, why=why, progress=meter)
-    delivery.deliver(found, print_top)
-
-
-def _ask_beside_spread(
-    asking: options.QueryOptions,
-    delivery: options.HitOptions,
-    k: int,
-    *,
-    least: bool,
-    harmful: bool,
-    aggregate: bool,
-    where: str | None,
-    why: bool,
-) -> None:
-    """The most harmful, or what helps all queries together, by deviations from the mean of each query's scores."""
-    from airrep.answers import harm
-    from airrep.cli.show.answers import print_harmful, print_set
-    from airrep.cli.show.console import Meter
-
-    _check_flags(harmful=harmful, least=least, aggregate=aggregate, why=why)
-    delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
-    opened = asking.index()
-    asked, better = asking.question(opened)
-    with Meter("encoding queries") as meter:
-        if harmful:
-            delivery.deliver(
-                harm.harmful(opened, asked, k, better=better, where=where, why=why, progress=meter), print_harmful
-            )
-        else:
-            found = harm.top_of_set(opened, asked, k, better=better, least=least, where=where, progress=meter)
-            delivery.deliver(found, print_set)
-
-
-def _check_flags(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> None:
-    """Refuse questions that do not go together."""
-    if harmful and (least or aggregate):
-        raise ConfigError("top: --harmful goes with neither --least nor --aggregate. Ask one question at a time.")
     if why and aggregate:
         raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")
+    delivery.check(SetResult.kind if aggregate else "top")
+    opened = asking.index()
+    asked, better = asking.question(opened)
+    how: dict[str, Any] = {"better": better, "least": least, "where": where}
+    with Meter("encoding queries") as meter:
+        if aggregate:
+            delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
+        else:
+            delivery.deliver(top(opened, asked, k, **how, why=why, progress=meter), print_top)
 
 
 @app.command("group")
@@ -221,38 +185,9 @@ def select_command(
     if out is not None:
         selection.save(out, replace=replace)
         note(f"{out}: {len(selection):,} examples, {how}")
-        options.tell_records(opened.reading, (one.example.prompt for one in selection), out)
+        options.tell_records(opened, (one.example.prompt for one in selection), out)
     if as_json:
         print_json(selection.to_dict())
-
-
-@app.command("take")
-@shared_options
-def take_command(
-    data: Annotated[str, typer.Argument(metavar="DATA", help=f"What the index was made from. {options.DATA_HELP}")],
-    examples: Annotated[str, typer.Argument(metavar="EXAMPLES", help="Examples that select, clean or mix wrote.")],
-    reading: options.ReadingOptions,
-    out: Annotated[Path, "JSONL file to write."],
-    replace: options.ReplaceOption = False,
-) -> None:
-    """Copy the records that examples were read from, as they are: messages, tools, rejected answers stay."""
-    from airrep.corpus.records import encode_record
-    from airrep.index.selection.picks import check_selection
-    from airrep.runtime.remote.outputs import is_same_file, write_output
-
-    check_selection(out, replace=replace)
-    if any(is_same_file(out, read) for read in (data, examples)):
-        raise ConfigError(f"take: --out {out} is what is read. Give another file.")
-    count = 0
-
-    def lines() -> Iterator[bytes]:
-        nonlocal count
-        for record in reading.taken(data, examples):
-            count += 1
-            yield f"{encode_record(record)}\n".encode()
-
-    write_output(out, lines())
-    note(f"{out}: {count:,} records of {data}, as they are there")
 
 
 def _quotas(most: list[str] | None) -> int | dict[str, int] | None:

@@ -56,7 +56,8 @@ def take_records(
 
     Example:
         >>> picked = airrep.select(index, queries, count=2)
-        >>> [record["id"] for record in airrep.take_records("train.jsonl", picked)]
+        >>> from airrep.corpus.originals import take_records
+        >>> [record["id"] for record in take_records("train.jsonl", picked)]
         ['e0', 'e2']
     """
     schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with)

@@ -92,7 +92,8 @@ def evaluate_loo(
         what_if: predict by the change of the whole pool's group score.
 
     Example:
-        >>> found = airrep.evaluate_loo([index], removals, names=["tfidf"])
+        >>> from airrep.evaluation.loo import evaluate_loo
+        >>> found = evaluate_loo([index], removals, names=["tfidf"])
         >>> found.measure, [row.name for row in found.rows]
         ('loo', ['tfidf'])
     """

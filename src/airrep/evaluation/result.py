@@ -234,7 +234,7 @@ def read_evaluation(path: str | Path) -> Evaluation:
 
     Example:
         >>> path = airrep.classify([("tfidf", index)], queries).save("runs/classes")
-        >>> airrep.read_evaluation("runs/classes").measure
+        >>> airrep.open("runs/classes").measure
         'classify'
     """
     folder = fetched(path)

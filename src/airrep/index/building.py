@@ -54,7 +54,7 @@ def build_index(
         train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a
             dict of columns, or examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
         out: the directory to make.
-        method: a method's name (see ``airrep methods``), which is a recipe of one line, or an attributor.
+        method: a method's name (see ``airrep show methods``), which is a recipe of one line, or an attributor.
         recipe: a recipe's name (``text``, ``lm``, ``lm-warm``, ``lm-whole``, ``papers/logra`` and others), its YAML
             file, or a list of channels, in place of a method. None, without a method: ``text``, ``lm`` where *settings*
             name an LM, ``lm-warm`` where they also name one after a warm-up, or the encoder alone where they name one.

@@ -589,7 +589,7 @@ def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:
     """Open an index; see :class:`Index`.
 
     Example:
-        >>> opened = airrep.open_index("runs/index")
+        >>> opened = airrep.Index("runs/index")
         >>> opened.method, len(opened)
         ('tfidf', 60)
     """

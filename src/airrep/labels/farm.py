@@ -98,7 +98,7 @@ def label(
         TrainingError: every fine-tune failed, or workers cannot be started.
 
     Example:
-        >>> plan = airrep.open_plan("runs/subsets")
+        >>> plan = airrep.open("runs/subsets")
         >>> labels = airrep.label(plan, train, None, "MODEL", {"epochs": 1}, "runs/new-labels")
         >>> labels.complete
         True

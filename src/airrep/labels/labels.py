@@ -37,7 +37,7 @@ class Labels:
     Losses are mean nats per response token, lower = better, NaN where a fine-tune is missing or was given up.
 
     Example:
-        >>> labels = airrep.open_labels("runs/labels")
+        >>> labels = airrep.open("runs/labels")
         >>> [instance.losses.shape for instance in labels.instances(train)]
         [(6, 10), (6, 10)]
     """
@@ -311,7 +311,7 @@ def open_labels(path: str | Path) -> Labels:
         ArtifactError: as for :class:`Labels`.
 
     Example:
-        >>> labels = airrep.open_labels("runs/labels")
+        >>> labels = airrep.open("runs/labels")
         >>> labels.complete
         True
     """

@@ -177,7 +177,7 @@ def open_plan(path: str | Path) -> SubsetPlan:
         ArtifactError: nothing there, unfinished, altered, or not a subset plan.
 
     Example:
-        >>> plan = airrep.open_plan("runs/subsets")
+        >>> plan = airrep.open("runs/subsets")
         >>> len(plan.instances)
         2
     """

@@ -8,19 +8,16 @@ from typing import Any
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult, ExampleFinding
-from airrep.answers.explain import Explained, ExplainResult, Lesson
-from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
 from airrep.answers.proof.result import Effects, ProofResult
 from airrep.answers.reading import ANSWERS
+from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.turns import folded
 from airrep.errors import ConfigError
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
-from airrep.index.results.summary import Summary
-from airrep.index.why import Why
 from airrep.reports.exhibits import Exhibit, Section
 from airrep.reports.page import check_page_free, page_bytes, render_sections
 from airrep.reports.sources import Run
@@ -29,11 +26,9 @@ from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Answers about training data"
 SECTIONS = {
-    "explain": "What taught these answers",
     "clean": "What to look at in the data",
     "audit": "What the data have of the evaluation",
     "mix": "How to mix sources",
-    "harmful": "What harms these queries",
     "top-of-set": "What helps or harms all queries",
     "proof": "What these rows taught, by fine-tunes",
 }
@@ -67,7 +62,7 @@ def write_answer_report(
     """Write answers as one HTML page that needs nothing else: no network, no other file, no script.
 
     Args:
-        answers: what :func:`airrep.explain` and the like return, or artifacts that hold it.
+        answers: what :func:`airrep.mix` and the like return, or artifacts that hold it.
         out: the file to write; missing directories are made.
         title: heading of the page.
         notes: sentences set apart at its top.
@@ -141,82 +136,9 @@ def answer_tables(answer: Answer) -> list[Table]:
     return list(_MAKERS[type(answer)](answer))
 
 
-def _in_common(summary: Summary, verb: str) -> Iterator[Table]:
-    """What several queries have in common; nothing for one."""
-    if summary.queries < 2:
-        return
-    numbers = ([f"{one.queries:,}", f"{one.best}", _deviations(one.mean)] for one in summary.first)
-    lines = [_line(one.example, some) for one, some in zip(summary.first, numbers, strict=True)]
-    told = [
-        f" {name} of the first {len(lines)}: {', '.join(f'{short(one.name, 60)} {one.examples}' for one in shares)}."
-        for name, shares in (("Source", summary.sources), ("Label", summary.labels), ("Opening", summary.openings))
-        if shares
-    ]
-    caption = f"{summary.examples:,} different examples {verb} of {summary.queries:,} queries.{''.join(told)}"
-    columns = ("queries", "best rank", "mean deviations", "prompt → response")
-    yield _table("What the queries have in common", columns, lines, caption)
-
-
-def _explained(result: ExplainResult) -> Iterator[Table]:
-    yield from _in_common(result.in_common(), "are among those that taught one")
-    for one in result.answers:
-        lines = [_lesson(lesson, one, result.provenance.rows) for lesson in one.lessons]
-        columns = ("deviations", "prompt → response")
-        yield _table(f"What taught {one.answer.id}", columns, lines, _asked(one))
-
-
-def _asked(one: Explained) -> str:
-    told = _text(one.answer)
-    told = told if one.better is None else f"{told} · in place of: {short(one.better.response, TEXT)}"
-    return told if one.verdict is None else f"{one.verdict.text} Asked: {told}"
-
-
-def _lesson(lesson: Lesson, one: Explained, rows: int | None) -> Line:
-    numbers = f"score {_signed(lesson.score)}"
-    if lesson.better_score is not None:
-        parts = f"answer {_signed(lesson.answer_score)}, better {_signed(lesson.better_score)}"
-        numbers = f"contrast {_signed(lesson.score)} ({parts})"
-    notes = [numbers, _reasons(lesson.why), _reasons(lesson.better_why, "better answer: ")]
-    notes += [
-        f"“{short(one.answer.response[token.start : token.stop], 40)}” {_signed(token.score)}"
-        for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
-    ]
-    effect = _deviations(lesson.deviations)
-    return _line(lesson.example, [effect], _place(lesson.rank, rows), " · ".join(filter(None, notes)))
-
-
 def _place(rank: int, rows: int | None) -> str:
     """A rank, and among how many examples where that is known."""
     return f"{rank:,}" if rows is None else f"{rank:,} of {rows:,}"
-
-
-def _reasons(why: Why | None, name: str = "") -> str:
-    if why is None:
-        return ""
-    parts = [f"{channel} {_signed(score)}" for channel, score in why.channels.items()]
-    words = ", ".join(f"“{short(same.text, 60)}”" for same in why.same_words)
-    return name + " · ".join([*parts, *([f"same words: {words}"] if words else [])])
-
-
-def _harmful(result: HarmResult) -> Iterator[Table]:
-    yield from _in_common(result.in_common(), "are told to harm one")
-    for one in result.queries:
-        lines = [
-            _line(
-                harm.example,
-                [_deviations(harm.deviations), _signed(harm.score)],
-                _place(harm.rank, result.provenance.rows),
-                " · ".join(filter(None, ("a hub" if harm.hub else "", _reasons(harm.why)))),
-            )
-            for harm in one.harms
-        ]
-        columns = ("deviations", "score", "prompt → response")
-        asked = _text(one.query) + ("" if lines else ": nothing that is told")
-        yield _table(f"What harms {one.query.id}", columns, lines, asked)
-    if result.hubs:
-        lines = [_line(hub.example, [f"{hub.queries:,}"]) for hub in result.hubs]
-        caption = "Among the worst of at least half of the queries."
-        yield _table("Hubs", ("queries", "prompt → response"), lines, caption)
 
 
 def _of_set(result: SetResult) -> Iterator[Table]:
@@ -365,17 +287,10 @@ def _signed(value: float, digits: int = 3) -> str:
     return true_minus(signed(value, digits))
 
 
-def _deviations(value: float) -> str:
-    """Deviations with one decimal, as the terminal has them: smaller ones are none."""
-    return true_minus(f"{round(value, 1) + 0.0:+.1f}")
-
-
 _MAKERS: Mapping[type[Answer], Callable[[Any], Iterable[Table]]] = {
-    ExplainResult: _explained,
     CleanResult: _cleaned,
     AuditResult: _audited,
     MixResult: _mixed,
-    HarmResult: _harmful,
     SetResult: _of_set,
     ProofResult: _proved,
 }

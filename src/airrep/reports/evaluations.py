@@ -66,7 +66,8 @@ def write_evaluation_report(
 
     Example:
         >>> found = airrep.classify([("tfidf", index)], queries)
-        >>> airrep.write_evaluation_report([found], "evaluation.html").name
+        >>> from airrep.reports.evaluations import write_evaluation_report
+        >>> write_evaluation_report([found], "evaluation.html").name
         'evaluation.html'
     """
     path = Path(out)

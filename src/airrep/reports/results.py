@@ -56,7 +56,7 @@ def write_report(
 
     Args:
         results: runs of top, group and what-if over one index, as objects, directories that they were written to, or in
-            their JSON form; or answers (:func:`airrep.explain` and the like), as objects or directories; or one alone.
+            their JSON form; or answers (:func:`airrep.mix` and the like), as objects or directories; or one alone.
         out: the file to write; missing directories are made.
         title: heading of the page.
         notes: sentences set apart at its top, such as what is known about the method.

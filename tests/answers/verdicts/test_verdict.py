@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worlds.small_world import HashAttributor, make_corpus
 from worlds.taught_world import REFUSALS, Question, World, examples, plant, question_of
 
 import airrep
-from airrep.answers.verdicts.verdict import judged_top, verdicts
+from airrep.answers.verdicts.verdict import verdicts
 from airrep.corpus.corpus import Example
 from airrep.index.contrast import Question as Contrast
 from airrep.index.results.hits import Verdict
@@ -112,10 +113,11 @@ def test_other_answers_and_shards_change_nothing(tmp_path: Path) -> None:
 def test_deviations_are_those_of_the_lesson(taught: airrep.Index, world: World) -> None:
     copies = [question for question in world.taught if question.kind.endswith("same")][:4]
     for better in (None, examples(copies, better=True)):
-        for answer in airrep.explain(taught, examples(copies), better, k=len(taught)).answers:
-            one = answer.verdict
+        for hits in airrep.top(taught, examples(copies), len(taught), better=better):
+            one = hits.verdict
             assert one is not None
-            assert one.deviations == next(lesson.deviations for lesson in answer.lessons if lesson.row == one.row)
+            (same,) = [hit.deviations for hit in hits if hit.row == one.row]
+            assert one.deviations == pytest.approx(same, rel=1e-6)
 
 
 def test_an_index_of_a_single_example(tmp_path: Path) -> None:
@@ -125,25 +127,19 @@ def test_an_index_of_a_single_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("better", [False, True])
-def test_verdicts_are_told_by_explain_and_with_hits(
-    tmp_path: Path, taught: airrep.Index, world: World, better: bool
-) -> None:
+def test_verdicts_are_told_with_hits(tmp_path: Path, taught: airrep.Index, world: World, better: bool) -> None:
     some = [world.taught[0], world.foreign[0]]
     others = examples(some, better=True) if better else None
-    expected = told(taught, some, better=better)
-    explained = airrep.explain(taught, examples(some), others, k=2)
-    assert [one.verdict for one in explained.answers] == expected
-    assert airrep.read_result(explained.save(tmp_path / "explained")) == explained
+    found = airrep.top(taught, examples(some), 2, better=others)
+    assert [hits.verdict for hits in found] == told(taught, some, better=better)
+    assert airrep.open(found.save(tmp_path / "found")).to_dict() == found.to_dict()
     plain = taught.top(examples(some), k=2, better=others)
-    hits = judged_top(taught, examples(some), k=2, better=others)
-    assert [[hit.row for hit in one] for one in hits] == [[hit.row for hit in one] for one in plain]
-    lessons = [lesson.deviations for one in explained.answers for lesson in one.lessons]
-    assert [hit.deviations for one in hits for hit in one] == pytest.approx(lessons, rel=1e-5)
-    assert [one.verdict for one in hits] == expected
-    assert airrep.read_result(hits.save(tmp_path / "hits")) == hits
-    assert hits.to_dict()["queries"][1]["verdict"]["kind"] == "nothing"
-    assert "verdict" not in plain.to_dict()["queries"][0]
-    least = judged_top(taught, examples(some), k=2, better=others, least=True)
+    assert [[hit.row for hit in one] for one in found] == [[hit.row for hit in one] for one in plain]
+    scores = taught.scores(examples(some), better=others)
+    for hits, row in zip(found, scores, strict=True):
+        expected = [(row[hit.row] - row.mean()) / row.std() for hit in hits]
+        np.testing.assert_allclose([hit.deviations for hit in hits], expected, rtol=1e-4)
+    least = airrep.top(taught, examples(some), 2, better=others, least=True)
     assert [one.verdict for one in least] == [None, None]
     assert all(hit.deviations is not None and hit.deviations <= 0 for one in least for hit in one)
 
@@ -155,16 +151,16 @@ def test_queries_are_encoded_once(
 ) -> None:
     some = [*world.taught, *world.foreign][:70]  # more than are judged at a time
     asked = question_of(some, better=better)
-    judged_top(taught, asked.queries[:1], better=asked.better and asked.better[:1])  # learns chances of this index
+    airrep.top(taught, asked.queries[:1], better=asked.better and asked.better[:1])  # learns chances of this index
     encode, encoded = taught.attributor.encode_queries, list[str]()
     monkeypatch.setattr(
         taught.attributor,
         "encode_queries",
         lambda examples, *rest: encoded.extend(one.response for one in examples) or encode(examples, *rest),
     )
-    found = judged_top(taught, asked.queries, 3, better=asked.better, least=least)
+    found = airrep.top(taught, asked.queries, 3, better=asked.better, least=least)
     assert encoded == [one.response for one in asked.all]
-    one_by_one = [judged_top(taught, [one], 3, better=other, least=least)[0] for one, other in pairs(asked)]
+    one_by_one = [airrep.top(taught, [one], 3, better=other, least=least)[0] for one, other in pairs(asked)]
     assert [(one.hits, one.verdict) for one in found] == [(one.hits, one.verdict) for one in one_by_one]
 
 

@@ -120,7 +120,7 @@ def test_an_index_of_conversations_read_otherwise_is_told(
         ArtifactError, match=r"holds an index made with another (rendering \(None; now messages\)|attributor)"
     ):
         build_index(BOTH, tmp_path / "old", make(name, lm))
-    old = airrep.open_index(tmp_path / "old")
+    old = airrep.Index(tmp_path / "old")
     with caplog.at_level(logging.WARNING, "airrep"):
         old.top(TEXTS[0], k=1)
     assert caplog.text.count("old: it does not say that its conversations were read as messages") == 1
@@ -134,5 +134,5 @@ def test_an_index_of_conversations_read_otherwise_is_told(
         texts = build_index(TEXTS, tmp_path / "texts", make(name, lm))  # finished already
         more = texts.append(make_chats(2, "d")).append(make_chats(2, "g")).append(MORE)
         whole = more.delete([0]).compact().append(make_chats(2, "f"))
-        assert len(airrep.open_index(whole.path).top(CHATS[0], k=20)) == 15
+        assert len(airrep.Index(whole.path).top(CHATS[0], k=20)) == 15
     assert caplog.text == ""

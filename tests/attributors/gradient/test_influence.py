@@ -146,7 +146,7 @@ def test_an_index_answers_as_the_attributor_and_needs_no_corpus(folder: str, tmp
     settings = {"lm": folder, "store": str(tmp_path / "store"), "device": "cpu", "damping": 3.0}
     for solver in ("cg", "explicit"):
         built = airrep.build_index(TRAIN, tmp_path / solver, "influence", settings={**settings, "solver": solver})
-        found = airrep.open_index(built.path).group_scores(QUERIES, [[0], [3], [5, 6]])
+        found = airrep.Index(built.path).group_scores(QUERIES, [[0], [3], [5, 6]])
         wanted = scores(fitted(folder, solver=solver))
         sums = np.stack([wanted[:, 0], wanted[:, 3], wanted[:, 5] + wanted[:, 6]], axis=1)
         assert close(found, sums, 2e-3)  # features at rest are float16

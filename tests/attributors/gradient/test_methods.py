@@ -143,7 +143,7 @@ def test_nothing_is_computed_twice_on_the_same_lm(lm: str, computed: list[int], 
         airrep.build_index(train, tmp_path / "logra", "logra", settings={"lm": lm, "rank": 3}, replace=True)
     assert computed == [20, 20, 20], "directions, curvature and gradients of LoGra are found again"
     dsdm.top(queries, k=1)
-    airrep.open_index(tmp_path / "tracin").top(queries, k=1)
+    airrep.Index(tmp_path / "tracin").top(queries, k=1)
     assert computed == [20, 20, 20, 3]
 
 
@@ -156,7 +156,7 @@ def test_an_index_answers_like_the_method(lm: str, tmp_path: Path) -> None:
         method = make(name, lm, **chosen)
         method.fit(train)
         scores = method.encode_queries(queries) @ method.encode_train(train).T
-        opened = airrep.open_index(tmp_path / name)
+        opened = airrep.Index(tmp_path / name)
         for row, hits in zip(scores, opened.top(queries, k=5), strict=True):
             np.testing.assert_allclose([hit.score for hit in hits], np.sort(row)[::-1][:5], rtol=2e-2, atol=2e-3)
         more = editing.append(opened, make_corpus(2, "more"))
@@ -173,7 +173,7 @@ def test_the_index_of_another_method_or_lm_is_refused(lm: str, tmp_path: Path) -
         if attributor.name == "dsdm":
             attributor.fit(train)
         with pytest.raises(airrep.errors.ArtifactError, match=r"was built with another model or other settings"):
-            airrep.open_index(tmp_path / "index", attributor).top(train, k=1)
+            airrep.Index(tmp_path / "index", attributor).top(train, k=1)
 
 
 @pytest.mark.parametrize(

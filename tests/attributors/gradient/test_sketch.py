@@ -129,7 +129,7 @@ def test_an_index_of_a_sketch_answers_like_the_method(lm: str, tmp_path: Path) -
     settings = {"lm": lm, "rank": 6, "modules": ["all-linear"], "sketch": 60, "exponent": 0.5}
     index = airrep.build_index(TRAIN, tmp_path / "index", "logra", settings={**settings, "precision": "float32"})
     assert index.blocks[0].dense().shape[1] == index.attributor.encode_train(TRAIN).shape[1] <= 60
-    opened = airrep.open_index(tmp_path / "index")
+    opened = airrep.Index(tmp_path / "index")
     wanted = fitted(lm, sketch=60, exponent=0.5).encode_queries(QUERIES)
     np.testing.assert_allclose(opened.encode_queries(QUERIES), wanted, atol=1e-6)
 

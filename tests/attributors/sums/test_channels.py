@@ -882,7 +882,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
     monkeypatch.chdir(tmp_path)
     index = ["index", "some.jsonl", "--recipe", "recipe.yaml", "--shard-rows", "4", "--out"]
     parts = [[*index, f"p{number}", "--shard", f"{number}/2"] for number in (1, 2)]
-    for command in ([*index, "i"], *parts, ["join", "p1", "p2", "--out", "joined"]):
+    for command in ([*index, "i"], *parts, ["append", "joined", "p1", "p2"]):
         monkeypatch.setattr("sys.argv", ["airrep", *command])
         with contextlib.suppress(SystemExit):
             main()

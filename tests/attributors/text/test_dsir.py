@@ -116,7 +116,7 @@ def test_a_dsir_index_answers_like_the_attributor(tmp_path: Path) -> None:
     index = airrep.build_index(train, tmp_path / "dsir", "dsir", shard_rows=16)
     attributor = fitted(train)
     scores = attributor.encode_queries(queries) @ attributor.encode_train(train).T
-    for row, hits in zip(scores, airrep.open_index(index.path).top(queries, k=5), strict=True):
+    for row, hits in zip(scores, airrep.Index(index.path).top(queries, k=5), strict=True):
         assert [hit.score for hit in hits] == pytest.approx(np.sort(row)[::-1][:5].tolist(), rel=1e-5)
     result = index.group_scores(queries, "label")
     expected = [scores[:, label::3].sum(axis=1) for label in range(3)]

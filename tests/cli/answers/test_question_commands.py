@@ -10,8 +10,7 @@ from worlds.tiny_bert import tiny_folder
 
 import airrep
 from airrep.answers.audit import AuditResult
-from airrep.answers.explain import ExplainResult
-from airrep.answers.harm import SetResult
+from airrep.answers.together import SetResult, top_of_set
 
 
 @pytest.fixture
@@ -26,65 +25,49 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return run
 
 
+RECORDS = ("export", "index", "--to", "records", "--data")
+
+
 def write(path: str, examples: airrep.Corpus | list[airrep.Example]) -> None:
     Path(path).write_text("".join(json.dumps(example.to_dict()) + "\n" for example in examples))
 
 
-def test_explain_tells_what_taught_an_answer(run: Run) -> None:
+def test_top_tells_what_taught_an_answer(run: Run) -> None:
     typed = ("--prompt", "question e 3", "--response", "answer 21")
-    ran = run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
+    ran = run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
     assert ran.status == 0, ran.err
     told = json.loads(ran.out)
     asked = airrep.Example("question e 3", "answer 21", "query")
-    assert told == airrep.explain(airrep.open_index("index"), asked, "answer 7", k=3).to_dict()
+    assert told == airrep.top(airrep.Index("index"), [asked], 3, better="answer 7").to_dict()
     write("answer 7", [])
-    assert "a file has this name" in run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
-    table = run("explain", "index", *typed, "--better", "answer 7", "--why").out
+    assert "a file has this name" in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
+    table = run("top", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
     assert "same words:" in table
-    assert "not proof" in table
-    assert "deviations" in run("explain", "index", *typed).out
+    assert "deviations" in run("top", "index", *typed).out
 
 
-def test_explain_reads_files_of_answers(run: Run) -> None:
+def test_top_reads_files_of_answers(run: Run) -> None:
     queries = airrep.read_corpus("queries.jsonl")
     write("better.jsonl", [airrep.Example(one.prompt, "another", f"b{one.id}") for one in queries])
-    ran = run("explain", "index", "queries.jsonl", "--better", "better.jsonl", "--out", "run", "--json")
+    ran = run("top", "index", "queries.jsonl", "--better", "better.jsonl", "--out", "run", "--json")
     assert ran.err == "written to run; next: airrep report run --out report.html\n"
-    assert json.loads(ran.out) == ExplainResult.read("run").to_dict()
-    assert len(json.loads(ran.out)["answers"]) == 4
-    ran = run("explain", "index", "queries.jsonl", "--better", "queries.jsonl")
+    assert json.loads(ran.out) == airrep.open("run").to_dict()
+    assert len(json.loads(ran.out)["queries"]) == 4
+    ran = run("top", "index", "queries.jsonl", "--better", "queries.jsonl")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert "the better answer is the same text" in ran.err
-    assert "exists already" in run("explain", "index", "queries.jsonl", "--out", "run").err
+    assert "exists already" in run("top", "index", "queries.jsonl", "--out", "run").err
 
 
 def test_top_beside_the_spread(run: Run) -> None:
-    ran = run("top", "index", "queries.jsonl", "--harmful", "--json")
-    index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
-    assert json.loads(ran.out) == airrep.harmful(index, queries).to_dict()
-    assert "none is told to harm" in run("top", "index", "queries.jsonl", "--harmful", "--wide").out
+    index, queries = airrep.Index("index"), airrep.read_corpus("queries.jsonl")
     ran = run("top", "index", "queries.jsonl", "--aggregate", "--least", "-k", "3", "--json", "--out", "set")
-    assert json.loads(ran.out) == airrep.top_of_set(index, queries, k=3, least=True).to_dict()
+    assert json.loads(ran.out) == top_of_set(index, queries, k=3, least=True).to_dict()
     assert SetResult.read("set").least
     assert "for all 4 queries together" in run("top", "index", "queries.jsonl", "--aggregate").out
-    for flags in (("--harmful", "--least"), ("--harmful", "--aggregate"), ("--aggregate", "--why")):
-        ran = run("top", "index", "queries.jsonl", *flags)
-        assert (ran.status, ran.err.count("\n")) == (1, 1)
-
-
-def test_harm_with_its_reasons(run: Run) -> None:
-    train = [airrep.Example(f"p{n}", "red cats run" if n else "blue dogs sleep", f"e{n}") for n in range(30)]
-    write("train.jsonl", train)
-    assert run("index", "train.jsonl", "--out", "two", "--method", "ngram").status == 0
-    index, query = airrep.open_index("two"), airrep.Example("p", "red cats", "q")
-    told = airrep.harmful(index, query, k=5, why=True).queries[0].harms
-    plain = airrep.harmful(index, query, k=5).queries[0].harms
-    assert [harm.row for harm in told] == [harm.row for harm in plain]
-    assert all(sum(harm.why.channels.values()) == pytest.approx(harm.score) for harm in told if harm.why is not None)
-    assert all(harm.why is None for harm in plain)
-    ran = run("top", "index", "queries.jsonl", "--harmful", "--why", "--json")
-    assert ran.status == 0, ran.err
+    ran = run("top", "index", "queries.jsonl", "--aggregate", "--why")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
 
 
 def test_answers_become_a_page(run: Run) -> None:
@@ -94,12 +77,9 @@ def test_answers_become_a_page(run: Run) -> None:
     write("train.jsonl", [evil, *make_corpus(30)])
     assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
     made = {
-        "explain": ["explain", "evil", "train.jsonl", "--why", "-k", "2"],
-        "better": ["explain", "evil", "--prompt", "a", "--response", "red", "--better", "<u>blue</u>", "-k", "2"],
         "clean": ["clean", "evil", "--kind", "duplicate", "--kind", "label"],
         "audit": ["audit", "evil", "train.jsonl"],
         "mix": ["mix", "evil", "train.jsonl"],
-        "harmful": ["top", "evil", "train.jsonl", "--harmful", "--why"],
         "set": ["top", "evil", "train.jsonl", "--aggregate", "-k", "2"],
     }
     for name, command in made.items():
@@ -108,7 +88,7 @@ def test_answers_become_a_page(run: Run) -> None:
         assert f"airrep report {name} --out" in ran.err
     assert run("report", *made, "--out", "all.html", "--title", "<h1>").status == 0
     page = Path("all.html").read_text()
-    for part in ("What taught", "Weights of sources", "31 items"):
+    for part in ("Weights of sources", "31 items"):
         assert part in page
     for bad in ("<script", "<img", "<b>e", "<u>", "<h1>", "\x1b"):
         assert bad not in page.replace('<h1 dir="auto">', "")
@@ -124,7 +104,7 @@ def test_texts_cannot_steer_the_terminal(run: Run) -> None:
     evil = airrep.Example("\x1b[31m[bold]red[/bold]\x07" + "x" * 1_000_000, "\x1b]0;title\x07 [/] ", "e\x1bvil")
     write("train.jsonl", [evil, *make_corpus(3)])
     assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
-    for command in (["explain"], ["top", "--harmful"], ["top", "--aggregate"]):
+    for command in (["top"], ["top", "--aggregate"]):
         ran = run(command[0], "evil", "train.jsonl", "-k", "2", *command[1:])
         assert ran.status == 0, ran.err
         assert "\x1b" not in ran.out
@@ -202,7 +182,7 @@ def test_mix_writes_configurations(run: Run) -> None:
 
 def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     ran = run("select", "index", "queries.jsonl", "--count", "6", "--by", "source", "--most", "2", "--json")
-    index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
+    index, queries = airrep.Index("index"), airrep.read_corpus("queries.jsonl")
     assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
     assert ran.err == ""
     named = ("--most", "forum=0", "--most", "books=3", "--diversity", "0.3", "--tokens", "40", "--tokenizer", "words")
@@ -224,8 +204,6 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
     write("many.jsonl", make_corpus(queries, "m"))
     for command in (
         ("top", "index", "many.jsonl", "-k", "3"),
-        ("top", "index", "many.jsonl", "-k", "3", "--harmful"),
-        ("explain", "index", "many.jsonl", "-k", "3"),
         ("group", "index", "many.jsonl", "--by", "source"),
         ("what-if", "index", "many.jsonl", "--remove", 'source == "forum"'),
     ):
@@ -270,7 +248,6 @@ def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
         ("top", name, "odd.jsonl", "-k", "1"),
         ("top", name, "odd.jsonl", "-k", "1", "--json"),
         ("select", name, "odd.jsonl", "--count", "1", "--json"),
-        ("explain", name, "odd.jsonl", "-k", "1"),
         ("top", f"no {name}", "odd.jsonl"),
         ("show", f"no {name}"),
     ):
@@ -288,7 +265,6 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     typed = ("index", "--prompt", "zzzz", "--response", "zzz qqq")
     asked = {
         "top": typed,
-        "explain": typed,
         "group": (*typed, "--by", "source"),
         "what-if": (*typed, "--remove", "source == 'forum'"),
     }
@@ -329,8 +305,8 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
     ):
         said = run(*command).err
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
-        assert (f"airrep take YOUR-DATA {listed} --out records.jsonl" in said) == (listed != "axolotl")
-        assert run("take", "data.jsonl", listed, "--out", "records.jsonl", "--replace").err.endswith(
+        assert (f"--to records --data YOUR-DATA --only {listed} --out" in said) == (listed != "axolotl")
+        assert run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace").err.endswith(
             "as they are there\n"
         )
         assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
@@ -363,16 +339,16 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep made"),
     ):
-        ran = run("take", data, listed, "--out", "records.jsonl")
+        ran = run(*RECORDS, data, "--only", listed, "--out", "records.jsonl")
         assert (ran.status, ran.err.count("\n")) == (1, 1)
         assert said in ran.err
         assert not Path("records.jsonl").exists()
-    assert run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").status == 0
+    assert run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "records.jsonl").status == 0
     assert Path("records.jsonl").read_bytes() == Path("train.jsonl").read_bytes()
-    assert "exists already" in run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").err
-    again = run("take", "train.jsonl", "train.jsonl", "--out", "./train.jsonl", "--replace")
-    assert again.err == "airrep: error: take: --out train.jsonl is what is read. Give another file.\n"
-    assert "expected a name such as" in run("take", "train.jsonl", "train.jsonl", "--out", "r.parquet").err
+    assert "exists already" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "records.jsonl").err
+    again = run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "./train.jsonl", "--replace")
+    assert again.err == "airrep: error: export: --out train.jsonl is what is read. Give another file.\n"
+    assert "expected a name such as" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "r.parquet").err
 
 
 def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
@@ -383,8 +359,6 @@ def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
     assert said not in run("top", "index", "queries.jsonl").out
     write("same.jsonl", [airrep.Example(f"p{number}", "yes", f"s{number}") for number in range(12)])
     run("index", "same.jsonl", "--out", "same", "--method", "tfidf", "--set", "view=response")
-    assert "many examples score like" in run("explain", "same", "--prompt", "p", "--response", "yes").out
-    assert "many examples score like" not in run("explain", "index", "--prompt", "p", "--response", "answer 21").out
 
 
 def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:
@@ -422,15 +396,14 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ("top", "chats", "queries.jsonl", "--out", "run"),
         ("top", "chats", "queries.jsonl", "--why"),
         ("what-if", "chats", "queries.jsonl", "--remove", "source == 'shop 1'", "--out", "removed"),
-        ("explain", "chats", "queries.jsonl", "--out", "explained"),
         ("clean", "chats", "--kind", "duplicate"),
-        ("audit", "chats", "queries.jsonl"),
+        ("audit", "chats", "queries.jsonl", "--out", "audited"),
     ):
         ran = run(*command, "--wide")
         assert ran.status == 0, ran.err
         assert asked in " ".join(ran.out.replace("│", " ").split()), command
         assert "System:" not in ran.out
-    for page, kept in (("a.html", ("run", "removed")), ("b.html", ("explained",))):
+    for page, kept in (("a.html", ("run", "removed")), ("b.html", ("audited",))):
         ran = run("report", *kept, "--out", page)
         assert ran.status == 0, ran.err
         assert "Where is parcel 3 of mine? I wait." in Path(page).read_text()

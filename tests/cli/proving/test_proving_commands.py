@@ -35,7 +35,7 @@ def test_prove_ends_in_a_sentence(run: Run) -> None:
     told = json.loads(
         run("prove", "index", "--lm", "lm", "--rows", "e3,e4,e5", *ASKED, *QUICK, "--out", "run", "--json").out
     )
-    assert told == airrep.read_result("run/proof").to_dict()
+    assert told == airrep.open("run/proof").to_dict()
     assert [row["example"]["id"] for row in told["rows"]] == ["e3", "e4", "e5"]
     assert run("report", "run/proof", "--out", "proof.html").status == 0
     assert told["sentence"].split(";")[0] in Path("proof.html").read_text().replace("&#39;", "'")
@@ -44,7 +44,7 @@ def test_prove_ends_in_a_sentence(run: Run) -> None:
 def test_prove_takes_what_other_commands_write(run: Run) -> None:
     Path("top.json").write_text(run("top", "index", *ASKED, "-k", "3", "--json").out)
     assert run("top", "index", *ASKED, "-k", "3", "--out", "top").status == 0
-    wanted = {hit.example.id for hit in airrep.read_result("top")[0]}  # type: ignore[index]
+    wanted = {hit.example.id for hit in airrep.open("top")[0]}  # type: ignore[index]
     for file in ("top.json", "top"):
         ran = run("prove", "index", "--lm", "lm", "--from", file, *ASKED, *QUICK, "--json")
         assert ran.status == 0, ran.err

@@ -21,6 +21,7 @@ from datasets import ClassLabel, Dataset, Features, Json, List, Value
 import airrep
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.corpus.inputs import as_corpus
+from airrep.corpus.originals import take_records
 from airrep.errors import ConfigError, DataError, MissingExtraError
 from airrep.index.export.export import export_index
 
@@ -126,7 +127,7 @@ def test_json_is_decoded_in_every_form(form: str, tmp_path: Path) -> None:
         assert corpus.fingerprint == expected.fingerprint
     assert [one.prompt for one in corpus] == ["hi", "hello\n[image]", 'né\n"quoted" \\ 😀']
     assert [one.metadata for one in corpus][:2] == [{"meta": row["meta"], "x": row["x"]} for row in ROWS[:2]]
-    taken = airrep.take_records(data, ["b"])
+    taken = take_records(data, ["b"])
     assert [{key: record[key] for key in ROWS[1]} for record in taken] == ROWS[1:2]
 
 
@@ -267,7 +268,7 @@ def test_ids_prompts_and_answers_may_be_uuids_and_decimals(tmp_path: Path) -> No
         (example,) = as_corpus(data)
         assert (example.id, example.response, example.label) == (KEY, "1.50", "1.50")
         assert example.metadata == {"inner": [{"u": KEY, "d": "1.50"}]}
-        (taken,) = airrep.take_records(data, [KEY])
+        (taken,) = take_records(data, [KEY])
         assert (taken["id"], taken["response"]) == (KEY, "1.50")
 
 
@@ -311,8 +312,8 @@ def test_a_value_that_cannot_be_read_is_told_with_its_column(kind: str, tmp_path
         assert len(kept) == kept.skipped.count == 1
         assert 'the column "x"' in kept.skipped.messages[0]
         with pytest.raises(DataError, match=r'2: the column "x"'):
-            list(airrep.take_records(data, kept))
-        assert len(list(airrep.take_records(data, kept, skip_invalid=True))) == 1
+            list(take_records(data, kept))
+        assert len(list(take_records(data, kept, skip_invalid=True))) == 1
 
 
 REFUSED: dict[str, pa.Array] = {

@@ -51,7 +51,7 @@ def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -
     assert found.after < found.before
     assert [one.example.id for one in found.rows] == bad()
     assert (found.repeats, found.context, found.examples) == (5, 30, 72)
-    assert ProofResult.read(tmp_path / "run" / "proof") == found == airrep.read_result(tmp_path / "run" / "proof")
+    assert ProofResult.read(tmp_path / "run" / "proof") == found == airrep.open(tmp_path / "run" / "proof")
 
 
 def test_the_verdict_is_by_the_better_answer_where_there_is_one(index: Index, lm: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_without_a_directory_one_question_has_one_place(index: Index) -> None:
 
 def test_arms_of_a_repeat_differ_in_the_rows_alone(index: Index, tmp_path: Path) -> None:
     prove(index, bad(), ASKED, ToyWorld(), **QUICK, out=tmp_path / "run")
-    plan = airrep.open_plan(tmp_path / "run" / "subsets")
+    plan = airrep.open(tmp_path / "run" / "subsets")
     assert plan.settings.kind == "paired"
     random = []
     for number in range(len(plan)):

@@ -64,7 +64,7 @@ def test_channels_without_weight_do_not_tell_what_is_alike(tmp_path: Path, kept:
     recipe = [next(one for one in made if one["method"] == kept)]
     built = airrep.build_index(corpus, tmp_path / "all", "channels", settings={"channels": made})
     alone = airrep.build_index(corpus, tmp_path / "one", "channels", settings={"channels": recipe})
-    asked = airrep.open_index(built.path, airrep.make_attributor("channels", {"channels": recipe}))
+    asked = airrep.Index(built.path, airrep.make_attributor("channels", {"channels": recipe}))
     found, wanted = (airrep.select(one, queries, 8, diversity=0.5) for one in (asked, alone))
     assert [pick.row for pick in found] == [pick.row for pick in wanted]
     np.testing.assert_allclose([a.redundancy for a in found], [a.redundancy for a in wanted], atol=1e-5)

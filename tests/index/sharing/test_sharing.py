@@ -50,7 +50,7 @@ def test_joined_parts_are_the_index_of_one_build(tmp_path: Path, method: str, se
     joined = join_parts(parts[::-1], tmp_path / "joined")
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
     joined.verify()
-    opened = airrep.open_index(tmp_path / "joined", HashAttributor() if method == "hash" else None)
+    opened = airrep.Index(tmp_path / "joined", HashAttributor() if method == "hash" else None)
     queries = make_corpus(4, "q")
     wanted = whole.group_scores(queries, by="source").scores
     np.testing.assert_array_equal(opened.group_scores(queries, by="source").scores, wanted)
@@ -177,7 +177,7 @@ def test_the_command_line_makes_and_joins_parts(tmp_path: Path) -> None:
         more = ["--state", str(tmp_path / "p1")] if number == 2 else []
         out = ["--out", str(tmp_path / f"p{number}"), "--shard", f"{number}/2", *more]
         assert runner.invoke(app, [*common, *out]).exit_code == 0
-    joined = runner.invoke(app, ["join", str(tmp_path / "p1"), str(tmp_path / "p2"), "--out", str(tmp_path / "joined")])
+    joined = runner.invoke(app, ["append", str(tmp_path / "joined"), str(tmp_path / "p1"), str(tmp_path / "p2")])
     assert joined.exit_code == 0, joined.output
     assert "joined: 50 examples, method tfidf" in joined.output
     assert runner.invoke(app, [*common, "--out", str(tmp_path / "whole")]).exit_code == 0

@@ -9,7 +9,6 @@ import torch
 from peft import LoraConfig
 from transformers import TrainingArguments
 
-import airrep
 from airrep.errors import ConfigError
 from airrep.lm.settings import FineTuneSettings
 from airrep.lm.trainer.training import TrainingRead, read_training, training_beside
@@ -274,4 +273,4 @@ def test_what_lies_beside_an_lm_is_found(tmp_path: Path) -> None:
 
 
 def test_it_is_had_in_python(tmp_path: Path) -> None:
-    assert isinstance(airrep.read_training(pickled(tmp_path)), TrainingRead)
+    assert isinstance(read_training(pickled(tmp_path)), TrainingRead)

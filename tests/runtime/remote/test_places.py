@@ -16,10 +16,8 @@ RECORDS = [{"prompt": f"p{number}", "response": f"r{number}"} for number in rang
 @pytest.mark.parametrize(
     "asked",
     [
-        airrep.open_index,
-        airrep.open_labels,
-        airrep.open_plan,
-        airrep.read_result,
+        airrep.Index,
+        airrep.open,
         airrep.read_corpus,
         lambda path: airrep.build_index(RECORDS, path, "ngram"),
     ],

@@ -146,7 +146,7 @@ def test_an_index_is_made_at_a_url_and_asked_by_others(place: Place, tmp_path: P
     forget_all()
     assert build(place).manifest == made.manifest, "it is found finished"
     opened.top(QUERIES).save(f"{place.url}/top")
-    assert len(airrep.read_result(f"{place.url}/top").queries) == 2  # type: ignore[attr-defined]
+    assert len(airrep.open(f"{place.url}/top").queries) == 2  # type: ignore[attr-defined]
 
 
 def test_an_unchanged_index_is_fetched_once(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +330,7 @@ def test_the_command_line_takes_urls(place: Place, tmp_path: Path, capsys: pytes
     run("export", index, "--to", "parquet", "--out", f"{place.url}/all.parquet")
     assert len(airrep.read_corpus(f"{place.url}/all.parquet")) == 12
     assert index in run("show", index, "--verify")[0]
-    config = run("show", index, "--config")[0]
-    assert f"data: {data}" in config
-    assert f"out: {index}" in config
+    assert f"made by: airrep index {data} --method tfidf --out {index}" in run("show", index)[0].replace("\n", "")
     assert str(tmp_path) not in run("delete", index, "--where", 'source == "s1"')[1]
     assert run("top", f"{place.url}/none", data)[1].startswith(f"airrep: error: {place.url}/none: does not exist")
 

@@ -10,8 +10,10 @@ from airrep.answers.verdicts.nearest import COUNTED, MANY, Nearest, nearest
 from airrep.answers.verdicts.outside import outside
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import given_or_typed
 from airrep.index.contrast import Better, Question
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict, kind_of
 from airrep.index.results.kinds import TopResult
 from airrep.scoring.blocks import at_most
@@ -21,22 +23,48 @@ TOGETHER = 64
 OPENINGS: Mapping[Kind, str] = {"stands out": "Stands out", "weak": "Weak", "nothing": "Nothing here taught this"}
 
 
-def judged_top(
-    index: Index,
-    queries: Queries,
+def top(
+    index: IndexLike,
+    queries: Example | Queries | None = None,
     k: int = 10,
     *,
     better: Better | None = None,
+    prompt: str | None = None,
+    response: str | None = None,
     least: bool = False,
     where: str | None = None,
     why: bool = False,
     progress: OnProgress | None = None,
 ) -> TopResult:
-    """The examples of :meth:`Index.top`, how far out each lies, and if the most helpful come first the verdict.
+    """The training examples that taught each answer most, and a verdict: whether anything in the data taught it.
 
-    Queries are encoded once. Arguments and errors are those of :meth:`Index.top`.
+    Hits are those of :meth:`airrep.Index.top`. Each also tells how far it lies from the mean of all examples, in
+    deviations of their scores. There is no verdict on the most harmful examples.
+
+    Args:
+        index: the index to ask; or its path.
+        queries: prompts with the answers to explain; or one, by its *prompt* and *response*.
+        k: how many training examples for each; all, where fewer fulfil the filter.
+        better: better answers: a text, the name of a field of the queries' records, or the same prompts with better
+            answers. Then what taught an answer in place of the better one comes first.
+        prompt: of the one answer to explain.
+        response: the answer itself, in place of *queries*.
+        least: the most harmful examples first.
+        where: a filter; only examples that fulfil it count.
+        why: tell what each channel gave, and which words are the same.
+        progress: called with the number of encoded texts.
+
+    Raises:
+        ConfigError: k is below 1, there is no answer, one has no better one, or a filter is bad or fulfilled by no
+            example.
+
+    Example:
+        >>> (found,) = airrep.top(index, prompt="question 3", response="answer 3", k=2)
+        >>> [hit.rank for hit in found]
+        [1, 2]
     """
-    question, keep = index.question(queries, better), index.mask(where)
+    index = as_index(index)
+    question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
     at_most("top: k", k, int(keep.sum()))  # before any work
     encoded = index.encode_question(question, progress)
     found = index.top_of(question, encoded, k, least=least, where=where, why=why)

@@ -1,4 +1,4 @@
 """Commands that answer questions about training data.
 
-question_commands  Commands that answer questions: explain, clean, audit, mix.
+question_commands  Commands that answer questions: clean, audit, mix.
 """

@@ -1,4 +1,4 @@
-"""Commands that answer questions: explain, clean, audit, mix."""
+"""Commands that answer questions: clean, audit, mix."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,31 +14,6 @@ MovedOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
 ]
-
-
-@app.command("explain")
-@shared_options
-def explain_command(
-    asking: options.QueryOptions,
-    delivery: options.HitOptions,
-    k: Annotated[int, typer.Option("-k", help="How many training examples for each answer.")] = 10,
-    where: options.WhereOption = None,
-    why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
-    tokens: Annotated[
-        bool, "Tell which words of the answer each example helps; encodes it once for each word."
-    ] = False,
-) -> None:
-    """Find the training examples that taught an answer; with --better, in place of a better one."""
-    from airrep.answers.explain import explain
-    from airrep.cli.show.answers import print_explained
-    from airrep.cli.show.console import Meter
-
-    delivery.check("explain")
-    opened = asking.index()
-    asked, better = asking.question(opened)
-    with Meter("encoding answers") as meter:
-        result = explain(opened, asked, better, k, where=where, why=why, tokens=tokens, progress=meter)
-    delivery.deliver(result, print_explained)
 
 
 @app.command("clean")
@@ -97,7 +72,7 @@ def clean_command(
         note(f"{lists}: {result.examples - len(rows):,} examples to keep, {len(rows):,} to drop")
         kept = opened.mask(where)
         kept[rows] = False
-        options.tell_records(opened.reading, kept_values(opened, kept, "prompt"), lists, KEEP)
+        options.tell_records(opened, kept_values(opened, kept, "prompt"), lists, KEEP)
     delivery.deliver(result, print_cleaned)
 
 

@@ -1,29 +1,25 @@
-"""Commands that tell in one line what is wrong with their options."""
+"""Commands: errors in one line, dropped names, records of results."""
 
 import re
 import sys
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from airrep import dropped
 from airrep.cli.options import note
-from airrep.cli.running.steps import PROGRAM, UsageError, usage_text
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
 
-INSTEAD = {"plan": "airrep index DATA --out INDEX --dry-run (also label, train and adapt --dry-run)"}
-"""What to type in place of a command that is gone, for one version."""
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # it has no public name in Typer
+PROGRAM = "airrep"
 
 
 class OneLineGroup(TyperGroup):
     """All commands; a line that cannot be a command is told like every other error, not in a box."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of a line (ConfigError for one that is gone)."""
-        if args and args[0] in INSTEAD:
-            raise ConfigError(f"{args[0]}: this command is gone. Type: {INSTEAD[args[0]]}")
-        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run a command; in standalone mode end the program, of such a line with status 2."""
@@ -39,13 +35,27 @@ class OneLineGroup(TyperGroup):
             sys.exit(1)
         sys.exit(ended if isinstance(ended, int) else 0)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a name.
+
+        Raises:
+            UsageError: it was dropped; the error has what to type instead.
+        """
+        told = dropped.instead_of(dropped.COMMANDS, args[0]) if args and args[0] not in self.commands else None
+        if told is not None:
+            raise UsageError(told)
+        return super().resolve_command(ctx, args)
+
 
 def _tell_usage(error: Any) -> None:
     """Tell what is wrong and where help is; nothing where the help itself was printed."""
-    if type(error).__name__ != "NoArgsIsHelpError":
-        command = PROGRAM if error.ctx is None else error.ctx.command_path
-        where = command.removeprefix(PROGRAM).strip()
-        note(f"{PROGRAM}: error: {where}{': ' if where else ''}{usage_text(error, command)}")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return
+    command = PROGRAM if error.ctx is None else error.ctx.command_path
+    where = command.removeprefix(PROGRAM).strip()
+    told = dropped.instead_of(dropped.OPTIONS, getattr(error, "option_name", None) or "") or error.format_message()
+    text = " ".join(told.split()).removesuffix(".")
+    note(f"{PROGRAM}: error: {where}{': ' if where else ''}{text}. See: {command} --help")
 
 
 class OnceCommand(TyperCommand):
@@ -62,6 +72,7 @@ class OnceCommand(TyperCommand):
         """
         if ctx.resilient_parsing:  # a shell asks how a line may go on
             return super().parse_args(ctx, args)
+        ctx.meta["words"] = [*ctx.command_path.split()[1:], *args]
         try:
             _, _, given = self.make_parser(ctx).parse_args(list(args))  # it takes them out of the list
         except Exception as error:  # of click's, or of typer's copy of it
@@ -85,3 +96,35 @@ class OnceCommand(TyperCommand):
                 raise ConfigError(
                     f"{ctx.info_name}: {option} is no option; expected {usage}. Give the value alone, at its place."
                 )
+
+
+class RecordedCommand(OnceCommand):
+    """A command that adds itself to the history of the artifact which it made or changed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its line is written when it has ended well."""
+        artifact = self._made(ctx)
+        if artifact is None:
+            return super().invoke(ctx)
+        from airrep.cli.running import history  # here, since --help must load little
+
+        before, replaces = history.state_of(artifact), "replace" in ctx.params
+        result = super().invoke(ctx)
+        # A read-only artifact that was found finished stays as it is.
+        with suppress(OSError, ArtifactError):
+            history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
+        return result
+
+    def _made(self, ctx: Any) -> Path | None:
+        """The directory that the command makes or changes; None if it does neither."""
+        from airrep.runtime.remote.places import url_of
+
+        outs = [one.name for one in self.params if "--out" in one.opts]
+        named = ctx.params.get("path" if ctx.info_name in ("append", "delete") else next(iter(outs), ""))
+        if not isinstance(named, str | Path):
+            return None
+        if url_of(named) is None:
+            return Path(named)
+        from airrep.runtime.artifacts.targets import real_path
+
+        return real_path(named)

@@ -105,7 +105,8 @@ def diagnose(
             are not finite.
 
     Example:
-        >>> found = airrep.diagnose(instances[:1], resamples=100)
+        >>> from airrep.evaluation.diagnosis.diagnosis import diagnose
+        >>> found = diagnose(instances[:1], resamples=100)
         >>> isinstance(found.sentence, str)
         True
     """

@@ -80,7 +80,8 @@ def evaluate_selection(
 
     Example:
         >>> settings = {"count": 5, "max_new_tokens": 4}
-        >>> found = airrep.evaluate_selection([("tfidf", index)], queries, "MODEL", settings, {"epochs": 1})
+        >>> from airrep.evaluation.select.select import evaluate_selection
+        >>> found = evaluate_selection([("tfidf", index)], queries, "MODEL", settings, {"epochs": 1})
         >>> [row.name for row in found.rows]
         ['tfidf', 'random', 'none']
     """

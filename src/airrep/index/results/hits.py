@@ -62,7 +62,7 @@ class Hit:
     """What makes up the score, where that was asked for."""
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
-    (:func:`airrep.answers.verdicts.verdict.judged_top`)."""
+    (:func:`airrep.answers.verdicts.verdict.top`)."""
 
 
 Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
@@ -122,7 +122,7 @@ class Hits(Tabular, Sequence[Hit]):
     better: Record | None = None
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
-    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.judged_top`)."""
+    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.top`)."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...

@@ -8,7 +8,7 @@ from airrep.attributors.base import Attributor, OnProgress
 from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
 from airrep.index.sealing import write_shards
 from airrep.runtime.artifacts.checks import check_digests
@@ -21,6 +21,14 @@ from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage, refuse_difference
 
 KIND = "index-part"
+
+
+def is_part(path: str | Path) -> bool:
+    """Whether a part of an index lies at a path or URL."""
+    try:
+        return bool(read_manifest(fetched(path))["kind"] == KIND)
+    except (AirRepError, OSError):
+        return False
 
 
 class IndexPart(NamedTuple):

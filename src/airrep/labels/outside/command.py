@@ -61,8 +61,9 @@ def label_by_command(
         ConfigError: the command names no such program, or lacks a place for a path.
 
     Example:
-        >>> plan, command = airrep.open_plan("runs/subsets"), "python trainer.py {train} {queries} {losses}"
-        >>> labels = airrep.label_by_command(plan, train, None, command, "runs/by-command")
+        >>> plan, command = airrep.open("runs/subsets"), "python trainer.py {train} {queries} {losses}"
+        >>> from airrep.labels.outside.command import label_by_command
+        >>> labels = label_by_command(plan, train, None, command, "runs/by-command")
         >>> labels.complete
         True
     """

@@ -43,8 +43,9 @@ def import_labels(
         DataError: losses that are missing, doubled or not finite.
 
     Example:
-        >>> plan = airrep.open_plan("runs/subsets")
-        >>> labels = airrep.import_labels(plan, train, None, "losses.npy", "runs/imported")
+        >>> plan = airrep.open("runs/subsets")
+        >>> from airrep.labels.outside.imported import import_labels
+        >>> labels = import_labels(plan, train, None, "losses.npy", "runs/imported")
         >>> labels.complete
         True
     """

@@ -109,7 +109,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     trainer logged.
 
     Args:
-        out: folder of the record; :func:`airrep.read_training_record` reads it. Must be empty, or hold the record of
+        out: folder of the record; :func:`airrep.open` reads it. Must be empty, or hold the record of
             the run that is resumed.
         checkpoints: how many checkpoints the trainer saves, at even distances, the last at the end; 0 leaves saving to
             its own arguments. ``--lm OUTPUT_DIR --set checkpoints=all`` reads them.

@@ -109,7 +109,7 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
         ArtifactError: the folder holds no record, or a damaged one.
 
     Example:
-        >>> record = airrep.read_training_record("runs/trained")
+        >>> record = airrep.open("runs/trained")
         >>> len(record.steps), record.jumps()
         (3, [])
     """

@@ -181,7 +181,8 @@ def read_training(path: str | Path) -> TrainingRead:
         ConfigError: nothing there tells the learning rate, a file cannot be read, or a value cannot hold.
 
     Example:
-        >>> read = airrep.read_training("runs/trained")
+        >>> from airrep.lm.trainer.training import read_training
+        >>> read = read_training("runs/trained")
         >>> read.fine_tune.learning_rate
         0.0002
     """

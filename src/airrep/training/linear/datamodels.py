@@ -95,7 +95,8 @@ def fit_datamodels(
         ArtifactError: something else is there, or it cannot be written.
 
     Example:
-        >>> models = airrep.fit_datamodels(instances[0], "runs/datamodels")
+        >>> from airrep.training.linear.datamodels import fit_datamodels
+        >>> models = fit_datamodels(instances[0], "runs/datamodels")
         >>> "lds" in models.report
         True
     """

@@ -111,7 +111,7 @@ def test_an_exponent_is_kept_with_the_index_and_none_is_that_of_influence(lm: st
     for name, given in (("root", {"exponent": 0.5}), ("usual", {})):
         index = airrep.build_index(TRAIN, tmp_path / name, make(lm, **given))
         assert index.manifest["settings"]["exponent"] == given.get("exponent", 1.0)
-        hits = airrep.open_index(tmp_path / name).top(list(QUERIES), len(TRAIN))
+        hits = airrep.Index(tmp_path / name).top(list(QUERIES), len(TRAIN))
         found = [[hit.score for hit in sorted(own, key=lambda hit: hit.row)] for own in hits]
         close(np.array(found).T, expected(lm, **given))
     with pytest.raises(ArtifactError, match="another attributor"):
@@ -244,7 +244,7 @@ def test_an_index_answers_all_questions(lm: str, tmp_path: Path, passed: list[in
         close(np.array([hit.score for hit in hits]), row[[hit.row for hit in hits]])
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert passed == [14]
-    again = airrep.open_index(tmp_path / "index")
+    again = airrep.Index(tmp_path / "index")
     found = again.group_scores(QUERIES, by="label")
     labels = np.array([one.label for one in TRAIN])
     close(found.scores, np.stack([scores[:, labels == name].sum(1) for name in found.names], axis=1))
@@ -252,9 +252,9 @@ def test_an_index_answers_all_questions(lm: str, tmp_path: Path, passed: list[in
     close(gone.change, -scores[:, labels == "label 1"].sum(1))
     assert passed == [14]
     again.append(make_corpus(3, "more"))
-    airrep.open_index(tmp_path / "index").top(QUERIES)
+    airrep.Index(tmp_path / "index").top(QUERIES)
     assert passed == [14, 3]
-    assert airrep.open_index(tmp_path / "index").empty == 0
+    assert airrep.Index(tmp_path / "index").empty == 0
 
 
 @pytest.mark.parametrize("held_at_once", [2, 100])
@@ -342,9 +342,9 @@ def test_one_method_opens_two_indexes_one_after_the_other(lm: str, tmp_path: Pat
     def scores(index: airrep.Index) -> np.ndarray:
         return index.scores(QUERIES)
 
-    alone = [scores(airrep.open_index(tmp_path / name)) for name in ("one", "other")]
+    alone = [scores(airrep.Index(tmp_path / name)) for name in ("one", "other")]
     method = make(lm, store="none")
-    both = [airrep.open_index(tmp_path / name, method) for name in ("one", "other")]
+    both = [airrep.Index(tmp_path / name, method) for name in ("one", "other")]
     for _ in range(2):
         for index, wanted in zip(both, alone, strict=True):
             np.testing.assert_allclose(scores(index), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())

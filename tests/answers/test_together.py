@@ -1,4 +1,4 @@
-"""Harm beside the spread, hubs, and one question for a set."""
+"""One question for a set of queries, in unit deviations; what counts as harm."""
 
 import json
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from worlds.small_world import HashAttributor, make_corpus, stored_scores
+from worlds.small_world import HashAttributor, stored_scores
 
 import airrep
-from airrep.answers.harm import HarmResult, SetResult, harms
-from airrep.answers.spread import Leaders, Moments
+from airrep.answers.spread import Leaders, Moments, harms
+from airrep.answers.together import SetResult, top_of_set
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
@@ -21,15 +21,6 @@ def effects(scores: np.ndarray) -> np.ndarray:
     return (scores - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
 
 
-class HubAttributor(HashAttributor):
-    """Features of which example e3 is the opposite of what all queries have in common."""
-
-    def _features(self, example: Example) -> np.ndarray:
-        found = super()._features(example)
-        found[0] = -30.0 if example.id == "e3" else 1.0
-        return found
-
-
 class EvenAttributor(HashAttributor):
     """The same features for every example."""
 
@@ -37,44 +28,9 @@ class EvenAttributor(HashAttributor):
         return np.ones((len(examples), 16), np.float32)
 
 
-def test_harm_is_told_where_scores_say_so(index: airrep.Index) -> None:
-    queries = make_corpus(20, "q")
-    scores = stored_scores(index, queries)
-    told = effects(scores)
-    result = airrep.harmful(index, queries, k=4)
-    some = 0
-    for place, one in enumerate(result.queries):
-        order = np.argsort(scores[place], kind="stable")[:4]
-        harms = [row for row in order.tolist() if told[place, row] <= -2 and scores[place, row] < 0]
-        assert [harm.row for harm in one.harms] == harms
-        np.testing.assert_allclose([harm.deviations for harm in one.harms], told[place, harms], rtol=1e-5)
-        assert one.mean == pytest.approx(scores[place].mean(), rel=1e-6)
-        assert one.deviation == pytest.approx(scores[place].std(), rel=1e-6)
-        some += len(harms)
-    assert 0 < some < 80
-    assert not any(harm.hub for one in result.queries for harm in one.harms)
-
-
-def test_the_worst_of_all_queries_is_named_a_hub(tmp_path: Path, corpus: airrep.Corpus) -> None:
-    index = airrep.build_index(corpus, tmp_path / "hub", HubAttributor())
-    result = airrep.harmful(index, make_corpus(6, "q"), k=5)
-    assert [(hub.row, hub.queries, hub.example.id) for hub in result.hubs] == [(3, 6, "e3")]
-    for one in result.queries:
-        assert [harm.hub for harm in one.harms if harm.row == 3] == [True]
-        assert not any(harm.hub for harm in one.harms if harm.row != 3)
-    few = airrep.harmful(index, make_corpus(3, "q"), k=5)
-    assert few.hubs == ()
-    assert {harm.hub for one in few.queries for harm in one.harms} == {None}
-
-
-def test_what_is_merely_not_related_does_not_harm(tmp_path: Path) -> None:
-    index = airrep.build_index(make_corpus(30), tmp_path / "index", airrep.make_attributor("tfidf"))
-    assert all(one.harms == () for one in airrep.harmful(index, make_corpus(5, "q")).queries)
-
-
 @pytest.mark.parametrize("least", [False, True])
 def test_a_set_is_asked_in_unit_deviations(index: airrep.Index, queries: airrep.Corpus, least: bool) -> None:
-    result = airrep.top_of_set(index, queries, k=8, least=least, where="year != 2003")
+    result = top_of_set(index, queries, k=8, least=least, where="year != 2003")
     kept = index.where("year != 2003")
     told = effects(stored_scores(index, queries)[:, kept])
     mean = told.mean(axis=0)
@@ -86,19 +42,16 @@ def test_a_set_is_asked_in_unit_deviations(index: airrep.Index, queries: airrep.
 
 
 def test_results_are_written_and_read(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
-    harmed = airrep.harmful(index, queries)
-    assert HarmResult.read(harmed.save(tmp_path / "harm")) == harmed
-    together = airrep.top_of_set(index, queries)
+    together = top_of_set(index, queries)
     assert SetResult.read(together.save(tmp_path / "set")) == together
 
 
 def test_queries_that_tell_nothing_apart(tmp_path: Path, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
     index = airrep.build_index(corpus, tmp_path / "even", EvenAttributor())
     with pytest.raises(DataError, match="all examples score alike"):
-        airrep.top_of_set(index, queries)
-    assert all(one.harms == () and one.deviation == 0 for one in airrep.harmful(index, queries).queries)
-    with pytest.raises(ConfigError, match="harmful: k is 0"):
-        airrep.harmful(index, queries, k=0)
+        top_of_set(index, queries)
+    with pytest.raises(ConfigError, match="k is 0"):
+        top_of_set(index, queries, k=0)
 
 
 def test_streams_do_not_depend_on_their_parts() -> None:
@@ -119,14 +72,18 @@ def test_questions_take_data_in_every_form(index: airrep.Index, queries: airrep.
     rows = [one.to_dict() for one in queries]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     forms = [rows, pd.DataFrame(rows), tmp_path / "rows.jsonl"]
-    for ask in (airrep.harmful, airrep.top_of_set, airrep.explain, airrep.audit):
+    for ask in (top_of_set, airrep.audit, hits_of):
         expected = ask(index, queries)
         for form in forms:
             assert ask(index, form) == expected
         assert ask(index, rows[0]) == ask(index, [queries[0]])
-        assert ask(index, rows[0]["response"]).to_dict()
+        assert ask(index, rows[0]["response"])
         with pytest.raises(ConfigError, match="there are none"):
             ask(index, [])
+
+
+def hits_of(index: airrep.Index, queries: object) -> list[object]:
+    return [hits.hits for hits in airrep.top(index, queries)]
 
 
 @pytest.mark.parametrize("rounding", [-1e-9, 0.0, 1e-9])

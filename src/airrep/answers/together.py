@@ -1,0 +1,120 @@
+"""One question for a set of queries: what helps, or harms, all of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from airrep.answers.answer import Answer
+from airrep.answers.spread import Leaders, Spread, spread_of
+from airrep.arrays import Features, Mask
+from airrep.attributors.base import OnProgress
+from airrep.errors import DataError
+from airrep.index.contrast import Better
+from airrep.index.index import IndexLike, Queries, as_index
+from airrep.index.results.hits import Record, fields_of
+from airrep.index.results.provenance import Provenance
+from airrep.scoring.blocks import Block, at_most
+from airrep.scoring.scores import stream_scores
+
+DEVIATIONS = "deviations from the mean score of all examples"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One training example, and its mean effect on a set of queries."""
+
+    rank: int
+    """1 = first."""
+    score: float
+    """Mean over the queries of its score in deviations from the query's mean; higher = more helpful."""
+    helped: float
+    """Share of the queries for which it scores above the mean."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True, repr=False)
+class SetResult(Answer):
+    """The examples that help, or harm, a whole set of queries most."""
+
+    hits: tuple[Mean, ...]
+    queries: int
+    """Queries that counted."""
+    even: int
+    """Queries left out, since all their scores are equal."""
+    least: bool
+    """Whether the most harmful come first."""
+    provenance: Provenance
+    kind: ClassVar[str] = "top-of-set"
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for hit in self.hits:
+            numbers = {name: getattr(hit, name) for name in ("rank", "score", "helped", "row")}
+            yield {**numbers, **fields_of(hit.example)}
+
+
+def top_of_set(
+    index: IndexLike,
+    queries: Queries,
+    k: int = 10,
+    *,
+    better: Better | None = None,
+    least: bool = False,
+    where: str | None = None,
+    progress: OnProgress | None = None,
+) -> SetResult:
+    """The k examples that help a whole set of queries most: the mean over x of e(x, z) = (f(x, z) − μ(x)) / σ(x).
+
+    Each query is brought to unit deviation first, so that one with large scores does not speak for all.
+
+    Args:
+        index: the index to ask; or its path.
+        queries: the set.
+        k: how many; all, where fewer fulfil the filter.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what taught the queries'
+            answers in their place comes first.
+        least: those that harm it most instead.
+        where: a filter; only examples that fulfil it count.
+        progress: called with the number of encoded queries.
+
+    Raises:
+        ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
+        DataError: no query tells the examples apart.
+
+    Example:
+        >>> from airrep.answers.together import top_of_set
+        >>> found = top_of_set(index, queries, k=3)
+        >>> [hit.rank for hit in found.hits]
+        [1, 2, 3]
+    """
+    index = as_index(index)
+    keep = index.mask(where)
+    k = at_most("top of a set: k", k, int(keep.sum()))
+    question = index.question(queries, better)
+    features, blocks = question.ranked(index.encode_question(question, progress), index.blocks)
+    spread = spread_of(features, blocks, keep)
+    uneven = np.flatnonzero(spread.deviation > 0)
+    if not len(uneven):
+        raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
+    chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
+    sign = -1.0 if least else 1.0
+    leaders = _leaders(features[uneven], blocks, keep, chosen, sign, k)
+    values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
+    pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
+    hits = (
+        Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in enumerate(pairs, start=1)
+    )
+    even = len(spread.mean) - len(uneven)
+    provenance = replace(question.told(index.provenance(keep=keep)), units=DEVIATIONS)
+    return SetResult(tuple(hits), len(uneven), even, least, provenance)
+
+
+def _leaders(features: Features, blocks: Sequence[Block], keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
+    leaders = Leaders(1, k)
+    for rows, scores in stream_scores(features, blocks, keep):
+        effects = spread.effects(scores)
+        leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
+    return leaders

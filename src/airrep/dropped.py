@@ -1,0 +1,37 @@
+"""What was dropped, and what to type instead: commands, options, names."""
+
+from collections.abc import Mapping
+
+COMMANDS: Mapping[str, str] = {
+    "explain": "airrep top INDEX QUERIES, with --better as before",
+    "compact": "airrep delete INDEX --compact",
+    "join": "airrep append NEW-INDEX PART...",
+    "methods": "airrep show methods, or airrep show METHOD",
+    "plan": "airrep index DATA --out INDEX --dry-run (also label, train and adapt --dry-run)",
+    "run": "a shell script with the commands; airrep rerun RESULT runs those that made a result",
+    "stack": "airrep adapt DATA --labels LABELS --held-out LABELS --out DIR",
+    "take": "airrep export INDEX --to records --only EXAMPLES --out FILE",
+}
+"""Commands of the command line."""
+OPTIONS: Mapping[str, str] = {
+    "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
+}
+"""Options of the command line, whatever the command."""
+NAMES: Mapping[str, str] = {
+    "explain": "airrep.top(index, answers, better=better)",
+    "harmful": "airrep.top(index, queries, least=True), or airrep.clean(index, queries)",
+    "open_index": "airrep.open(path), or airrep.Index(path)",
+    "open_labels": "airrep.open(path)",
+    "open_plan": "airrep.open(path)",
+    "read_evaluation": "airrep.open(path)",
+    "read_result": "airrep.open(path)",
+    "read_training_record": "airrep.open(path)",
+    "take_records": "from airrep.corpus.originals import take_records",
+}
+"""Public names of Python."""
+
+
+def instead_of(table: Mapping[str, str], name: str) -> str | None:
+    """One sentence that says what to type in place of a dropped name; None where nothing of this name was dropped."""
+    found = table.get(name)
+    return None if found is None else f"{name}: is gone; type instead: {found}"

@@ -1,0 +1,61 @@
+"""Open whatever airrep wrote, by its kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from airrep.labels.labels import holds_labels
+from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.urls import fetched
+
+
+def open(path: str | Path) -> Any:  # noqa: A001
+    """Open a directory that airrep wrote: an index, labels, subsets, an evaluation, a result, a training record.
+
+    Type checkers know more of :class:`airrep.Index`, which opens an index too.
+
+    Returns:
+        By what lies there: :class:`airrep.Index`; ``Labels``, finished or not; ``SubsetPlan``; ``Evaluation``;
+        ``Comparison``; ``Diagnosis``; the result of a question; or ``TrainingRecord``.
+
+    Raises:
+        ArtifactError: nothing is there, or it is unfinished, altered, or of a kind that has no form in Python.
+
+    Example:
+        >>> path = index.top(queries, k=3).save("runs/hits")
+        >>> len(airrep.open("runs/hits"))
+        5
+        >>> airrep.open(index.path).method
+        'tfidf'
+    """
+    from airrep.lm.trainer.record import ABOUT, read_training_record
+
+    folder = fetched(path, loose=True)
+    if holds_labels(folder):
+        from airrep.labels.labels import open_labels
+
+        return open_labels(path)
+    if (folder / ABOUT).is_file():
+        return read_training_record(folder)
+    return _of_kind(folder if (folder / MANIFEST).is_file() else Path(path))
+
+
+def _of_kind(path: Path) -> Any:
+    """What lies at a path, by the kind of its manifest; the error of an index where there is none."""
+    from airrep.answers.reading import read_result
+    from airrep.evaluation.comparison import read_comparison
+    from airrep.evaluation.diagnosis.diagnosis import read_diagnosis
+    from airrep.evaluation.result import read_evaluation
+    from airrep.index.index import open_index
+    from airrep.labels.plan import open_plan
+    from airrep.runtime.artifacts.manifests import read_manifest
+
+    readers: dict[str, Callable[[Path], Any]] = {
+        "index": open_index,
+        "subsets": open_plan,
+        "evaluation": read_evaluation,
+        "comparison": read_comparison,
+        "diagnosis": read_diagnosis,
+    }
+    kind = read_manifest(path)["kind"] if (path / MANIFEST).is_file() else "index"
+    return readers.get(kind, read_result)(path)

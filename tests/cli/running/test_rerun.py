@@ -1,0 +1,133 @@
+"""Commands record themselves in what they make, and run again."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from worlds.commands import Ran, Run, runner
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
+
+import airrep
+from airrep import dropped
+from airrep.cli.running.history import HISTORY, read_history
+from airrep.errors import ArtifactError
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run the command line in this process, in a folder with data."""
+    monkeypatch.chdir(tmp_path)
+    write("train.jsonl", make_corpus(30))
+    write("q.jsonl", make_corpus(4, "q"))
+    return runner(capsys, monkeypatch)
+
+
+def write(path: str, corpus: airrep.Corpus) -> None:
+    Path(path).write_text("".join(json.dumps(example.to_dict()) + "\n" for example in corpus))
+
+
+def do(run: Run, line: str) -> Ran:
+    ran = run(*shlex.split(line))
+    assert ran.status == 0, ran.err
+    return ran
+
+
+def lines(path: str) -> list[str]:
+    return [one.line for one in read_history(Path(path))]
+
+
+def fingerprint(path: str) -> str:
+    return airrep.Index(path).fingerprint
+
+
+INDEX = "index train.jsonl --out runs/index --method tfidf --shard-rows 8"
+
+
+def test_a_result_is_made_again_as_it_was_typed(run: Run) -> None:
+    do(run, INDEX)
+    asked = "airrep top runs/index q.jsonl -k 3 --least --where 'label != \"label 1\"' --out runs/top"
+    do(run, f"{asked.removeprefix('airrep ')} --json")
+    assert lines("runs/top") == [asked]
+    assert f"made by: {asked}" in do(run, "show runs/top").out
+    before = airrep.open("runs/top").to_dict()
+    write("q.jsonl", make_corpus(3, "q"))
+    assert run("rerun", "runs/top").status == 1, "nothing is overwritten"
+    assert airrep.open("runs/top").to_dict() == before
+    do(run, "rerun runs/index runs/top --replace")
+    assert len(airrep.open("runs/top")) == 3
+    assert lines("runs/top") == [asked]
+
+
+def test_what_is_finished_is_found(run: Run) -> None:
+    do(run, INDEX)
+    before = Path("runs/index/manifest.json").stat().st_mtime_ns
+    do(run, "rerun runs/index")
+    assert Path("runs/index/manifest.json").stat().st_mtime_ns == before
+    assert len(lines("runs/index")) == 1
+
+
+def test_changes_of_an_index_run_again_in_order(run: Run) -> None:
+    write("more.jsonl", make_corpus(5, "more"))
+    do(run, INDEX)
+    for line in ("append runs/index more.jsonl", "append runs/index more.jsonl", "delete runs/index --id e3 --compact"):
+        do(run, line)
+    assert [one.words[0] for one in read_history(Path("runs/index"))] == ["index", "append", "delete"]
+    before = fingerprint("runs/index")
+    do(run, "rerun runs/index --replace")
+    assert fingerprint("runs/index") == before
+    assert [one.words[0] for one in read_history(Path("runs/index"))] == ["index", "append", "delete"]
+
+
+def test_labels_record_each_call_that_added_to_them(run: Run) -> None:
+    tiny_lm(Path("lm"))
+    do(
+        run,
+        "sample train.jsonl --out subsets --instances 1 --set train_count=8 --query-count 2 --subsets 2 --size 3",
+    )
+    tuning = "--set epochs=1 --set learning_rate=1e-2 --set precision=float32"
+    for seeds in (1, 2, 2):
+        do(run, f"label subsets train.jsonl --lm lm --out labels --seeds {seeds} {tuning}")
+    assert [one.words[one.words.index("--seeds") + 1] for one in read_history(Path("labels"))] == ["1", "2"]
+
+
+def test_the_folder_of_a_command_moves_with_its_project(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("project").mkdir()
+    shutil.copy("train.jsonl", "project")
+    monkeypatch.chdir("project")
+    do(run, INDEX)
+    monkeypatch.chdir("..")
+    shutil.move("project", "moved")
+    assert str(Path.cwd()) not in Path("moved/runs/index", HISTORY).read_text(), "no path of the machine"
+    write("moved/train.jsonl", make_corpus(20))
+    do(run, "rerun moved/runs/index --replace")
+    assert len(airrep.Index("moved/runs/index")) == 20
+
+
+def test_what_nobody_recorded_is_told(run: Run) -> None:
+    airrep.build_index(make_corpus(5), "index", "tfidf")
+    ran = run("rerun", "index")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "index: does not record" in ran.err
+    do(run, "serve --help")
+    assert not Path("index", HISTORY).exists()
+
+
+def test_a_history_that_is_no_history_is_told_and_a_cut_line_is_left_out(run: Run) -> None:
+    do(run, INDEX)
+    path = Path("runs/index", HISTORY)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"words": ["app')
+    assert len(lines("runs/index")) == 1
+    path.write_bytes(b'{"words": 1}\n')
+    with pytest.raises(ArtifactError, match=HISTORY):
+        read_history(Path("runs/index"))
+
+
+@pytest.mark.parametrize("name", sorted(dropped.COMMANDS))
+def test_a_dropped_command_prints_what_to_type_instead(run: Run, name: str) -> None:
+    ran = run(name, "a", "--out", "b")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert dropped.COMMANDS[name] in ran.err
