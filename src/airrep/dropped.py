@@ -13,13 +13,21 @@ COMMANDS: Mapping[str, str] = {
     "take": "airrep export INDEX --to records --only EXAMPLES --out FILE",
 }
 """Commands of the command line."""
+_LEARNING = "labels of your model: airrep label, then airrep train or airrep adapt --labels"
+_OF_TEACHERS = ("", "-steps", "-sizes", "-instances", "-pool", "-temperature", "-queries")
 OPTIONS: Mapping[str, str] = {
+    "--beside": "airrep adapt, which trains its encoder beside the channels that count",
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
+    "--member": "--recipe FILE.yaml, which lists the channels",
+    "--rival": "airrep compare RUN..., which tests one method against another",
+    "--temperature": "--pool attention:0.2, the pool and its temperature",
+    **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }
 """Options of the command line, whatever the command."""
 NAMES: Mapping[str, str] = {
     "explain": "airrep.top(index, answers, better=better)",
     "harmful": "airrep.top(index, queries, least=True), or airrep.clean(index, queries)",
+    "learn_stack": "airrep.adapt(members, learn, held_out, out)",
     "open_index": "airrep.open(path), or airrep.Index(path)",
     "open_labels": "airrep.open(path)",
     "open_plan": "airrep.open(path)",
