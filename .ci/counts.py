@@ -38,7 +38,11 @@ def options(command: Any) -> list[list[str]]:
     """List the visible options of a command, or of each command below it."""
     if hasattr(command, "commands"):
         return [found for below in command.commands.values() if not below.hidden for found in options(below)]
-    shown = (one for one in command.params if one.param_type_name == "option" and not one.hidden)
+    shown = (
+        one
+        for one in command.params
+        if one.param_type_name == "option" and not one.hidden and getattr(one, "rich_help_panel", "") != "Reading data"
+    )
     return [[max(one.opts, key=len) for one in shown]]
 
 
@@ -52,15 +56,17 @@ def interface() -> dict[str, int]:
     import airrep
     from airrep.attributors.methods import METHODS
     from airrep.cli.app import make_app
+    from airrep.cli.options import ReadingOptions
     from airrep.lm.settings import LmSettings
 
     shared = set(LmSettings.model_fields)
     commands = options(typer.main.get_command(make_app()))
+    reading = ReadingOptions.__dataclass_fields__  # one group, the same in all commands
     return {
         "public names": len([name for name in dir(airrep) if not name.startswith("_")]),
         "commands": len(commands),
-        "options": sum(map(len, commands)),
-        "distinct options": len({name for found in commands for name in found}),
+        "options": sum(map(len, commands)) + len(reading),
+        "distinct options": len({name for found in commands for name in found}) + len(reading),
         "settings of methods": len(shared)
         + sum(len({*one.settings.model_fields} - shared) for one in METHODS.values()),
     }

@@ -12,7 +12,9 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep import dropped
+from airrep.cli.app import MODULES
 from airrep.cli.running.history import HISTORY, read_history
+from airrep.cli.running.shown import SHORT
 from airrep.errors import ArtifactError
 
 
@@ -131,3 +133,19 @@ def test_a_dropped_command_prints_what_to_type_instead(run: Run, name: str) -> N
     ran = run(name, "a", "--out", "b")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert dropped.COMMANDS[name] in ran.err
+
+
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_help_fits_a_screen_and_help_all_has_every_option(run: Run, name: str) -> None:
+    short, whole = (run(*name.split(), flag) for flag in ("--help", "--help-all"))
+    assert (short.status, whole.status) == (0, 0), short.err + whole.err
+    assert len(short.out.splitlines()) <= 40
+    assert f"$ airrep {name}" in short.out
+    assert len(SHORT[name].options.split()) <= 6
+    for option in SHORT[name].options.split():
+        assert f"-{option} " in short.out, option
+        assert f"-{option} " in whole.out, option
+
+
+def test_every_command_has_short_help() -> None:
+    assert {name.split()[0] for name in SHORT} == {name for names in MODULES.values() for name in names}

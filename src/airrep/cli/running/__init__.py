@@ -3,4 +3,5 @@
 history       The commands that made an artifact: recorded in it, shown, run again.
 once          Commands: errors in one line, dropped names, records of results.
 run_commands  The command that makes results again: rerun.
+shown         Short help: for each command an example, and the options that people use.
 """

@@ -16,6 +16,7 @@ from airrep.errors import ArtifactError, ConfigError
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # it has no public name in Typer
 PROGRAM = "airrep"
+HELP_ALL = "--help-all"
 
 
 class OneLineGroup(TyperGroup):
@@ -64,6 +65,27 @@ class OnceCommand(TyperCommand):
     Of ``--queries`` where queries are an argument it says so.
     """
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help: short, with an example; or all options, where these were asked for."""
+        from airrep.cli.running.shown import SHORT
+
+        short = SHORT.get(" ".join(ctx.command_path.split()[1:]))
+        if short is None or ctx.meta.get(HELP_ALL):
+            super().format_help(ctx, formatter)
+            return
+        wanted = {f"--{name}" for name in short.options.split()} | {f"-{name}" for name in short.options.split()}
+        others: list[Any] = [
+            one for one in self.params if one.param_type_name == "option" and not (one.required or {*one.opts} & wanted)
+        ]
+        text, self.help = self.help or "", (self.help or "").split("\n\n")[0]
+        for one in others:
+            one.hidden = True
+        super().format_help(ctx, formatter)
+        for one in others:
+            one.hidden = False
+        self.help = text
+        typer.echo(f"{short.example}\n\n{HELP_ALL} lists {len(others)} more options.")
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line.
 
@@ -72,6 +94,10 @@ class OnceCommand(TyperCommand):
         """
         if ctx.resilient_parsing:  # a shell asks how a line may go on
             return super().parse_args(ctx, args)
+        if HELP_ALL in args:
+            ctx.meta[HELP_ALL] = True
+            typer.echo(ctx.get_help())
+            ctx.exit()
         ctx.meta["words"] = [*ctx.command_path.split()[1:], *args]
         try:
             _, _, given = self.make_parser(ctx).parse_args(list(args))  # it takes them out of the list
