@@ -1,5 +1,6 @@
 """Dry runs: each command prints what its work will take, and writes nothing."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_an_index_is_measured_and_not_made(run: Run) -> None:
     assert " on 2\n" in printed
 
 
+def test_the_recipe_that_is_named_is_the_one_that_is_measured(run: Run) -> None:
+    Path("words.yaml").write_text("channels:\n- method: tfidf\n")
+    printed = [
+        run("index", "worded.jsonl", "--out", "index", *more, "--dry-run").out
+        for more in ((), ("--recipe", "text"), ("--recipe", "words.yaml"))
+    ]
+    usual, text, words = (re.findall("disk +(.*?) each", out) for out in printed)
+    assert usual == text != words
+    assert run("index", "worded.jsonl", "--out", "index", "--recipe", "nothing", "--dry-run").status == 1
+
+
 LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "labels")
 
 
@@ -78,6 +90,6 @@ def test_adapting_tells_its_plan_and_when_an_encoder_pays(run: Run, monkeypatch:
 
 def test_a_command_that_is_gone_names_what_to_type(run: Run) -> None:
     ran = run("plan", "train.jsonl")
-    assert (ran.status, ran.out) == (1, "")
+    assert (ran.status, ran.out) == (2, "")
     assert "--dry-run" in ran.err
     assert ran.err.count("\n") == 1

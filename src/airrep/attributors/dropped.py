@@ -5,7 +5,7 @@ from typing import Any
 
 from airrep.errors import ConfigError
 
-METHODS = {
+DROPPED = {
     "readout": "It was behind what else there is: take --method rds, or --recipe lm.",
     "stack": "What is learnt from labels is a recipe: give it with --recipe.",
 }
@@ -41,7 +41,7 @@ def refuse_dropped(method: str, settings: Mapping[str, Any], where: str | None =
     Raises:
         ConfigError: it says what to type instead.
     """
-    told = METHODS.get(method)
+    told = DROPPED.get(method)
     if told is not None:
         raise ConfigError(f"{where or f'method {method!r}'}: {method} does not exist any more. {_way_out(told, where)}")
     for name, value in settings.items():

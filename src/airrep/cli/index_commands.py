@@ -78,20 +78,19 @@ def index_command(
     )
     values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
+    what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}
     if dry_run:
         from airrep.cli.dry_runs import print_forecast
         from airrep.planning.measured import forecast_index
 
         def build(some: "Corpus", path: Path) -> None:
-            build_index(some, path, method, settings=values, skip_invalid=reading.skip_invalid)
+            build_index(some, path, method, **what)
 
         print_forecast(forecast_index(corpus, build), "example", "examples", running.workers)
         return
     with Meter("encoding") as meter:
         how: Any = {
-            "recipe": recipe,
-            "settings": values,
-            "skip_invalid": reading.skip_invalid,
+            **what,
             "shard_rows": shard_rows,
             "replace": replace,
             "engine": running.make(),
