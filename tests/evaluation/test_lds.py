@@ -408,7 +408,7 @@ def test_subsets_without_any_loss_do_not_count(folder):
 
 def test_a_sparse_index_is_evaluated_as_a_dense_one(folder):
     method = Index(folder / "tfidf").attributor
-    scores = (method.encode_queries(WORDS.queries) @ method.encode_train(WORDS.train).T).toarray()
+    scores = method.encode_queries(WORDS.queries) @ method.encode_train(WORDS.train).T
     groups = np.stack([scores[:, WORDS.subsets.members(j)].sum(axis=1) for j in range(16)], axis=1)
     found = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20).rows[0].value
     assert found == pytest.approx(lds(groups, WORDS.losses, resamples=0).value, abs=0.01)
