@@ -17,6 +17,7 @@ _LEARNING = "labels of your model: airrep label, then airrep train or airrep ada
 _OF_TEACHERS = ("", "-steps", "-sizes", "-instances", "-pool", "-temperature", "-queries")
 OPTIONS: Mapping[str, str] = {
     "--beside": "airrep adapt, which trains its encoder beside the channels that count",
+    "--merged": "--set merged=true",
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
     "--member": "--recipe FILE.yaml, which lists the channels",
     "--rival": "airrep compare RUN..., which tests one method against another",

@@ -87,12 +87,12 @@ def test_the_command_says_which_lm_was_read(
     found = run(*how, str(tmp_path / "1"), "--lm", adapter)
     assert found.status == 0, found.err
     assert f"built: 9 examples, method rds with the LM {tmp_path / 'base'}, without the adapters {adapter}" in found.err
-    merged = run(*how, str(tmp_path / "2"), "--lm", adapter, "--merged")
+    merged = run(*how, str(tmp_path / "2"), "--lm", adapter, "--set", "merged=true")
     assert "built: 9 examples, method rds;" in merged.err
     (tmp_path / "base" / "trainer_state.json").write_text("{}")
     refused = run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"))
     assert "trainer_state.json lies beside it" in refused.err
-    assert run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"), "--merged").status == 0
+    assert run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"), "--set", "merged=true").status == 0
 
 
 @pytest.mark.parametrize("gone", ["adapter", "base"])

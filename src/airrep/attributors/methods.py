@@ -84,10 +84,14 @@ class Method:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `airrep show methods --json` prints."""
+        from pydantic_core import to_jsonable_python
+
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
         more = {} if self.package is None else {"package": self.package.to_dict()}
         return {name: getattr(self, name) for name in shown} | {
-            "settings": {name: {"default": default, "help": text} for name, default, text in self.options},
+            "settings": {
+                name: {"default": to_jsonable_python(default), "help": text} for name, default, text in self.options
+            },
             **more,
         }
 
@@ -96,7 +100,11 @@ class Method:
         """Name, default and meaning of each setting; the default is None where it must be given."""
         fields, meanings = self.settings.model_fields.items(), self.settings.meanings()
         return tuple(
-            (name, self.defaults.get(name, None if known.is_required() else known.default), meanings.get(name, ""))
+            (
+                name,
+                self.defaults.get(name, None if known.is_required() else known.get_default(call_default_factory=True)),
+                meanings.get(name, ""),
+            )
             for name, known in fields
         )
 

@@ -41,7 +41,6 @@ def index_command(
         str | None,
         "Target language model before fine-tuning, a folder or a Hub id.",
     ] = None,
-    merged: options.MergedOption = False,
     warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -73,9 +72,7 @@ def index_command(
     from airrep.index.sharing.parts import build_part
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    values = configuring.values(
-        encoder=encoder, lm=lm, merged=merged or None, warmed=warmed, precision=precision, device=device
-    )
+    values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
     values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
     what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}

@@ -92,7 +92,6 @@ def label_command(
     out: Annotated[Path, "Directory of the losses."],
     reading: options.ReadingOptions,
     lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command a name alone."] = None,
-    merged: options.MergedOption = False,
     queries: QueriesOption = None,
     imported: Annotated[
         Path | None,
@@ -127,7 +126,7 @@ def label_command(
 
     if imported is None and command is None:
         need("airrep label", "lm", *LM)
-    values = configuring.values(computing, merged=merged or None)
+    values = configuring.values(computing)
     training = {} if configuring.training is None else {"training": configuring.training}
     if dry_run and (imported is not None or command is not None):
         raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
@@ -221,7 +220,6 @@ def warmup_command(
     lm: options.LmOption,
     out: Annotated[Path, "Folder of the LM to make."],
     reading: options.ReadingOptions,
-    merged: options.MergedOption = False,
     *,
     warming: WarmupOptions,
     computing: options.ComputeOptions,
@@ -241,7 +239,7 @@ def warmup_command(
     from airrep.lm.warmup import warm_up
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading)
     meter, existed = StepMeter(), not is_free(real_path(out))
     made = warm_up(reading.read(data), out, model, tuning, **vars(warming), replace=replace, on_step=meter.fine_tune)
     if as_json:

@@ -57,7 +57,6 @@ ReplaceOption = Annotated[bool, "Replace what is there."]
 PartialOption = Annotated[bool, "Accept unfinished labels."]
 MixedOption = Annotated[bool, "Accept labels of several LMs, fine-tunings or precisions."]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
-TargetOption = Annotated[str | None, "Language model of methods that read one: a folder or a Hub id."]
 ChangedOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,11 +77,6 @@ BetterOption = Annotated[
 ]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
-MergedOption = Annotated[
-    bool,
-    "Take --lm as it is, its adapters merged, fine-tuned or not: without it adapters are left out, and a folder that a "
-    "trainer wrote is refused, since the model before training is wanted.",
-]
 DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
 WorkersOption = Annotated[
@@ -377,8 +371,6 @@ class QueryOptions:
     prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
     response: Annotated[str | None, "One query, typed in: its response."] = None
     better: BetterOption = None
-    encoder: EncoderOption = None
-    lm: TargetOption = None
     recipe: RecipeOption = None
     settings: ChangedOption = None
 
@@ -404,8 +396,8 @@ class QueryOptions:
         return Corpus.from_examples([Example(prompt=self.prompt or "", response=self.response, id="query")])
 
     def index(self) -> "Index":
-        """The index, with the encoder or language model that was named if one was."""
-        return open_moved_index(self.path, self.settings, encoder=self.encoder, lm=self.lm, recipe=self.recipe)
+        """The index, with what has moved, and with the weights of another recipe, if one is named."""
+        return open_moved_index(self.path, self.settings, recipe=self.recipe)
 
 
 def open_moved_index(path: Path, settings: list[str] | None = None, **named: str | None) -> "Index":

@@ -226,8 +226,6 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8766,
     token: Annotated[str | None, "Token that the page must bring; one made by chance if not given."] = None,
     no_token: Annotated[bool, "Let everybody on this machine ask."] = False,
-    encoder: options.EncoderOption = None,
-    lm: options.TargetOption = None,
     recipe: options.RecipeOption = None,
     settings: options.ChangedOption = None,
 ) -> None:
@@ -239,7 +237,7 @@ def serve_command(
         raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
     secret = serving.choose_token(token, no_token, host)
     with serving.listen(host, port) as open_socket:
-        moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm, recipe=recipe)
+        moved = options.open_moved_index(path, settings, recipe=recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = read.read_if(queries)

@@ -140,7 +140,6 @@ def adapt_command(
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, options.START_HELP] = "default",
-    merged: options.MergedOption = False,
     device: options.DeviceOption = None,
     *,
     configuring: options.TuningOptions,
@@ -183,7 +182,7 @@ def adapt_command(
     from airrep.runtime.remote.places import here_only
 
     here_only(out, "an adaptation is made")
-    model, tuning = configuring.of_lm(lm, reading=reading, merged=merged or None, device=device)
+    model, tuning = configuring.of_lm(lm, reading=reading, device=device)
     seconds = parse_duration(budget)
     adaptation = Adaptation(
         reading.read(data),

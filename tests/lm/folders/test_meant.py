@@ -26,7 +26,7 @@ def test_adapters_are_left_out_and_it_is_said(tmp_path: Path, caplog: pytest.Log
         before = named(tmp_path / "adapter").before()
     assert before.merged is False
     assert f"is adapters, so the LM after training; the one before is read: their base, {base} (" in caplog.text
-    assert "--merged" in caplog.text
+    assert "--set merged=true" in caplog.text
     fingerprints = {load_lm(one).fingerprint for one in (before, named(base), named(base, merged=False))}
     assert len(fingerprints) == 1
     assert load_lm(named(tmp_path / "adapter")).fingerprint not in fingerprints
@@ -75,7 +75,7 @@ def test_a_whole_lm_that_a_trainer_wrote_is_refused_until_it_is_confirmed(left: 
         named(folder).before()
     assert str(caught.value) == (
         f"lm {folder}: {left} lies beside it, as a trainer leaves it, so it seems to be the LM after training; "
-        "expected the one before. Give that; or if this one is meant: --merged (merged=true)"
+        "expected the one before. Give that; or if this one is meant: --set merged=true"
     )
     assert named(folder, merged=True).before() == named(folder, merged=True)
 

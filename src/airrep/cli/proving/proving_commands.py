@@ -77,7 +77,6 @@ def prove_command(
     response: Annotated[str | None, "One answer, typed in: its response."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,
-    merged: options.MergedOption = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
     running: options.EngineOptions,
@@ -100,7 +99,7 @@ def prove_command(
     asked, others = options.QueryOptions(
         path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better
     ).question(index)
-    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading)
     made = prove(
         index,
         naming.of(index),
@@ -129,7 +128,6 @@ def judge_command(
     reading: options.ReadingOptions,
     budget: Annotated[str, "Time by the clock, such as 30m or 2h."] = "30m",
     better: options.BetterOption = None,
-    merged: options.MergedOption = False,
     *,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
@@ -152,7 +150,7 @@ def judge_command(
 
     index, seconds = Index(path), parse_duration(budget)
     asked, others = options.QueryOptions(path=path, reading=reading, queries=queries, better=better).question(index)
-    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading)
     made = judge(
         index,
         asked,

@@ -327,7 +327,7 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
         caution(
             _log,
             f"lm {short(name)}: is adapters, so the LM after training; the one before is read: their base, "
-            f"{files.base} (--merged, or merged=true, reads both)",
+            f"{files.base} (--set merged=true reads both)",
         )
     return False
 
@@ -339,8 +339,8 @@ def _check_untrained(name: str, folder: Path) -> None:
     if found:
         raise ConfigError(
             f"lm {name}: {short(found[0])} lies beside it, as a trainer leaves it, so it seems to be the LM after "
-            f"training; expected the one before{_before(folder)}. Give that; or if this one is meant: --merged "
-            "(merged=true)"
+            f"training; expected the one before{_before(folder)}. Give that; or if this one is meant: "
+            "--set merged=true"
         )
 
 
