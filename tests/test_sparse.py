@@ -73,3 +73,11 @@ def test_what_scipy_made_is_taken() -> None:
     assert isinstance(found, SparseRows)
     np.testing.assert_array_equal(found.toarray(), dense)
     assert taken(dense) is dense
+
+
+def test_one_row_in_any_order_of_its_columns_has_the_same_product() -> None:
+    other = SparseRows.of(numbers((4, 6), 0.9))
+    data, order = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2, 0, 3, 1])
+    straight = SparseRows(data, np.arange(4), np.array([0, 4]), (1, 4))
+    turned = SparseRows(data[order], order, np.array([0, 4]), (1, 4))
+    np.testing.assert_allclose(turned @ other, straight @ other, rtol=1e-12)

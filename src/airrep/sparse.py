@@ -7,8 +7,8 @@ import numpy as np
 
 FEW = 32
 """Rows with at most so many numbers are multiplied together, one number of each at a time."""
-EXPANDED = 2**21
-"""At most so many products are held at a time, about 100 MB with their places."""
+EXPANDED = 2**16
+"""At most so many products are held at a time, with their places some 3 MB, unless one row has more."""
 DENSE = 4
 """A matrix of which one number in so many is no zero is multiplied column by column."""
 GRAM = 2**22
@@ -211,8 +211,14 @@ class SparseRows:
 def _expanded(rows: SparseRows, other: SparseRows, out: np.ndarray) -> None:
     """Write a product, number by number of those that meet."""
     count = other.lengths[rows.indices]
+    if rows.shape[0] == 1 and np.array_equal(rows.indices, np.arange(other.shape[0])):  # a query, and what it has
+        values = np.repeat(rows.data.astype(np.float64), count) * other.data
+        out[0] = np.bincount(other.indices, values, out.shape[1])
+        return
     place = stretches(other.indptr[rows.indices], count)
-    cell = np.repeat(rows.row_of * other.shape[1], count) + other.indices[place]
+    cell = other.indices[place]
+    if rows.shape[0] > 1:
+        cell = cell + np.repeat(rows.row_of * other.shape[1], count)
     values = np.repeat(rows.data.astype(np.float64), count) * other.data[place]
     out += np.bincount(cell, values, out.size).reshape(out.shape)
 

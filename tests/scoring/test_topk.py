@@ -165,8 +165,7 @@ def test_few_and_many_queries_go_other_ways_to_the_same(monkeypatch: pytest.Monk
     both = MixedFeatures(queries, SparseRows.of(thin[1]).astype(np.float32))
     for asked, blocks in ((queries, dense), (both, mixed)):
         few = top_k(asked, blocks, 50)
-        for module in (scans, search):
-            monkeypatch.setattr(module, "FEW", 8)
+        monkeypatch.setattr(scans, "FEW", 8)
         many = top_k(asked, blocks, 50)
         monkeypatch.undo()
         np.testing.assert_array_equal(few.rows, many.rows)

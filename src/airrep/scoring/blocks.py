@@ -177,7 +177,7 @@ class Piece:
         """Their sparse features, float64 ``(b, d)``."""
         matrix = self.block.features if self.block.sparse is None else self.block.sparse
         if isinstance(matrix, ByColumn):
-            return matrix if len(self.rows) == matrix.shape[0] else self.take(matrix.rows())
+            return matrix if len(self.rows) == matrix.shape[0] else matrix._replace(kept=self.rows - self.block.start)
         part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
         return part
 

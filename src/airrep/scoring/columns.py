@@ -19,6 +19,8 @@ class ByColumn(NamedTuple):
     """A matrix ``(b, d)`` as its columns, ``(d, b)``."""
 
     columns: SparseRows
+    kept: np.ndarray | None = None
+    """Rows whose products are wanted; all without it."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -209,4 +211,7 @@ class SparseProducts:
 
     def scores(self, rows: SparseMatrix) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
-        return (self._queries @ rows.columns).T if isinstance(rows, ByColumn) else rows @ self._turned
+        if not isinstance(rows, ByColumn):
+            return rows @ self._turned
+        scores = self._queries @ rows.columns
+        return (scores if rows.kept is None else scores[:, rows.kept]).T

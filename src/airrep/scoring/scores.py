@@ -19,7 +19,7 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.columns import SparseProducts
 from airrep.scoring.devices import device_of
-from airrep.scoring.products import FEW, ready
+from airrep.scoring.products import ready
 
 CELLS = 2**22
 """Scores in float64 that are held at a time, 32 MiB."""
@@ -67,7 +67,7 @@ def stream_scores(
         DataError: queries and blocks do not fit together.
     """
     fit, size = check_queries(queries, blocks), min(piece_rows(blocks), max(1, CELLS // queries.shape[0]))
-    fit, narrowed = narrow(fit, blocks, size if queries.shape[0] <= FEW and keep is None else 0)
+    fit, narrowed = narrow(fit, blocks, size)
     asked = ready(fit, "float32", 0.0, "cpu")
     every = np.arange(fit.shape[0])
     for piece in pieces(narrowed, size, keep):

@@ -27,7 +27,6 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.devices import Device, device_of
 from airrep.scoring.products import (
-    FEW,
     PAIRS,
     ROUNDING,
     TINY,
@@ -84,7 +83,7 @@ def top_k(
     check_count("top_k: k", k, check_keep(keep, rows))
     place = device_of(device)
     size = _piece_rows(queries, blocks, place)
-    queries, narrowed = narrow(queries, blocks, size if queries.shape[0] <= FEW and keep is None else 0)
+    queries, narrowed = narrow(queries, blocks, size)
     signed, room = -queries if least else queries, room_for(blocks, size)
     tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room, place) for i in range(0, queries.shape[0], TILE)]
     for piece in pieces(narrowed, size, keep):
