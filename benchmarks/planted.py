@@ -33,7 +33,7 @@ ASK = 0.9
 """Recall of every method that reads gradients."""
 RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "default": ("channels", {}),
-    "channels=contrast": ("channels", {"channels": "contrast"}),
+    "--recipe contrast": ("channels", {"channels": "contrast"}),
     "tfidf": ("tfidf", {}),
     "dense embedder": ("airrep", {"encoder": "untrained"}),
 }

@@ -347,6 +347,21 @@ def recipe_channels(name: str) -> tuple[Channel, ...]:
     return _checked(name)
 
 
+def recipe_text(name: str | None = None) -> str:
+    """The file of a shipped recipe; without a name a line for each: its name, and the first line of its file.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    if name is None:
+        first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
+        return "\n".join(f"{one:<15} {line.removeprefix('# ')}" for one, line in first.items()) + "\n"
+    if name not in shipped_recipes():
+        listed(name)  # refuses what is no recipe at all
+        raise ConfigError(f"recipe {name}: does not come with airrep. Open the file itself.")
+    return (SHIPPED / f"{name}.yaml").read_text("utf-8")
+
+
 def _checked(name: str) -> tuple[Channel, ...]:
     found = listed(name)
     return tuple(one if isinstance(one, Channel) else Channel.of(dict(one), name) for one in _mappings(found, name))

@@ -102,12 +102,12 @@ def report_command(
 def show_command(
     path: Annotated[
         Path,
-        typer.Argument(metavar="WHAT", help="A directory that airrep wrote; methods; or a method's name."),
+        typer.Argument(metavar="WHAT", help="A directory that airrep wrote; methods; recipes; or a method's name."),
     ],
     example: Annotated[
         str | None,
         typer.Argument(
-            metavar="ID", help="Of an index: an example, by its id, its place (train.jsonl:12) or 'row 12'."
+            metavar="ID", help="An example of an index: its id, its place (train.jsonl:12) or 'row 12'; a recipe's name."
         ),
     ] = None,
     verify: Annotated[bool, "Check every byte against its checksum."] = False,
@@ -116,7 +116,10 @@ def show_command(
     wide: Annotated[bool, "Print raw numbers and longer texts of these."] = False,
 ) -> None:
     """Show what a directory holds, and the commands that made it; one example of an index, with its nearest; the
-    methods, or one of them with its settings."""
+    recipes, or the file of one; the methods, or one of them with its settings."""
+    if str(path) == "recipes" and not path.exists():
+        _show_recipes(example, as_json=as_json)
+        return
     if example is not None:
         if verify:
             raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
@@ -196,6 +199,16 @@ def _show_record(path: Path, *, as_json: bool) -> None:
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
     note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
+
+
+def _show_recipes(name: str | None, *, as_json: bool) -> None:
+    """Show a line for each recipe that ships, or the file of one."""
+    from airrep.attributors.recipes import recipe_text, shipped_recipes
+
+    if as_json:
+        print_json({one: recipe_text(one) for one in shipped_recipes() if name in (None, one)})
+    else:
+        typer.echo(recipe_text(name), nl=False)
 
 
 def _show_methods(name: str, *, as_json: bool) -> bool:

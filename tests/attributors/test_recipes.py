@@ -1,0 +1,140 @@
+"""Recipes: the files that ship, their slots, settings for all channels, and names that are gone."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds.small_world import make_corpus
+
+from airrep.attributors.dropped import without_dropped
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.recipes import (
+    SHIPPED,
+    ChannelsSettings,
+    default_recipe,
+    recipe_channels,
+    recipe_text,
+    shipped_recipes,
+)
+from airrep.attributors.settings import METHOD_SETTINGS
+from airrep.errors import ConfigError
+from airrep.index.building import build_index
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_recipe_that_ships_can_be_read_once_its_slots_are_filled(name: str) -> None:
+    channels = recipe_channels(name)
+    reads = {one.warmed for one in channels if METHOD_SETTINGS[one.method].model_fields.get("lm") is not None}
+    slots = {"lm": "some/model"} if reads else {}
+    slots |= {"warmed": "other/model"} if True in reads else {}
+    made = ChannelsSettings(channels=name, **slots).channels
+    assert [one.title for one in made] == [one.title for one in channels]
+    for one in made:
+        assert one.settings.get("lm") in (None, slots.get("warmed" if one.warmed else "lm"))
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_recipes() if not name.startswith("papers/")])
+def test_a_line_before_each_channel_says_why_its_weight_is_what_it_is(name: str) -> None:
+    lines = (SHIPPED / f"{name}.yaml").read_text().splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("- method")]
+    assert len(places) == len(recipe_channels(name))
+    assert all(re.match(r"# \w.{20,}\.$", lines[place - 1]) for place in places)
+
+
+def test_recipes_of_papers_are_of_the_methods_of_their_names() -> None:
+    papers = [name for name in shipped_recipes() if name.startswith("papers/")]
+    assert {"papers/tracin", "papers/logra"} <= set(papers)
+    for name in papers:
+        (channel,) = recipe_channels(name)
+        assert f"papers/{channel.method}" == name
+
+
+def test_a_slot_that_is_not_filled_is_asked_for() -> None:
+    for name in ("lm", "lm-whole", "papers/logra"):
+        with pytest.raises(ConfigError, match=r"--lm MODEL"):
+            ChannelsSettings.of({"channels": name})
+    with pytest.raises(ConfigError, match="--warmed FOLDER"):
+        ChannelsSettings.of({"channels": "lm-warm", "lm": "some/model"})
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [({}, "text"), ({"lm": "m"}, "lm"), ({"lm": "m", "warmed": "w"}, "lm-warm"), ({"lm": None}, "text")],
+)
+def test_the_models_that_are_given_choose_the_recipe(given: dict[str, Any], name: str) -> None:
+    assert default_recipe(given) == name
+    assert ChannelsSettings(**given) == ChannelsSettings(channels=name, **given)
+
+
+def test_a_setting_goes_to_each_channel_whose_method_has_it() -> None:
+    channels = ChannelsSettings.of({"channels": "text", "mix": 0.25, "view": "response"}).channels
+    assert [one.settings.get("mix") for one in channels] == [0.25, 0.25, None]
+    assert [one.settings["view"] for one in channels] == ["response"] * 3
+    (paper,) = ChannelsSettings.of({"channels": "papers/logra", "lm": "m", "rank": 16}).channels
+    assert (paper.settings["rank"], paper.settings["exponent"], paper.pool) == (16, 1.0, "sum")
+    with pytest.raises(ConfigError, match="'rankk' is not a setting here"):
+        ChannelsSettings.of({"channels": "text", "rankk": 16})
+
+
+def test_a_method_and_a_recipe_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="^recipe: "):
+        build_index(make_corpus(3), tmp_path / "index", "tfidf", recipe="text")
+    with pytest.raises(ConfigError, match="^recipe txt: does not exist; .*'text'"):
+        build_index(make_corpus(3), tmp_path / "index", recipe="txt")
+
+
+def test_a_recipe_is_named_listed_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(recipe_text("papers/tfidf"))
+    train, wanted = make_corpus(6), []
+    for number, recipe in enumerate(("papers/tfidf", tmp_path / "mine.yaml", [{"method": "tfidf", "pool": "sum"}])):
+        index = build_index(train, tmp_path / str(number), recipe=recipe)
+        wanted.append(index.group_scores(train, by="label").scores.tolist())
+    assert wanted[0] == wanted[1] == wanted[2]
+
+
+def test_recipes_are_shown() -> None:
+    lines = recipe_text().splitlines()
+    assert [line.split()[0] for line in lines] == list(shipped_recipes())
+    assert recipe_text("lm") == (SHIPPED / "lm.yaml").read_text()
+    with pytest.raises(ConfigError, match="^recipe nothing: does not exist"):
+        recipe_text("nothing")
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "told"),
+    [
+        ("readout", {"lm": "m"}, "--method rds"),
+        ("stack", {}, "--recipe"),
+        ("logra", {"lm": "m", "preset": "paper"}, "--recipe papers/logra"),
+        ("logra", {"lm": "m", "curvature": "fisher"}, "--method trak"),
+        ("tracin", {"lm": "m", "map_weights": "maps"}, "leave it out"),
+        ("tracin", {"lm": "m", "pool": "mean"}, "pool: sum"),
+        ("ekfac", {"lm": "m", "rank": 3}, "--method logra"),
+        ("ekfac", {"lm": "m", "reduction": "mean"}, "leave it out"),
+        ("trak", {"lm": "m", "objective": "loss"}, "--method dsdm"),
+        ("channels", {"lm": "m", "gradients": "both"}, "lm-whole"),
+        (
+            "channels",
+            {"channels": [{"method": "logra", "settings": {"lm": "m", "preset": "measured"}}]},
+            "papers/logra",
+        ),
+    ],
+)
+def test_a_name_that_is_gone_says_what_to_type(method: str, settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)) as caught:
+        make_attributor(method, settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_earlier_index_opens_unless_it_uses_what_is_gone() -> None:
+    kept = {"lm": "m", "rank": 4}
+    plain = {"projection": "pca", "curvature": "kfac", "reduction": "mean", "pool": "diminishing"}
+    assert without_dropped("logra", {**kept, **plain}, "runs/i") == kept
+    channel = {"method": "logra", "settings": kept, "relative": "apart"}
+    summed = {"lm": "m", "channels": [{**channel, "settings": {**kept, **plain}}]}
+    assert without_dropped("channels", summed, "runs/i") == {"lm": "m", "channels": [channel]}
+    for method, own in (("ekfac", {"lm": "m", "rank": 3}), ("logra", {"lm": "m", "curvature": "fisher"})):
+        for name, settings in ((method, own), ("channels", {"channels": [{"method": method, "settings": own}]})):
+            with pytest.raises(ConfigError, match=r"^runs/i: .* Build the index again with --replace\."):
+                without_dropped(name, settings, "runs/i")
