@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -302,11 +303,11 @@ def _lines(ran: Ran) -> list[tuple[str, tuple[int, str, str]]]:
 
 
 def _lasting(told: str) -> Any:
-    """What a command told, without the command line and times that JSON holds."""
+    """What a command told, without the command line and the times that were measured."""
     try:
         return _untimed(json.loads(told))
     except ValueError:
-        return told
+        return " ".join(re.sub(r"[\d.]+ (?:µs|ms|s)\b|[─-╿]", " ", told).split())
 
 
 def _untimed(value: Any) -> Any:

@@ -31,20 +31,21 @@ def top_command(
 
     Each answer gets a verdict: something stands out, is weak, or nothing here taught it.
     """
-    from airrep.answers.together import SetResult, top_of_set
     from airrep.answers.verdicts.verdict import top
-    from airrep.cli.show.answers import print_set
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
     if why and aggregate:
         raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")
-    delivery.check(SetResult.kind if aggregate else "top")
+    delivery.check("top-of-set" if aggregate else "top")
     opened = asking.index()
     asked, better = asking.question(opened)
     how: dict[str, Any] = {"better": better, "least": least, "where": where}
     with Meter("encoding queries") as meter:
         if aggregate:
+            from airrep.answers.together import top_of_set
+            from airrep.cli.show.answers import print_set  # here: it loads what prints all other answers
+
             delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
         else:
             delivery.deliver(top(opened, asked, k, **how, why=why, progress=meter), print_top)

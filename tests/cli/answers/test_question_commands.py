@@ -210,9 +210,9 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
         ran = run(*command)
         assert ran.status == 0, ran.err
         each = queries == 3
-        assert ("m2: " in ran.out) == each, command
+        assert ("m2" in ran.out) == each, command
         assert ("--wide" in ran.out) != each, command
-        assert "m2: " in run(*command, "--wide").out
+        assert "m2" in run(*command, "--wide").out
 
 
 def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
@@ -226,7 +226,7 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
     ran = run("group", "index", "queries.jsonl", "--groups", "groups.json", "--wide")
-    assert ran.out.count("… 970 more, in --json") == 5  # of each of four queries, and of their mean
+    assert ran.out.count("groups in between are left out") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
 
 
@@ -391,7 +391,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ]
         Path(f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     assert run("index", "train.jsonl", "--out", "chats", "--method", "tfidf").status == 0
-    asked = "[system …] Where is parcel 3 of mine?"
+    asked = "Where is parcel 3 of mine?"
     for command in (
         ("top", "chats", "queries.jsonl", "--out", "run"),
         ("top", "chats", "queries.jsonl", "--why"),
