@@ -84,13 +84,14 @@ class Method:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `airrep show methods --json` prints."""
-        from pydantic_core import to_jsonable_python
+        from pydantic import TypeAdapter
 
+        plain = TypeAdapter(Any).dump_python
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
         more = {} if self.package is None else {"package": self.package.to_dict()}
         return {name: getattr(self, name) for name in shown} | {
             "settings": {
-                name: {"default": to_jsonable_python(default), "help": text} for name, default, text in self.options
+                name: {"default": plain(default, mode="json"), "help": text} for name, default, text in self.options
             },
             **more,
         }

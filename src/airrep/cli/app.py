@@ -107,7 +107,8 @@ def show_command(
     example: Annotated[
         str | None,
         typer.Argument(
-            metavar="ID", help="An example of an index: its id, its place (train.jsonl:12) or 'row 12'; a recipe's name."
+            metavar="ID",
+            help="An example of an index: its id, place (train.jsonl:12) or 'row 12'; a recipe's name.",
         ),
     ] = None,
     verify: Annotated[bool, "Check every byte against its checksum."] = False,
