@@ -9,7 +9,7 @@ import numpy as np
 from airrep.arrays import SparseFeatures
 from airrep.errors import ConfigError
 from airrep.scoring.devices import widened
-from airrep.sparse import SparseRows, stretches
+from airrep.sparse import SparseRows, distinct, stretches
 
 LONG = 64
 """Mean length from which on stretches of postings are copied one by one."""
@@ -207,11 +207,13 @@ class SparseProducts:
 
     def __init__(self, queries: SparseFeatures) -> None:
         self._queries = queries.astype(np.float64)
-        self._turned = self._queries.T
+        self._columns = distinct(queries.indices)  # few: rows of hashed n-grams are 2²⁶ wide and more
+        self._narrow = len(self._columns) == queries.shape[1]
+        self._turned = (self._queries if self._narrow else select_columns(self._queries, self._columns)).T
 
     def scores(self, rows: SparseMatrix) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
         if not isinstance(rows, ByColumn):
-            return rows @ self._turned
+            return (rows if self._narrow else select_columns(rows, self._columns)) @ self._turned
         scores = self._queries @ rows.columns
         return (scores if rows.kept is None else scores[:, rows.kept]).T
