@@ -10,7 +10,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "airrep index DATA --out INDEX --dry-run (also label, train and adapt --dry-run)",
     "run": "a shell script with the commands; airrep rerun RESULT runs those that made a result",
     "stack": "airrep adapt DATA --labels LABELS --held-out LABELS --out DIR",
-    "take": "airrep export INDEX --to records --only EXAMPLES --out FILE",
+    "take": "airrep export INDEX --to records --data DATA --only EXAMPLES --out FILE",
 }
 """Commands of the command line."""
 _LEARNING = "labels of your model: airrep label, then airrep train or airrep adapt --labels"
@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, str] = {
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
     "--member": "--recipe FILE.yaml, which lists the channels",
     "--rival": "airrep compare RUN..., which tests one method against another",
-    "--temperature": "--pool attention:0.2, the pool and its temperature",
+    "--temperature": "a recipe's temperature, or, of group, what-if and evaluate, --pool attention:0.2",
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }
 """Options of the command line, whatever the command."""

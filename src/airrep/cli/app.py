@@ -121,12 +121,13 @@ def show_command(
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return
+    named = example if str(path) == "methods" and example is not None else str(path)
+    if not path.exists() and _show_methods(named, as_json=as_json):
+        return
     if example is not None:
         if verify:
             raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
-        return
-    if not path.exists() and _show_methods(str(path), as_json=as_json):
         return
     from airrep.cli.running.history import read_history
     from airrep.cli.show.console import printable

@@ -84,7 +84,8 @@ class OnceCommand(TyperCommand):
         for one in others:
             one.hidden = False
         self.help = text
-        typer.echo(f"{short.example}\n\n{HELP_ALL} lists {len(others)} more options.")
+        more = f"{len(others)} more option{'s' if len(others) > 1 else ''}"
+        typer.echo(short.example + (f"\n\n{HELP_ALL} lists {more}." if others else ""))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line.

@@ -15,7 +15,7 @@ class Short(NamedTuple):
 
 SHORT: Mapping[str, Short] = {
     "index": Short(
-        "out method lm warmed set",
+        "out recipe lm warmed set",
         """$ airrep index train.jsonl --out runs/index
 runs/index: built: 2,000 examples, method channels; next: airrep top runs/index QUERIES""",
     ),
