@@ -86,6 +86,7 @@ TRAKER_GRADIENT = np.array(
 """Its projected gradient of the first training example's log odds: first numbers."""
 
 RANK = 3
+PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0, "rank": RANK}
 TOKENS = 31.5
 """Mean length of the training examples: airrep's K-FAC is of examples, kronfluence's of tokens."""
 
@@ -149,11 +150,14 @@ def features(folder: str, rank: int | None = None, objective: str = "loss") -> t
 
 
 def test_tracin_is_captums(folder: str) -> None:
-    assert unlike(scores(TracinAttributor(settings(TracinSettings, folder, rank=None, unit=False))), CAPTUM) < 1e-5
+    assert (
+        unlike(scores(TracinAttributor(settings(TracinSettings, folder, modules=None, rank=None, unit=False))), CAPTUM)
+        < 1e-5
+    )
 
 
 def test_tracin_over_checkpoints_is_captums(folder: str, tmp_path: Path) -> None:
-    method = TracinAttributor(settings(TracinSettings, folder, rank=None, unit=False))
+    method = TracinAttributor(settings(TracinSettings, folder, modules=None, rank=None, unit=False))
     method.weights = (LmWeights(None, 0.3), LmWeights(grown(folder, tmp_path / "next.safetensors", 1.1), 0.05))
     assert unlike(scores(method), CAPTUM_CHECKPOINTS) < 1e-5
 
@@ -171,7 +175,7 @@ def test_kronecker_factors_are_kronfluences(folder: str) -> None:
 
 
 def test_logra_without_projection_is_kronfluences_kfac(folder: str) -> None:
-    method = LograAttributor(settings(LograSettings, folder, rank=None, unit=False, damping=0.1))
+    method = LograAttributor(settings(LograSettings, folder, **{**PAPER, "rank": None}, unit=False, damping=0.1))
     assert unlike(scores(method) * TOKENS, KRONFLUENCE) < 1e-4
 
 
@@ -184,7 +188,7 @@ def test_trak_is_trakers(folder: str) -> None:
 def test_unit_tracin_is_the_cosine_of_plain_gradients(folder: str) -> None:
     queries, train = features(folder)
     wanted = reference.tracin([reference.unit(queries)], [reference.unit(train)], [1.0])
-    assert unlike(scores(TracinAttributor(settings(TracinSettings, folder, rank=None))), wanted) < 1e-5
+    assert unlike(scores(TracinAttributor(settings(TracinSettings, folder, modules=None, rank=None))), wanted) < 1e-5
 
 
 def test_trak_over_checkpoints_averages_scores_and_chances_by_themselves(folder: str, tmp_path: Path) -> None:
@@ -200,9 +204,6 @@ def test_trak_over_checkpoints_averages_scores_and_chances_by_themselves(folder:
         others.append([reference.other_chance(reference.load(folder), each) for each in listed(lm, TRAIN)])
     grown(folder, Path(folder) / "model.safetensors", 1 / 1.1)
     assert unlike(scores(method), np.mean(products, axis=0) * np.mean(others, axis=0)) < 1e-4
-
-
-PAPER = {"modules": None, "sketch": None, "exponent": 1.0, "rank": RANK}
 
 
 def test_logra_is_the_product_with_the_whole_kronecker_inverse_behind_leading_directions(folder: str) -> None:

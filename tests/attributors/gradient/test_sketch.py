@@ -27,8 +27,8 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def fitted(lm: str, **values: Any) -> LograAttributor:
-    own = {"lm": lm, "rank": 6, "modules": ["all-linear"], "precision": "float32", "store": "none", **values}
-    method = make_attributor("logra", own)
+    plain = {"rank": 6, "sketch": None, "exponent": 1.0}
+    method = make_attributor("logra", {"lm": lm, "precision": "float32", "store": "none", **plain, **values})
     assert isinstance(method, LograAttributor)
     method.fit(TRAIN)
     return method
