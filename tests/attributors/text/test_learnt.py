@@ -115,7 +115,6 @@ def test_words_that_are_shown_stand_in_the_answer(lm: str) -> None:
 def test_the_default_channels_count_so_with_a_model(lm: str) -> None:
     for given in ({"lm": lm}, {"tokenizer": lm}):
         assert ChannelsSettings.of(given).channels[0].settings["rendered"]
-    assert "rendered" not in ChannelsSettings.of({}).channels[0].settings
     with pytest.raises(ConfigError, match="rendered: counts what is learnt of responses; expected view=response"):
         make_attributor("ngram", {"tokenizer": lm, "rendered": True, "view": "whole"})
 
