@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from airrep import read_evaluation
-from airrep.evaluation.result import Evaluation, Row
+from airrep.evaluation.result import Evaluation, Row, read_evaluation
 
 HERE = Path(__file__).parent.resolve()
 OUT = HERE.parent / "docs" / "figures"

@@ -11,7 +11,8 @@ A config has
     steps: [{name: STEP, each: [KEY, ...], only: {KEY: VALUE, ...}, commands: [text, ...]}]
 
 Each command of a step runs once for each combination of its keys, with {KEY} and each {name} filled in; a step with
-`only` belongs to these values of keys that it does not loop over. The seconds that a command took stand below it. A
+`only` belongs to these values of keys that it does not loop over. A step with `commit: HASH` needs airrep at that commit
+and runs only where `--step` names it. The seconds that a command took stand below it. A
 command that fails ends the run; the same call goes on from there.
 """
 
@@ -84,7 +85,7 @@ def commands(config: dict, steps: list[str] | None, only: dict[str, set[str]]) -
     tables = config["tables"]
     for step in config["steps"]:
         others = any(key in only and str(value) not in only[key] for key, value in step.get("only", {}).items())
-        if others or (steps is not None and step["name"] not in steps):
+        if others or ("commit" in step if steps is None else step["name"] not in steps):
             continue
         for turn in product(*(tables[key].items() for key in step.get("each", []))):
             names = dict(zip(step.get("each", []), (value for value, _ in turn), strict=True))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from airrep import read_evaluation
+from airrep.evaluation.result import read_evaluation
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 sys.path[:0] = [str(FOLDER), str(FOLDER / "smollm2")]
