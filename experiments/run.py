@@ -11,7 +11,7 @@ A config has
     steps: [{name: STEP, each: [KEY, ...], only: {KEY: VALUE, ...}, commands: [text, ...]}]
 
 Each command of a step runs once for each combination of its keys, with {KEY} and each {name} filled in; a step with
-`only` belongs to these values of keys that it does not loop over. A step with `commit: HASH` needs airrep at that commit
+`only` belongs to these values of keys that it does not loop over. A step with `commit: HASH` needs airrep as it was then,
 and runs only where `--step` names it. The seconds that a command took stand below it. A
 command that fails ends the run; the same call goes on from there.
 """
