@@ -40,7 +40,7 @@ from airrep.lm import attention as lm_attention
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.model import TargetLM
-from airrep.lm.network import Execution, loss_alone
+from airrep.lm.network import Execution
 from airrep.lm.settings import LmSettings
 
 ASKED = 2.7
@@ -153,7 +153,8 @@ def one_by_one(
     found = []
     with lm_attention.library_attention(model), lm.execution.autocast():
         for row in range(len(documents)):
-            loss = loss_alone(model, documents.sequence(row).tolist())
+            ids = torch.tensor(documents.sequence(row).tolist(), device=device)[None]
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
             gradients = torch.autograd.grad(loss, [site.module.weight for site in sites])
             found.append(torch.cat([(o.T @ g @ i).flatten() for g, (i, o) in zip(gradients, matrices, strict=True)]))
     return found

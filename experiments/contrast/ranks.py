@@ -19,13 +19,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from airrep.attributors.sums.pairs import even_pairs
 from scipy.stats import binomtest
 from worlds.planted_chats import COUNTS, FORMS, KINDS, ORDINARY, Chats, Question, plant_chats, precision_of, rank_of
 
 from airrep.arrays import MixedFeatures
 from airrep.attributors.recipes import recipe_channels
-from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.scoring.contrast import contrast_scores

@@ -16,12 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from airrep.attributors.sums.pairs import even_pairs
 from ranks import all_scores, text_recipes
 from scipy.stats import spearmanr
 from worlds.planted_chats import FORMS, KINDS, Question, plant_chats
 
 import airrep
+from airrep.attributors.sums.channels import even_pairs
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save
 
 from airrep.encoder.folders import CARD, INDEX, WEIGHTS, read_card, read_json
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks.exports import new_folder
 from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.remote.outputs import new_folder
 from airrep.training.result import render_card
 
 FILES = Path(__file__).parent / "files"

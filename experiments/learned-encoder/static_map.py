@@ -23,10 +23,11 @@ from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.encoder.load import load_encoder
 from airrep.encoder.static import StaticEncoder
 from airrep.evaluation.judging import compact_subsets
+from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.gather import gather
 from airrep.labels.instance import LabelledInstance
 from airrep.training.linear.weights import MemberFeatures
-from airrep.training.ranking_loss import normalise_losses, ranking_loss
+from airrep.training.ranking_loss import ranking_loss
 
 STEPS, QUERIES, SUBSETS, LEFT_OUT = 80, 80, 60, 0.1
 RATE_OF_MAP, RATE_OF_WEIGHTS, RATE_OF_SIZES = 1e-3, 2e-2, 2e-2

@@ -10,10 +10,11 @@ import torch
 from transformers import Trainer, TrainingArguments
 from worlds.tiny_lms import tiny_network
 
-from airrep import AttributionCallback, read_training_record
+from airrep import AttributionCallback
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.folders.checkpoints import trainer_checkpoints
 from airrep.lm.trainer.callback import RecordedBatches
+from airrep.lm.trainer.record import read_training_record
 
 LENGTH = 6
 
