@@ -25,6 +25,7 @@ from airrep.scoring.columns import Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows, below
 
@@ -97,10 +98,10 @@ def asked(generator: np.random.Generator, count: int, channels: int) -> MixedFea
 def search(generator: np.random.Generator, rows: int, channels: int) -> None:
     """Print the time of one query, and of the plain way on a part."""
     blocks, query = index_of(generator, rows, channels), asked(generator, 1, channels)
-    top_k(query, blocks, 10)
+    top_k(ask(query, blocks), 10)
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(5):
-        top_k(query, blocks, 10)
+        top_k(ask(query, blocks), 10)
     cpu, wall = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
     print(f"Top 10 of {rows:,} for one query, {channels} counting channels and {D} dense features, two threads")
     print(f"  airrep {cpu:.3f} s of CPU, on the clock {verdict(wall, 0.4)} s")
@@ -129,8 +130,8 @@ def groups(generator: np.random.Generator, channels: int, rounds: int) -> None:
     pooling, dense = ChannelPooling((*counting, attention)), [Block(block.start, block.features) for block in blocks]
     spent = interleave(
         {
-            "dense": lambda: group_scores(queries.dense, dense, chosen, "attention"),
-            "channels": lambda: group_scores(queries, blocks, chosen, pooling),
+            "dense": lambda: group_scores(ask(queries.dense, dense), chosen, "attention"),
+            "channels": lambda: group_scores(ask(queries, blocks), chosen, pooling),
         },
         rounds,
     )

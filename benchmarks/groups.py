@@ -15,6 +15,7 @@ from cpu import extra_memory, interleave, processor, verdict
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
+from airrep.scoring.products import ask
 
 NORM = 5**0.5
 """Scores of unit vectors times 5, as the shipped encoder's."""
@@ -51,8 +52,8 @@ def compare(title: str, members: list[np.ndarray], features: np.ndarray, queries
         "per-subset loop": lambda: loop(asked, stored, lists),
         "bare product": lambda: product(asked, used),
         "product at once": lambda: asked @ used.T,
-        "airrep": lambda: group_scores(queries, blocks, groups, "attention"),
-        "airrep mean": lambda: group_scores(queries, blocks, groups, "mean"),
+        "airrep": lambda: group_scores(ask(queries, blocks), groups, "attention"),
+        "airrep mean": lambda: group_scores(ask(queries, blocks), groups, "mean"),
     }
     seconds = interleave(candidates, rounds)
     plain = loop(asked, stored, lists).numpy()
@@ -65,7 +66,7 @@ def compare(title: str, members: list[np.ndarray], features: np.ndarray, queries
     print(f"  times the loop: {verdict(times, 3.0) if overlap > 3 else f'{times:.2f} (nothing to share)'}")
     print(f"  share of the bare product (float32 rows, pieces): {verdict(seconds['bare product'] / ours, 0.75)}")
     print(f"  share of the product at once: {verdict(seconds['product at once'] / ours, 0.75)}")
-    found = group_scores(queries, blocks, groups, "attention")
+    found = group_scores(ask(queries, blocks), groups, "attention")
     print(f"  greatest difference from the loop: {np.abs(found - plain).max():.1e}")
 
 

@@ -18,6 +18,7 @@ import torch
 from cpu import extra_memory, interleave, processor, verdict
 
 from airrep.scoring.blocks import Block, error_bounds, quantise
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 D, K, SHARD, WIDE = 384, 100, 100_000, 16_384
@@ -52,8 +53,8 @@ def against_faiss(title: str, features: np.ndarray, queries: np.ndarray, rounds:
     plain = [Block(block.start, block.features) for block in blocks]
     candidates: dict[str, Callable[[], object]] = {
         "FAISS flat": lambda: flat.search(queries, K),
-        "airrep": lambda: top_k(queries, blocks, K),
-        "airrep, no codes": lambda: top_k(queries, plain, K),
+        "airrep": lambda: top_k(ask(queries, blocks), K),
+        "airrep, no codes": lambda: top_k(ask(queries, plain), K),
     }
     seconds = interleave(candidates, rounds)
     print(f"\n{title}: top {K} of {len(features):,} x {D} for {len(queries)} queries")
@@ -62,7 +63,7 @@ def against_faiss(title: str, features: np.ndarray, queries: np.ndarray, rounds:
     print(f"  times FAISS: {verdict(seconds['FAISS flat'] / seconds['airrep'], 5.0)}")
     print(f"  times FAISS, no codes: {seconds['FAISS flat'] / seconds['airrep, no codes']:.2f}")
     exact = np.stack([np.argsort(-(features @ query), kind="stable")[:K] for query in queries.astype(np.float64)])
-    found = top_k(queries, blocks, K).rows
+    found = top_k(ask(queries, blocks), K).rows
     recall = np.mean([len(np.intersect1d(a, b)) / K for a, b in zip(exact, found, strict=True)])
     print(f"  recall@{K} against float64: {recall:.4f} (ask >= 0.999)")
 
@@ -79,7 +80,7 @@ def against_products(title: str, features: np.ndarray, queries: np.ndarray, roun
         candidates: dict[str, Callable[[], object]] = {
             "torch": lambda told=told: torch.topk(told @ rows.t(), 10),
             "numpy": lambda asked=asked: np.argpartition(asked @ wide.T, -10, axis=1)[:, -10:],
-            "airrep": lambda asked=asked: top_k(asked, blocks, 10),
+            "airrep": lambda asked=asked: top_k(ask(asked, blocks), 10),
         }
         seconds = interleave(candidates, 3 * rounds)
         print(f"\n{title}: top 10 of {len(features):,} x {D} in memory, queries: {count}")
@@ -101,7 +102,7 @@ def against_gradients(generator: np.random.Generator, rows: int, rounds: int) ->
         told = torch.from_numpy(asked)
         candidates: dict[str, Callable[[], object]] = {
             "torch": lambda told=told: torch.topk(told @ plain.float().t(), 10),
-            "airrep": lambda asked=asked: top_k(asked, [block], 10),
+            "airrep": lambda asked=asked: top_k(ask(asked, [block]), 10),
         }
         seconds = interleave(candidates, rounds)
         print(f"\nTop 10 of {rows:,} x {WIDE:,} as gradients are, stored as float16, queries: {count}")
@@ -123,10 +124,10 @@ def one_query(generator: np.random.Generator, n: int, folder: Path) -> None:
     query = unit_rows(generator, 1).astype(np.float32)
     print(f"\nTop 10 of {n:,} x {D} on disk for one query, once warm")
     for name, held in (("airrep", blocks), ("airrep, no codes", plain)):
-        top_k(query, held, 10)
+        top_k(ask(query, held), 10)
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(5):
-            top_k(query, held, 10)
+            top_k(ask(query, held), 10)
         cpu, wall = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
         print(f"  {name:17} {cpu:.3f} s of CPU, {wall:.3f} s on the clock (ask <= 0.2)")
 

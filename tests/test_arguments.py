@@ -12,7 +12,7 @@ from airrep.attributors.recipes import ChannelsSettings
 from airrep.errors import AirRepError
 from airrep.labels.outside.imported import import_labels
 from airrep.lm.settings import LmSettings
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.asked import score_blocks
 from airrep.training.linear.datamodels import fit_datamodels
 from airrep.training.ranking_loss import ranking_loss
 
@@ -51,7 +51,7 @@ OF_AN_INDEX: dict[str, Callable[[Any], object]] = {
     ),
     "a query that is not there": lambda index: index.group_scores("answer", {"a": [0]}).ranked(5),
     "features of nothing": lambda index: index.features([]),
-    "half a row": lambda index: score_blocks(index.encode_queries("answer"), index.blocks, block_rows=2.5),
+    "half a row": lambda index: score_blocks(index.ask("answer"), block_rows=2.5),
     "a filter that nothing fulfils": lambda index: airrep.clean(index, kinds=["duplicate"], where="year > 9999"),
     "no kinds": lambda index: airrep.clean(index, kinds=None),
 }

@@ -22,13 +22,11 @@ import numpy as np
 from scipy.stats import binomtest
 from worlds.planted_chats import COUNTS, FORMS, KINDS, ORDINARY, Chats, Question, plant_chats, precision_of, rank_of
 
-from airrep.arrays import MixedFeatures
 from airrep.attributors.recipes import recipe_channels
-from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.index.building import build_index
-from airrep.index.index import Index
+from airrep.scoring.asked import Asked, even_pairs, stream_scores
 from airrep.scoring.contrast import contrast_scores
-from airrep.scoring.scores import stream_scores
 
 FORMULAS = {
     "difference": lambda answer, better: answer - better,
@@ -129,7 +127,7 @@ def scores_by_text(chats: Chats, asked: list[Question], folder: Path, names: lis
     for number, name in enumerate(names):
         method, settings = text_recipes()[name]
         index = build_index(chats.train, folder / str(number), method, settings=settings)
-        found[name] = all_scores(index, index.encode_queries(answers_of(asked)))
+        found[name] = all_scores(index.ask(answers_of(asked)))
     return found
 
 
@@ -137,11 +135,11 @@ def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) ->
     """Scores of all rows by the channels that read an LM."""
     values = {"lm": str(lm), "device": "cpu", "precision": "float32"}
     index = build_index(chats.train, folder / "index", "channels", settings=values, shard_rows=SHARD)
-    own = index.encode_queries(answers_of(asked))
+    own = index.ask(answers_of(asked))
     assert isinstance(index.attributor, ChannelsAttributor)
-    names = [channel.title for channel in index.attributor.channels]
-    single = dict(zip(names, channels_apart(index, own), strict=True))
-    even = dict(zip(names, channels_apart(index, even_pairs(index.attributor, own)), strict=True))
+    single, even = (
+        {name: all_scores(part) for name, part in one.channels().items()} for one in (own, even_pairs(own))
+    )
     text = sum(part for name, part in single.items() if "gradients" not in name)
     return {
         **scores_by_text(chats, asked, folder, ["text", "contrast"]),
@@ -152,24 +150,9 @@ def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) ->
     }
 
 
-def channels_apart(index: Index, encoded: Any) -> Iterator[np.ndarray]:
-    """Scores of all rows by each channel, as it counts in the sum."""
-    assert isinstance(index.attributor, ChannelsAttributor)
-    assert isinstance(encoded, MixedFeatures)
-    ends = {dense: np.cumsum([0, *index.attributor.widths(dense=dense)]) for dense in (True, False)}
-    for number in range(len(index.attributor.channels)):
-        start, stop = ends[True][number : number + 2]
-        dense = np.zeros_like(encoded.dense)
-        dense[:, start:stop] = encoded.dense[:, start:stop]
-        thin = encoded.sparse.copy()
-        start, stop = ends[False][number : number + 2]
-        thin.data = np.where((thin.indices >= start) & (thin.indices < stop), thin.data, 0)
-        yield all_scores(index, MixedFeatures(dense, thin, encoded.factors))
-
-
-def all_scores(index: Index, encoded: Any) -> np.ndarray:
+def all_scores(asked: Asked) -> np.ndarray:
     """Scores of all rows, ``(queries, rows)``."""
-    return np.concatenate([scores for _, scores in stream_scores(encoded, index.blocks)], axis=1)
+    return np.concatenate([scores for _, scores in stream_scores(asked)], axis=1)
 
 
 def _deviations(scores: np.ndarray) -> np.ndarray:

@@ -21,12 +21,13 @@ from scipy.stats import spearmanr
 from worlds.planted_chats import FORMS, KINDS, Question, plant_chats
 
 import airrep
-from airrep.attributors.sums.channels import even_pairs
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
+from airrep.scoring.asked import even_pairs
 from airrep.scoring.contrast import contrast_scores
 from airrep.scoring.group_scores import group_scores
+from airrep.scoring.products import ask
 
 COLUMNS = ("recipe", "prediction", "kind", "form", "questions", "correlation")
 
@@ -89,13 +90,12 @@ def indexes(
 
 def predictions(index: Index, instance: LabelledInstance, both: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """What a recipe says of each question and subset, in several ways."""
-    encoded = index.encode_queries(list(instance.queries))[both.ravel()]
-    pairs, pool = even_pairs(index.attributor, encoded), index.attributor.pooling()
+    pairs, pool = even_pairs(index.ask(list(instance.queries)).chosen(both.ravel())), index.attributor.pooling()
     for name, features in (("pooled", encoded), ("pooled, even", pairs)):
         if name == "pooled" or pairs is not encoded:
-            bad, better = np.split(group_scores(features, index.blocks, instance.subsets, pool), 2)
+            bad, better = np.split(group_scores(ask(features, index.blocks), instance.subsets, pool), 2)
             yield name, bad - better
-    bad, better = np.split(all_scores(index, pairs), 2)
+    bad, better = np.split(all_scores(pairs), 2)
     inside = np.zeros((len(instance.train), len(instance.subsets)))
     for number in range(len(instance.subsets)):
         inside[instance.subsets.members(number), number] = 1

@@ -8,7 +8,6 @@ import math
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -57,40 +56,7 @@ SparseFeatures: TypeAlias = SparseRows
 """Features of lexical methods: float32, ``(rows, d)``."""
 
 
-@dataclass(frozen=True, eq=False)
-class MixedFeatures:
-    """Dense and sparse features of the same examples, side by side: those of several channels."""
-
-    dense: DenseFeatures
-    """``(rows, d)`` float32; d may be 0."""
-    sparse: SparseFeatures
-    """``(rows, e)`` float32 CSR."""
-    factors: np.ndarray | None = None
-    """Of queries: ``(rows, channels)``, what each channel's scores are multiplied by after pooling, which is in the
-    features already; None where nothing is."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows, and features of both kinds together."""
-        return len(self.dense), self.dense.shape[1] + self.sparse.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the numbers."""
-        return self.dense.dtype
-
-    def __getitem__(self, rows: "slice | list[int] | np.ndarray") -> "MixedFeatures":
-        factors = None if self.factors is None else self.factors[rows]
-        return MixedFeatures(self.dense[rows], self.sparse[rows], factors)
-
-    def __neg__(self) -> "MixedFeatures":
-        return MixedFeatures(-self.dense, -self.sparse, self.factors)
-
-    def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
-        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse, self.factors)
-
-
-Features: TypeAlias = DenseFeatures | SparseFeatures | MixedFeatures
+Features: TypeAlias = DenseFeatures | SparseFeatures
 """Features that an attributor makes of examples; an inner product of two rows is an influence score."""
 
 Scores: TypeAlias = Float32[np.ndarray, "q n"]
@@ -108,16 +74,12 @@ Mask: TypeAlias = Bool[np.ndarray, " n"]
 
 def numbers_of(features: Features) -> np.ndarray:
     """The numbers that are stored of features, in one row."""
-    if isinstance(features, MixedFeatures):
-        return np.concatenate([features.dense.ravel(), features.sparse.data])
     numbers: np.ndarray = features.ravel() if isinstance(features, np.ndarray) else features.data
     return numbers
 
 
 def filled_rows(features: Features) -> np.ndarray:
     """Whether a row has a feature other than 0, ``(rows,)``."""
-    if isinstance(features, MixedFeatures):
-        return np.asarray(features.dense.any(axis=1) | filled_rows(features.sparse))
     if isinstance(features, np.ndarray):
         return np.asarray(features.any(axis=1))
     return features.with_data(features.data != 0).sum(axis=1) > 0
@@ -127,22 +89,7 @@ def stack_rows(parts: Sequence[Features]) -> Features:
     """Features of several parts, one below the other; all are of one kind, and there is one at least."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
-    mixed = [part for part in parts if isinstance(part, MixedFeatures)]
-    if mixed:
-        together = below([part.sparse for part in mixed])
-        return MixedFeatures(np.concatenate([part.dense for part in mixed]), together)
     return below([part for part in parts if isinstance(part, SparseRows)])
-
-
-def multiply_rows(
-    features: DenseFeatures | SparseFeatures, factors: np.ndarray | None
-) -> DenseFeatures | SparseFeatures:
-    """Features, each row times a factor of its own; None leaves them."""
-    if factors is None:
-        return features
-    if isinstance(features, np.ndarray):
-        return features * factors[:, None].astype(np.float32)
-    return features.scaled(factors)
 
 
 def reaches(values: np.ndarray, threshold: float) -> Mask:

@@ -57,8 +57,8 @@ def index(tmp_path: Path) -> Index:
 
 
 def _scores(index: Index, queries: Corpus) -> np.ndarray:
-    train = np.concatenate([np.asarray(block.features[:], np.float64) for block in index.blocks])
-    return index.encode_queries(queries).astype(np.float64) @ train.T
+    train = np.concatenate([np.asarray(block.features[:], np.float64) for block in index.blocks(index.method)])
+    return index.attributor.encode_queries(queries).astype(np.float64) @ train.T
 
 
 def _naive(index: Index, queries: Corpus, k: int, keep: Sequence[bool] | None = None) -> list[list[str | None]]:

@@ -16,7 +16,7 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
 from airrep.index.editing import delete
-from airrep.scoring.scores import stream_scores
+from airrep.scoring.asked import stream_scores
 
 ANSWER, BETTER = Example("question e 9", "answer 4", "query"), "answer 5"
 TYPED = requests.QueryRef(prompt=ANSWER.prompt, response=ANSWER.response, better=BETTER)
@@ -60,8 +60,8 @@ def test_a_better_answer_that_is_typed_in_makes_every_answer_a_contrast(asked: a
         np.testing.assert_allclose([hit["score"] for hit in told], scores[[hit["row"] for hit in told]], rtol=1e-4)
     hits = airrep.top(asked, [ANSWER], 5, better=better)[0]
     rows = [hit.row for hit in hits]
-    encoded = asked.encode_question(asked.question([ANSWER], better))
-    both = np.concatenate([scores for _, scores in stream_scores(encoded, asked.blocks)], axis=1)
+    whole = asked.ask(asked.question([ANSWER], better))
+    both = np.concatenate([scores for _, scores in stream_scores(whole)], axis=1)
     numbers = {
         "deviations": [hit.deviations for hit in hits],
         "answer_score": both[0, rows],  # both answers of a pair weigh each channel alike

@@ -13,7 +13,7 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.conformance import check_attributor
-from airrep.attributors.direct import DirectAttributor, encode_both
+from airrep.attributors.direct import DirectAttributor, InMemory
 from airrep.attributors.recipes import recipe_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -21,9 +21,8 @@ from airrep.explorer.served import ServedIndex
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
-from airrep.scoring.columns import ScoreColumns
+from airrep.scoring.asked import score_all
 from airrep.scoring.groups import Groups
-from airrep.scoring.scores import score_all, score_blocks
 from airrep.scoring.topk import top_k
 
 
@@ -90,20 +89,12 @@ def test_a_query_is_scored_once(direct: airrep.Index, queries: Corpus) -> None:
 def test_scores_of_old_questions_are_dropped_and_never_missed(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airrep.index.direct.HELD", 3 * direct.rows)
-    first = direct.encode_queries(queries[:2])
+    monkeypatch.setattr("airrep.index.index.HELD", 3 * direct.rows)
+    first = direct.ask(queries[:2])
     wanted = [hit.score for hit in direct.top(queries[0])]
     for query in queries[2:5]:
         direct.top(query)
-    held = direct.blocks[0].features
-    assert isinstance(held, ScoreColumns)
-    assert len(held.scores) == 3
-    with pytest.raises(ConfigError, match="those of 2 queries are not held any more"):
-        list(score_blocks(first, direct.blocks))
-    with pytest.raises(ConfigError, match="are not held"):
-        top_k(first, direct.blocks, 3)
-    direct.hold_scores(queries[:2])
-    scores = np.concatenate([part for _, part in score_blocks(first, direct.blocks)], axis=1)
+    scores = score_all(first)  # what was asked keeps its own
     assert sorted(scores[0], reverse=True)[: len(wanted)] == pytest.approx(wanted)
     seen = len(passed(direct))
     direct.top(queries)  # more than are held, all of one question
@@ -114,24 +105,24 @@ def test_scores_of_old_questions_are_dropped_and_never_missed(
 def test_threads_do_not_drop_each_others_scores(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airrep.index.direct.HELD", 1)
-    asked = direct.encode_queries(queries[:2])
+    monkeypatch.setattr("airrep.index.index.HELD", 1)
+    asked = direct.ask(queries[:2])
     other = threading.Thread(target=lambda: direct.top(queries[2:5]))
     other.start()
     other.join()
-    assert top_k(asked, direct.blocks, 1).scores.shape == (2, 1)
+    assert top_k(asked, 1).scores.shape == (2, 1)
 
 
-def test_a_served_index_asks_again_for_scores_that_were_dropped(
+def test_a_served_index_keeps_the_scores_of_its_file(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airrep.index.direct.HELD", 1)
-    served = ServedIndex(direct)
-    wanted = [served.score_row(served.encode_queries(queries[:1]), 3), served.score_row(served.encode_file(queries), 3)]
+    monkeypatch.setattr("airrep.index.index.HELD", 1)
+    served, file = ServedIndex(direct), Question(list(queries))
+    wanted = [served.score_row(served.ask(queries[:1]), 3), served.score_row(served.ask_file(file), 3)]
     served.top(queries[4:7])
-    assert served.score_row(served.encode_queries(queries[:1]), 3) == wanted[0]
+    assert served.score_row(served.ask(queries[:1]), 3) == wanted[0]
     served.top(Corpus.from_examples([Example("a", "typed in", "query")]))
-    np.testing.assert_array_equal(served.score_row(served.encode_file(queries), 3), wanted[1])
+    np.testing.assert_array_equal(served.score_row(served.ask_file(file), 3), wanted[1])
 
 
 @pytest.mark.parametrize("pool", [None, "sum", "mean", "attention", "signed-attention"])
@@ -172,9 +163,9 @@ def test_append_delete_compact_verify_and_reopen(index: airrep.Index, direct: ai
 
 
 def test_both_sides_at_once(index: airrep.Index, corpus: Corpus, queries: Corpus) -> None:
-    train, asked = encode_both(DirectHash(), corpus, queries)
-    expected = index.scores(queries)
-    np.testing.assert_allclose(score_all(asked, train), expected, rtol=1e-5, atol=1e-5)
+    method = DirectHash()
+    asked = method.ask(queries, InMemory.of(method, corpus))
+    np.testing.assert_allclose(score_all(asked), index.scores(queries), rtol=1e-5, atol=1e-5)
 
 
 def test_diversity_needs_features(direct: airrep.Index, queries: Corpus) -> None:

@@ -30,8 +30,8 @@ from airrep.index.results.provenance import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.artifacts.names import MANIFEST
+from airrep.scoring.asked import score_blocks
 from airrep.scoring.contrast import contrast_scores
-from airrep.scoring.scores import score_blocks
 
 
 def features(corpus: airrep.Corpus) -> np.ndarray:
@@ -221,7 +221,7 @@ def test_scores_do_not_depend_on_shards(
         assert [(hit.row, hit.score) for hit in mine] == [(hit.row, hit.score) for hit in theirs]
     expected = index.group_scores(queries, "label").scores
     np.testing.assert_allclose(other.group_scores(queries, "label").scores, expected, rtol=1e-5)
-    blocks = dict(score_blocks(other.encode_queries(queries), other.blocks, block_rows=3))
+    blocks = dict(score_blocks(other.ask(queries), block_rows=3))
     whole = np.concatenate([blocks[start] for start in sorted(blocks)], axis=1)
     np.testing.assert_allclose(whole, index.scores(queries), atol=1e-5)
 
@@ -772,8 +772,8 @@ class NearlyAlike(HashAttributor):
 def test_what_one_of_many_changes_is_told_to_its_digits(tmp_path: Path, pool: str) -> None:
     corpus, queries = make_corpus(20_000), make_corpus(2, "q")
     index = airrep.build_index(corpus, tmp_path / "alike", NearlyAlike())
-    train = np.concatenate([shard.features() for shard in index.shards]).astype(np.float64)
-    scores = index.encode_queries(queries).astype(np.float64) @ train.T
+    train = np.concatenate([shard.features()[index.method] for shard in index.shards]).astype(np.float64)
+    scores = index.attributor.encode_queries(queries).astype(np.float64) @ train.T
     size = {"mean": 0 * scores, "attention": abs(scores), "signed-attention": scores}[pool]
     weights = np.exp(size - size.max(axis=1, keepdims=True))
     everything = (weights * scores).sum(axis=1) / weights.sum(axis=1)

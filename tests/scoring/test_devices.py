@@ -20,9 +20,11 @@ sys.modules["torch"] = None
 import importlib
 import numpy as np
 from airrep.scoring.blocks import Block, error_bounds, quantise
-from airrep.scoring.group_scores import exact_group_scores, group_scores
+from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.scores import score_all
+from airrep.scoring.asked import score_all
+from airrep.scoring.pooling import Pooling
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 for name in sys.argv[2:]:
@@ -31,12 +33,13 @@ generator = np.random.default_rng(0)
 features, queries = generator.normal(size=(300, 24)).astype(np.float16), generator.normal(size=(5, 24))
 codes, scales = quantise(features)
 blocks = [Block(0, features, codes, scales, error_bounds(features, codes, scales))]
+asked = ask(queries, blocks)
 groups = Groups.from_lists({str(j): range(j, j + 30) for j in range(0, 200, 7)})
-found = dict(zip(("rows", "scores"), top_k(queries, blocks, 9), strict=True))
+found = dict(zip(("rows", "scores"), top_k(asked, 9), strict=True))
 for pool in ("sum", "mean", "diminishing", "attention", "signed-attention", "order-2"):
-    found[pool] = group_scores(queries, blocks, groups, pool)
-found["exact"] = exact_group_scores(queries, blocks, groups, "attention")["attention"]
-found["all"] = score_all(queries.astype(np.float32), features)
+    found[pool] = group_scores(asked, groups, pool)
+found["exact"] = by_channel(asked, groups, Pooling("attention"), "all", exact=True)["all"]
+found["all"] = score_all(ask(queries.astype(np.float32), [Block(0, features)]))
 np.savez(sys.argv[1], **found)
 """
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from airrep.arrays import MixedFeatures
+from airrep.scoring.asked import SumAsked
 from airrep.scoring.blocks import Block
-from airrep.scoring.group_scores import exact_group_scores, group_scores
+from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+from airrep.scoring.pooling import CHANNELS, Pooling
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 ROWS, D = 5000, 16
@@ -51,30 +52,28 @@ def test_the_change_by_one_of_many_is_right(pool: str, kind: str) -> None:
     if kind == "sparse":
         blocks = [Block(one.start, SparseRows.of(one.features.astype(np.float32))) for one in blocks]
         asked = SparseRows.of(queries)
-    (found,) = exact_group_scores(asked, blocks, groups, pool).values()
+    (found,) = by_channel(ask(asked, blocks), groups, Pooling.parse(pool), "all", exact=True).values()
     expected = reference(scores[:, kept], pool) - reference(scores, pool)
     np.testing.assert_allclose(found[:, 1] - found[:, 0], expected.astype(np.float64), rtol=1e-6, atol=1e-13)
 
 
-def test_channels_with_factors_change_by_their_members_too() -> None:
+def test_weighted_channels_change_by_their_members_too() -> None:
     queries, features = world(1)
-    more = SparseRows.of(features[:, :4].astype(np.float32))
-    factors = np.array([[1.0, 2.0], [1.0, 0.5], [1.0, 0.0]])
-    asked = MixedFeatures(queries * factors[:, 1:].astype(np.float32), SparseRows.of(queries[:, :4]), factors)
-    blocks = [Block(0, features, sparse=more)]
-    pooling = ChannelPooling(
-        (
-            ChannelPool("dense", Pooling("attention"), True, 0, D, 1),
-            ChannelPool("sparse", Pooling("mean"), False, 0, 4),
-        )
-    )
+    thin = ask(SparseRows.of(queries[:, :4]), [Block(0, SparseRows.of(features[:, :4].astype(np.float32)))])
+    parts = {
+        "dense": ask(queries, [Block(0, features)], Pooling("attention")),
+        "sparse": thin.pooled_by(Pooling("mean")),
+    }
+    weights = np.array([[2.0, 1.0], [0.5, 1.0], [0.25, 3.0]])
     kept = np.arange(1, ROWS)
-    found = exact_group_scores(asked, blocks, Groups.from_lists({"before": np.arange(ROWS), "after": kept}), pooling)
-    for name, (pool, width) in {"dense": ("attention", D), "sparse": ("mean", 4)}.items():
+    groups = Groups.from_lists({"before": np.arange(ROWS), "after": kept})
+    found = by_channel(SumAsked(parts, weights, CHANNELS), groups, CHANNELS, "sum", exact=True)
+    assert list(found) == ["dense", "sparse"]
+    for place, (name, (pool, width)) in enumerate({"dense": ("attention", D), "sparse": ("mean", 4)}.items()):
         scores = queries[:, :width].astype(np.float64) @ features[:, :width].astype(np.float64).T
         expected = np.array(reference(scores[:, kept], pool) - reference(scores, pool), np.float64)
         change = found[name][:, 1] - found[name][:, 0]
-        np.testing.assert_allclose(change, expected * (factors[:, 1] if name == "dense" else 1), rtol=1e-5, atol=1e-13)
+        np.testing.assert_allclose(change, expected * weights[:, place], rtol=1e-5, atol=1e-13)
 
 
 @pytest.mark.parametrize("pool", ["attention", "signed-attention"])
@@ -89,7 +88,7 @@ def test_attention_over_long_features_that_are_nearly_orthogonal(pool: str, scal
     queries[:, 7] = -queries[:, 1:7].sum(axis=1)
     queries, features = queries.astype(np.float32), features.astype(np.float16)
     groups = Groups.from_lists({"a": np.arange(0, 300, 2), "b": np.arange(300)})
-    found = group_scores(queries, blocks_of(features, 64), groups, pool, temperature=temperature)
+    found = group_scores(ask(queries, blocks_of(features, 64)), groups, pool, temperature=temperature)
     scores = queries.astype(np.float64) @ features.astype(np.float64).T
     for column, some in enumerate((scores[:, ::2], scores)):
         expected = np.array(reference(some, pool, temperature), np.float64)
@@ -103,7 +102,9 @@ def test_attention_over_many_equal_scores_stays_inside_their_range(pool: str, va
     features = np.full((rows, 2), 1, np.float16)
     queries = np.array([[value, value / 3], [-value, 1.3 * value]], np.float32)
     exact = queries.astype(np.float64).sum(axis=1).astype(np.float32)
-    found = group_scores(queries, blocks_of(features, 4096), Groups.from_lists({"all": np.arange(rows)}), pool)[:, 0]
-    single = group_scores(queries, blocks_of(features, 4096), Groups.from_lists({"one": np.arange(1)}), pool)[:, 0]
+    found = group_scores(ask(queries, blocks_of(features, 4096)), Groups.from_lists({"all": np.arange(rows)}), pool)[
+        :, 0
+    ]
+    single = group_scores(ask(queries, blocks_of(features, 4096)), Groups.from_lists({"one": np.arange(1)}), pool)[:, 0]
     np.testing.assert_array_equal(found, single)
     np.testing.assert_allclose(found, exact, rtol=2e-7)

@@ -11,6 +11,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring import min_rank as selection
 from airrep.scoring.blocks import Block, quantise
 from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 
@@ -32,7 +33,7 @@ def blocks_of(train: np.ndarray) -> list[Block]:
 
 
 def check(queries: np.ndarray, train: np.ndarray, count: int, keep: np.ndarray | None = None) -> None:
-    found = min_rank(queries, blocks_of(train), count, keep)
+    found = min_rank(ask(queries, blocks_of(train)), count, keep)
     triples = list(zip(found.ranks.tolist(), found.queries.tolist(), found.rows.tolist(), strict=True))
     assert triples == rank_everything(queries, train, count, keep)
     np.testing.assert_array_equal(found.scores, (queries[found.queries] * train[found.rows]).sum(axis=1))
@@ -79,11 +80,11 @@ def test_of_equal_contents_only_the_first_counts() -> None:
     keep = np.arange(70) >= 5
     first = np.array([keep[row] and which[row] not in which[5:row] for row in range(70)])
     ranked = first_of_each(np.array(keys), keep, 70)
-    found = min_rank(queries, blocks_of(train), int(first.sum()), ranked)
+    found = min_rank(ask(queries, blocks_of(train)), int(first.sum()), ranked)
     expected = rank_everything(queries, train, 70, first)
     assert list(zip(found.ranks, found.queries, found.rows, strict=True)) == expected
     with pytest.raises(ConfigError, match=f"there are {first.sum()} examples to choose from"):
-        min_rank(queries, blocks_of(train), int(first.sum()) + 1, ranked)
+        min_rank(ask(queries, blocks_of(train)), int(first.sum()) + 1, ranked)
 
 
 def test_sparse_features() -> None:
@@ -91,7 +92,7 @@ def test_sparse_features() -> None:
     train = generator.integers(0, 3, (40, 20)) * (generator.random((40, 20)) < 0.1)
     queries = generator.integers(0, 3, (4, 20)) * (generator.random((4, 20)) < 0.2)
     blocks = [Block(0, SparseRows.of(train.astype(np.float32)))]
-    found = min_rank(SparseRows.of(queries.astype(np.float32)), blocks, 40)
+    found = min_rank(ask(SparseRows.of(queries.astype(np.float32)), blocks), 40)
     expected = rank_everything(queries, train, 40)
     assert list(zip(found.ranks, found.queries, found.rows, strict=True)) == expected
 
@@ -113,7 +114,7 @@ def test_bad_input(
     queries: np.ndarray, count: int, options: dict[str, object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        min_rank(queries, [Block(0, TRAIN)], count, **options)
+        min_rank(ask(queries, [Block(0, TRAIN)]), count, **options)
 
 
 def test_draws_have_the_chances_of_drawing_one_after_another() -> None:

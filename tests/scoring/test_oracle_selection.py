@@ -8,6 +8,7 @@ from reference import pooling, selection
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
 from airrep.scoring.min_rank import Selection, first_of_each, min_rank
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 
@@ -39,7 +40,7 @@ def test_min_rank(world: str, cuts: tuple[int, ...], codes: bool) -> None:
     queries, train = WORLDS[world]
     scores = pooling.influence_scores(queries, train)
     for count in (1, 7, 8, 33, 60):
-        check(min_rank(queries, cut(train, cuts, codes), count), scores, range(60), count)
+        check(min_rank(ask(queries, cut(train, cuts, codes)), count), scores, range(60), count)
 
 
 @pytest.mark.parametrize("world", ["many ties", "few ties", "equal queries"])
@@ -49,7 +50,7 @@ def test_rows_left_out_are_not_ranked(world: str) -> None:
     keep = np.random.default_rng(54).random(60) < 0.3
     kept = np.flatnonzero(keep).tolist()
     for count in (1, 5, len(kept)):
-        check(min_rank(queries, cut(train, (9, 10)), count, keep), scores, kept, count)
+        check(min_rank(ask(queries, cut(train, (9, 10))), count, keep), scores, kept, count)
 
 
 def test_repeated_content_is_ranked_once() -> None:
@@ -59,7 +60,7 @@ def test_repeated_content_is_ranked_once() -> None:
     keep = np.arange(60) % 3 != 0
     first = [row for row in range(60) if keep[row] and not any(keys[row] == keys[r] for r in range(row) if keep[r])]
     for count in (1, 6, len(first)):
-        found = min_rank(queries, cut(train, (9, 10)), count, first_of_each(np.array(keys), keep, 60))
+        found = min_rank(ask(queries, cut(train, (9, 10))), count, first_of_each(np.array(keys), keep, 60))
         check(found, scores, first, count)
 
 
@@ -68,5 +69,5 @@ def test_min_rank_of_sparse_features() -> None:
     train[np.random.default_rng(58).random(train.shape) < 0.95] = 0.0
     scores = pooling.influence_scores(queries, train)
     for count in (3, 60):
-        found = min_rank(SparseRows.of(queries), sparse_cut(train, (4, 5)), count)
+        found = min_rank(ask(SparseRows.of(queries), sparse_cut(train, (4, 5))), count)
         check(found, scores, range(60), count)

@@ -5,8 +5,9 @@ import pytest
 from reference import pooling, ranking
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
+from airrep.scoring.asked import score_blocks
 from airrep.scoring.blocks import quantise
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows
 
@@ -21,7 +22,7 @@ def test_score_blocks(kind: str, block_rows: int) -> None:
     else:
         blocks = cut(train, (1, 12), kind == "codes", np.float32 if kind == "float32" else np.float16)
     found = np.full((3, 31), np.nan)
-    for start, scores in score_blocks(given, blocks, block_rows=block_rows):
+    for start, scores in score_blocks(ask(given, blocks), block_rows=block_rows):
         assert scores.dtype == np.float32
         assert np.isnan(found[:, start : start + scores.shape[1]]).all()
         found[:, start : start + scores.shape[1]] = scores
@@ -41,7 +42,7 @@ def test_ties_go_by_row(cuts: tuple[int, ...], codes: bool, least: bool) -> None
         kept = 200 if mask is None else int(mask.sum())
         for k in (1, 2, 10, kept):
             rows, values = ranking.top_k(scores, min(k, kept), mask, least)
-            found = top_k(queries, cut(train, cuts, codes), min(k, kept), keep=mask, least=least)
+            found = top_k(ask(queries, cut(train, cuts, codes)), min(k, kept), keep=mask, least=least)
             assert (found.rows.dtype, found.scores.dtype) == (np.int64, np.float32)
             np.testing.assert_array_equal(found.rows, rows)
             np.testing.assert_array_equal(found.scores, values)
@@ -60,10 +61,10 @@ def test_equal_vectors_tie_wherever_they_lie(d: int, dtype: type, codes: bool) -
     rows, values = ranking.top_k(scores, 100)
     for cuts in ((), (1, 64, 70, 333), tuple(range(17, 520, 17))):
         blocks = cut(train, cuts, codes, dtype)
-        found = top_k(queries, blocks, 100)
+        found = top_k(ask(queries, blocks), 100)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_allclose(found.scores, values, rtol=1e-5, atol=1e-5)
-        alone = [top_k(queries[i : i + 1], blocks, 100).rows[0] for i in range(9)]
+        alone = [top_k(ask(queries[i : i + 1], blocks), 100).rows[0] for i in range(9)]
         np.testing.assert_array_equal(alone, rows)
 
 
@@ -78,7 +79,7 @@ def test_exact_where_int8_says_little(outlier: float, least: bool) -> None:
     queries = generator.integers(-9, 10, (4, 12)).astype(np.float32)
     queries[:, 0] = 0.0
     rows, values = ranking.top_k(pooling.influence_scores(queries, train), 25, least=least)
-    found = top_k(queries, cut(train, (700, 2999), codes=True), 25, least=least)
+    found = top_k(ask(queries, cut(train, (700, 2999), codes=True)), 25, least=least)
     np.testing.assert_array_equal(found.rows, rows)
     np.testing.assert_array_equal(found.scores, values)
 
@@ -90,7 +91,7 @@ def test_top_k_of_a_larger_index() -> None:
     scores = pooling.influence_scores(queries, train)
     _, values = ranking.top_k(scores, 50)
     for codes in (False, True):
-        found = top_k(queries, cut(train, (6000, 12_000, 19_999), codes), 50)
+        found = top_k(ask(queries, cut(train, (6000, 12_000, 19_999), codes)), 50)
         np.testing.assert_allclose(found.scores, values, rtol=1e-5)
         np.testing.assert_allclose(np.take_along_axis(scores, found.rows, axis=1), values, rtol=1e-5)
         assert all(len(set(of_query)) == 50 for of_query in found.rows.tolist())
@@ -106,7 +107,7 @@ def test_top_k_of_sparse_features(least: bool) -> None:
     scores = pooling.influence_scores(queries, train)
     for k in (1, 30, 90):
         rows, values = ranking.top_k(scores, k, least=least)
-        found = top_k(SparseRows.of(queries), sparse_cut(train, (4, 5, 77)), k, least=least)
+        found = top_k(ask(SparseRows.of(queries), sparse_cut(train, (4, 5, 77))), k, least=least)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, values)
 

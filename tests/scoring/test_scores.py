@@ -12,12 +12,13 @@ from worlds.pretend_card import pretended_card
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import group_scores as groupscores
+from airrep.scoring.asked import score_blocks
 from airrep.scoring.blocks import Block, Piece
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
 from airrep.scoring.pools import sums
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.products import DenseAsked, ask
 from airrep.sparse import SparseRows
 
 POOLS = ("sum", "mean", "attention", "signed-attention")
@@ -60,7 +61,7 @@ def test_the_size_of_steps_does_not_matter(pool: str, small: tuple[str, ...], mo
                 monkeypatch.setattr(module, name, SIZES[name])
     expected = expected_scores(queries, train, groups, pool)
     for cuts in ((), (1, 2, 31, 59)):
-        found = group_scores(queries, cut(train, cuts), groups, pool)
+        found = group_scores(ask(queries, cut(train, cuts)), groups, pool)
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
@@ -78,7 +79,7 @@ def test_attention_is_its_definition_at_any_size(
     queries, train = world(seed, 3, 40, 6, size)
     groups = random_groups(seed, 6, 40)
     scores = queries.astype(np.float64) @ train.astype(np.float64).T
-    found = group_scores(queries, cut(train, sorted(cuts)), groups, pool, temperature=temperature)
+    found = group_scores(ask(queries, cut(train, sorted(cuts))), groups, pool, temperature=temperature)
     for j in range(len(groups)):
         members = scores[:, groups.members(j)]
         # Scores in float32 are off by about 1e-7 of their size, and so are the exponents.
@@ -101,21 +102,21 @@ def test_rows_in_no_group_are_not_looked_at(pool: str, kind: str) -> None:
     if kind == "sparse":
         blocks = [Block(b.start, SparseRows.of(b.features.astype(np.float32))) for b in blocks]
         queries = SparseRows.of(queries)
-    np.testing.assert_allclose(group_scores(queries, blocks, groups, pool), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(group_scores(ask(queries, blocks), groups, pool), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_each_example_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    load = groupscores.load
+    rough = DenseAsked.rough
 
-    def counting(piece: Piece, room: object, device: object) -> object:
+    def counting(asked: DenseAsked, piece: Piece, out: np.ndarray) -> tuple[float, float]:
         seen.extend(piece.rows.tolist())
-        return load(piece, room, device)
+        return rough(asked, piece, out)
 
-    monkeypatch.setattr(groupscores, "load", counting)
+    monkeypatch.setattr(DenseAsked, "rough", counting)
     queries, train = world(4, 20, 50, 4)
     groups = Groups.from_lists({str(j): range(j, j + 10) for j in range(25)})
-    group_scores(queries, cut(train, (7,)), groups, "attention")
+    group_scores(ask(queries, cut(train, (7,))), groups, "attention")
     assert seen == list(range(34))
 
 
@@ -126,7 +127,7 @@ def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytes
     train[:, 0], queries[:, 0] = 30, -10
     groups = random_groups(5, 6, 40)
     for cuts in ((), (1, 20)):
-        found = group_scores(queries, cut(train, cuts), groups, "signed-attention")
+        found = group_scores(ask(queries, cut(train, cuts)), groups, "signed-attention")
         assert found.max() < -250
         np.testing.assert_allclose(found, expected_scores(queries, train, groups, "signed-attention"), rtol=1e-5)
 
@@ -141,7 +142,7 @@ def test_signed_attention_is_its_definition_however_far_below_nought(
     queries[:, 0], train[:, 0] = 1, far
     train[-1, 0] = 0  # one example, seen last, lies far above all others
     groups = Groups.from_lists({"low": range(10), "mixed": [3, 20, 39], "one": [7]})
-    found = group_scores(queries, cut(train, cuts), groups, "signed-attention", temperature=temperature)
+    found = group_scores(ask(queries, cut(train, cuts)), groups, "signed-attention", temperature=temperature)
     scores = queries.astype(np.float64) @ train.astype(np.float64).T
     for j in range(len(groups)):
         expected = pool_scores(scores[:, groups.members(j)], "signed-attention", temperature)
@@ -161,23 +162,20 @@ def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch)
     train = np.array([[400.0, 0.0], [399.0, 0.0], [1.0, 1.0], [-2.0, 1.0]], dtype=np.float32)
     groups = Groups.from_lists({"a": [0, 1], "b": [2, 3]})
     queries = np.array([[1.0, 0.0], [0.0, 1.0], [0.1, 0.0]], dtype=np.float32)
-    found = group_scores(queries, cut(train, ()), groups, "attention")
+    found = group_scores(ask(queries, cut(train, ())), groups, "attention")
     assert again == [1]
     np.testing.assert_allclose(found, expected_scores(queries, train, groups, "attention"), rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1.0, 50.0])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_bfloat16_only_on_a_card_where_scores_are_small(size: float, device: str) -> None:
+def test_a_card_scores_groups_as_the_processor_does(size: float) -> None:
     queries, train = world(5, 6, 200, 16, size)
     groups = random_groups(6, 8, 200)
     with pretended_card():
-        exact = group_scores(queries, cut(train, ()), groups, "attention", device=device)
-        rounded = group_scores(queries, cut(train, ()), groups, "attention", precision="bfloat16", device=device)
-    if size > 8 or device == "cpu":
-        np.testing.assert_array_equal(rounded, exact)
-    else:
-        assert 0 < np.abs(rounded - exact).max() < 0.02
+        here, there = (
+            group_scores(ask(queries, cut(train, ()), device=device), groups, "attention") for device in ("cpu", "cuda")
+        )
+    np.testing.assert_allclose(there, here, rtol=1e-5)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -187,15 +185,15 @@ def test_memory_maps(tmp_path: Path, pool: str) -> None:
     np.save(tmp_path / "features.npy", train)
     for mode in ("r", "c"):
         mapped = np.load(tmp_path / "features.npy", mmap_mode=mode)
-        found = group_scores(queries, [Block(0, mapped)], groups, pool)
-        np.testing.assert_array_equal(found, group_scores(queries, [Block(0, train)], groups, pool))
+        found = group_scores(ask(queries, [Block(0, mapped)]), groups, pool)
+        np.testing.assert_array_equal(found, group_scores(ask(queries, [Block(0, train)]), groups, pool))
 
 
 def test_sums_keep_what_cancels() -> None:
     """A million and its opposite, a thousand times each, must not swallow the small member."""
     train = np.array([[1000.0], [-1000.0]] * 1000 + [[1e-3]], dtype=np.float16)
     groups = Groups.from_lists({"all": range(2001)})
-    found = group_scores(np.array([[1000.0]], np.float32), [Block(0, train)], groups, "sum")
+    found = group_scores(ask(np.array([[1000.0]], np.float32), [Block(0, train)]), groups, "sum")
     np.testing.assert_allclose(found, [[1000 * float(np.float16(1e-3))]], rtol=1e-6)
 
 
@@ -210,7 +208,6 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
         ({"pool": "max"}, ConfigError, "pool 'max': does not exist"),
         ({"temperature": -1.0}, ConfigError, "temperature -1.0: is not above 0"),
         ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: belongs to attention, not to mean"),
-        ({"precision": "float16"}, ConfigError, "precision 'float16': does not exist"),
         ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "hold row 4; expected at most 3"),
         ({"groups": Groups.from_lists({})}, ConfigError, "groups: there are none"),
         ({"queries": QUERIES[:, :2]}, DataError, r"queries: are 2x2; expected \(q, 3\)"),
@@ -224,13 +221,13 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
 def test_bad_input(changes: dict[str, object], error: type[Exception], message: str, pool: str) -> None:
     settings = {"queries": QUERIES, "blocks": [Block(0, FEATURES)], "groups": GROUPS, "pool": pool} | changes
     with pytest.raises(error, match=message):
-        group_scores(**settings)
+        group_scores(ask(settings.pop("queries"), settings.pop("blocks")), **settings)
 
 
 def test_full_scores_check_what_they_get() -> None:
     with pytest.raises(ConfigError, match="block_rows 0: is below 1"):
-        score_blocks(QUERIES, [Block(0, FEATURES)], block_rows=0)
+        score_blocks(ask(QUERIES, [Block(0, FEATURES)]), block_rows=0)
     with pytest.raises(DataError, match="queries: are 2x2"):
-        score_blocks(QUERIES[:, :2], [Block(0, FEATURES)])
-    with pytest.raises(DataError, match="rows 2 to 3: a score is not finite"):
-        list(score_blocks(QUERIES, [Block(0, BROKEN)], block_rows=2))
+        score_blocks(ask(QUERIES[:, :2], [Block(0, FEATURES)]))
+    with pytest.raises(DataError, match="rows 2 to 3: a feature is not finite"):
+        list(score_blocks(ask(QUERIES, [Block(0, BROKEN)]), block_rows=2))

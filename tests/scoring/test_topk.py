@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 from worlds.pretend_card import pretended_card
 
-from airrep.arrays import Features, MixedFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import products as scans
 from airrep.scoring import topk as search
+from airrep.scoring.asked import SumAsked
 from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
 from airrep.scoring.columns import Postings
-from airrep.scoring.devices import device_of
+from airrep.scoring.pooling import CHANNELS
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows
 
@@ -75,7 +76,7 @@ def test_every_way_gives_the_definition(world: str, way: tuple[str, ...]) -> Non
                 rows, scores = sort_everything(queries, features, k, mask, least)
                 for cuts in ((), (1, 333, 334, 600)):
                     blocks = blocks_of(features, cuts, "codes" in way, "bounds" in way)
-                    found = top_k(queries, blocks, k, keep=mask, least=least)
+                    found = top_k(ask(queries, blocks), k, keep=mask, least=least)
                     np.testing.assert_array_equal(found.rows, rows)
                     np.testing.assert_array_equal(found.scores, scores)
 
@@ -86,9 +87,9 @@ def test_a_card_gives_the_same(codes: bool) -> None:
     features = generator.normal(size=(3000, 40)).astype(np.float16)
     queries = generator.normal(size=(90, 40)).astype(np.float32)
     blocks = blocks_of(features, (1000,), codes)
-    here = top_k(queries, blocks, 50)
+    here = top_k(ask(queries, blocks), 50)
     with pretended_card():
-        there = top_k(queries, blocks, 50, device="cuda")
+        there = top_k(ask(queries, blocks, device="cuda"), 50)
     np.testing.assert_array_equal(there.rows, here.rows)
     np.testing.assert_array_equal(there.scores, here.scores)
 
@@ -101,11 +102,11 @@ def test_batches_of_queries_change_nothing(d: int, dtype: type) -> None:
     queries = generator.normal(size=(130, d)).astype(np.float32)
     for codes in (False, True):
         blocks = blocks_of(features, (123,), codes)
-        together = top_k(queries, blocks, 20)
+        together = top_k(ask(queries, blocks), 20)
         rows, scores = sort_everything(queries, features, 20)
         np.testing.assert_array_equal(together.rows, rows)
         np.testing.assert_array_equal(together.scores, scores)
-        alone = [top_k(queries[i : i + 1], blocks, 20) for i in (0, 63, 64, 129)]
+        alone = [top_k(ask(queries[i : i + 1], blocks), 20) for i in (0, 63, 64, 129)]
         np.testing.assert_array_equal(np.concatenate([found.scores for found in alone]), scores[[0, 63, 64, 129]])
 
 
@@ -125,7 +126,7 @@ def test_any_shape_scale_and_blocks(seed: int, d: int, n: int, power: float, cut
     queries = (generator.normal(size=(3, d)) * 10.0**power).astype(np.float32)
     k = int(generator.integers(1, n + 1))
     rows, scores = sort_everything(queries, features, k)
-    found = top_k(queries, blocks_of(features, sorted({cut for cut in cuts if cut < n}), codes), k)
+    found = top_k(ask(queries, blocks_of(features, sorted({cut for cut in cuts if cut < n}), codes)), k)
     np.testing.assert_array_equal(found.rows, rows)
     np.testing.assert_array_equal(found.scores, scores)
 
@@ -137,7 +138,7 @@ def test_errors_stay_within_their_bounds(seed: int, d: int, power: float, codes:
     features = (generator.normal(size=(50, d)) * 10.0 ** generator.uniform(-3, 3, d)).astype(np.float16)
     queries = (generator.standard_t(2, size=(4, d)) * 10.0**power).astype(np.float32)
     block = blocks_of(features, codes=codes, bounds=bounds)[0]
-    view = scans.DenseScan(queries, np.empty((50, d), np.float32), device_of("cpu")).look(Piece(block, np.arange(50)))
+    view = ask(queries, [block]).bounded(Piece(0, 0, np.arange(50), 50))
     exact = queries.astype(np.float64) @ features.astype(np.float64).T
     error = np.abs(view.values.astype(np.float64) - exact.T)
     assert np.all(error + np.abs(exact.T) * 2.0**-24 <= view.bounds.T @ view.slack[:2] + view.slack[2])
@@ -160,13 +161,12 @@ def test_few_and_many_queries_go_other_ways_to_the_same(monkeypatch: pytest.Monk
     postings = [
         Postings.of(SparseRows.of(thin[0][part]).astype(np.float32)) for part in (slice(1000), slice(1000, None))
     ]
-    dense = blocks_of(features, (1000,), codes=True)
-    mixed = [block._replace(sparse=some) for block, some in zip(dense, postings, strict=True)]
-    both = MixedFeatures(queries, SparseRows.of(thin[1]).astype(np.float32))
-    for asked, blocks in ((queries, dense), (both, mixed)):
-        few = top_k(asked, blocks, 50)
+    dense = ask(queries, blocks_of(features, (1000,), codes=True))
+    counts = ask(SparseRows.of(thin[1]).astype(np.float32), [Block(0, postings[0]), Block(1000, postings[1])])
+    for asked in (dense, SumAsked({"dense": dense, "counts": counts}, np.full((9, 2), 0.7), CHANNELS)):
+        few = top_k(asked, 50)
         monkeypatch.setattr(scans, "FEW", 8)
-        many = top_k(asked, blocks, 50)
+        many = top_k(asked, 50)
         monkeypatch.undo()
         np.testing.assert_array_equal(few.rows, many.rows)
         np.testing.assert_array_equal(few.scores, many.scores)
@@ -180,7 +180,7 @@ def test_few_queries_and_many_ties_over_many_rows(count: int) -> None:
     blocks = blocks_of(features, (20_001,), codes=True)
     for mask in (None, keep):
         rows, scores = sort_everything(queries, features, 70, mask)
-        found = top_k(queries, blocks, 70, keep=mask)
+        found = top_k(ask(queries, blocks), 70, keep=mask)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, scores)
 
@@ -192,7 +192,7 @@ def test_crowds_of_equal_rows_are_settled_on_the_way() -> None:
     queries = np.ones((3, 4), dtype=np.float32)
     rows, scores = sort_everything(queries, features, 5)
     for codes in (False, True):
-        found = top_k(queries, blocks_of(features, (9000,), codes), 5)
+        found = top_k(ask(queries, blocks_of(features, (9000,), codes)), 5)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, scores)
 
@@ -219,26 +219,24 @@ def test_rows_that_bounds_tell_nothing_of_are_not_multiplied_one_by_one(
         settled.append(len(row))
         return exact(asked, blocks, query, row)
 
-    monkeypatch.setattr(search, "inner_products", counted)
+    monkeypatch.setattr(scans, "inner_products", counted)
     monkeypatch.setattr(search, "PAIRS", 64)
     blocks = blocks_of(features, (900, 2500), codes=True)
     rows, scores = sort_everything(queries, features, k)
-    asked: Features = queries
+    asked = ask(queries, blocks)
     if mixed:
-        empty = [SparseRows.empty(size, 9) for size in (count, 900, 1600, 1500)]
-        asked = MixedFeatures(queries, empty[0])
-        blocks = [block._replace(sparse=some) for block, some in zip(blocks, empty[1:], strict=True)]
-    found = top_k(asked, blocks, k)
+        first, *others = [SparseRows.empty(size, 9) for size in (count, 900, 1600, 1500)]
+        thin = ask(first, [Block(block.start, some) for block, some in zip(blocks, others, strict=True)])
+        asked = SumAsked({"dense": asked, "sparse": thin}, np.ones((count, 2)), CHANNELS)
+    found = top_k(asked, k)
     np.testing.assert_array_equal(found.rows, rows)
     np.testing.assert_array_equal(found.scores, scores)
     assert sum(settled) < 20 * count * k
 
 
 def test_crowds_of_ties_among_sparse_features_alone_need_no_dense_ones() -> None:
-    rows, words = 40_000, SparseRows.empty(40_000, 9)
-    blocks = [Block(0, np.empty((rows, 0), np.float16), sparse=words)]
-    asked = MixedFeatures(np.empty((2, 0), np.float32), SparseRows.of(np.ones((2, 9), np.float32)))
-    found = top_k(asked, blocks, 2)
+    words = SparseRows.empty(40_000, 9)
+    found = top_k(ask(SparseRows.of(np.ones((2, 9), np.float32)), [Block(0, words)]), 2)
     np.testing.assert_array_equal(found.rows, [[0, 1]] * 2)
     np.testing.assert_array_equal(found.scores, np.zeros((2, 2)))
 
@@ -268,10 +266,10 @@ def test_sparse_rows_that_share_nothing_with_the_query_tie() -> None:
     features = features.astype(np.float32)
     blocks = [Block(0, features[:9]), Block(9, features[9:])]
     queries = SparseRows.of(np.array([[1.0, 1, 0, 0, 0], [0, 0, 3, 0, 0]], dtype=np.float32))
-    found = top_k(queries, blocks, 5)
+    found = top_k(ask(queries, blocks), 5)
     assert found.rows.tolist() == [[40_000, 7, 0, 1, 2], [0, 1, 2, 3, 4]]
     assert found.scores.tolist() == [[2.0, 1.0, 0.0, 0.0, 0.0], [0.0] * 5]
-    least = top_k(queries, blocks, 2, least=True)
+    least = top_k(ask(queries, blocks), 2, least=True)
     assert least.rows.tolist() == [[3, 0], [0, 1]]
     assert least.scores.tolist() == [[-1.0, 0.0], [0.0, 0.0]]
 
@@ -288,11 +286,11 @@ def test_memory_maps(tmp_path: Path, mode: str) -> None:
     rows, _ = sort_everything(queries, features, 7)
     for block in (Block(**arrays), Block(0, arrays["features"])):
         for keep in (None, np.arange(300) % 300 < 300):
-            np.testing.assert_array_equal(top_k(queries, [block], 7, keep=keep).rows, rows)
+            np.testing.assert_array_equal(top_k(ask(queries, [block]), 7, keep=keep).rows, rows)
 
 
 def test_no_queries_no_rows() -> None:
-    found = top_k(np.empty((0, 3), np.float32), blocks_of(np.ones((4, 3), np.float16)), 2)
+    found = top_k(ask(np.empty((0, 3), np.float32), blocks_of(np.ones((4, 3), np.float16))), 2)
     assert (found.rows.shape, found.scores.shape) == ((0, 2), (0, 2))
 
 
@@ -317,7 +315,7 @@ QUERIES, FEATURES = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
 )
 def test_bad_input(queries: np.ndarray, k: int, keep: np.ndarray | None, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        top_k(queries, blocks_of(FEATURES), k, keep=keep)
+        top_k(ask(queries, blocks_of(FEATURES)), k, keep=keep)
 
 
 def test_bad_blocks() -> None:
@@ -333,6 +331,6 @@ def test_bad_blocks() -> None:
         ([Block(0, broken)], "rows 0 to 3: a feature is not finite"),
     ]:
         with pytest.raises(DataError, match=message):
-            top_k(QUERIES, blocks, 1)
+            top_k(ask(QUERIES, blocks), 1)
     with pytest.raises(DataError, match="quantise: a feature is not finite"):
         quantise(broken)

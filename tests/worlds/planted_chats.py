@@ -15,7 +15,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.index.index import Index
-from airrep.scoring.scores import stream_scores
+from airrep.scoring.asked import stream_scores
 
 Kind = Literal["sums", "facts", "refusals", "style", "leaks", "copies", "nothing"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -86,8 +86,8 @@ class Chats:
 def contrasts_of(index: Index, asked: Sequence[Question]) -> np.ndarray:
     """What each row of an index teaches of the bad answers in place of the better ones, ``(questions, rows)``."""
     question = index.question([one.pair.bad for one in asked], [one.pair.better for one in asked])
-    ranked = question.ranked(index.encode_question(question), index.blocks)
-    return np.concatenate([scores for _, scores in stream_scores(*ranked)], axis=1)
+    ranked = question.ranked(index.ask(question))
+    return np.concatenate([scores for _, scores in stream_scores(ranked)], axis=1)
 
 
 def rank_of(question: Question, values: np.ndarray, ids: Sequence[str]) -> int:

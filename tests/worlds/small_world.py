@@ -72,8 +72,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def stored_scores(index: airrep.Index, queries: airrep.Corpus) -> np.ndarray:
     """All scores of an index of dense features, float64 ``(q, n)``."""
-    stored = np.concatenate([np.asarray(block.features, np.float64) for block in index.blocks])
-    return np.asarray(index.encode_queries(queries), np.float64) @ stored.T
+    stored = np.concatenate([np.asarray(block.features, np.float64) for block in index.blocks(index.method)])
+    return np.asarray(index.attributor.encode_queries(queries), np.float64) @ stored.T
 
 
 LETTERS = "abcdefghijklmnop"

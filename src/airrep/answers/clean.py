@@ -31,7 +31,7 @@ from airrep.index.results.hits import FIELDS, Record, fields_of
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
-from airrep.scoring.scores import stream_scores
+from airrep.scoring.asked import stream_scores
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -416,10 +416,9 @@ class _Looking:
 
     def _harmful(self) -> Iterator[tuple[int, float, str]]:
         assert self._question is not None
-        encoded = self._index.encode_question(self._question)
-        features, blocks = self._question.ranked(encoded, self._index.blocks, towards=True)
-        spread = spread_of(features, blocks, self._keep)
-        shares = [harms(scores, spread).mean(axis=0) for _, scores in stream_scores(features, blocks, self._keep)]
+        asked = self._question.ranked(self._index.ask(self._question), towards=True)
+        spread = spread_of(asked, self._keep)
+        shares = [harms(scores, spread).mean(axis=0) for _, scores in stream_scores(asked, self._keep)]
         share = np.concatenate(shares)
         for place in _above(share, self._settings.harmed):
             harm = "harms" if self._question.better is None else "taught the answers in place of the better ones for"

@@ -1,6 +1,6 @@
 """How to mix sources for a target: weights with intervals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,16 +9,14 @@ import yaml
 
 from airrep.answers.answer import Answer
 from airrep.answers.texts import kept_values
-from airrep.arrays import Features
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import Block
+from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import without_worse
-from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows
 
@@ -159,29 +157,28 @@ def mix(
     codes = np.full(index.rows, -1)
     codes[keep] = [-1 if name is None else number[name] for name in named]
     question = index.question(queries, better)
-    encoded = index.encode_question(question, progress)
-    features, blocks = question.ranked(encoded, index.blocks, towards=True)
+    asked = question.ranked(index.ask(question, progress), towards=True)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     if better is not None:
-        codes[~without_worse(blocks, keep)] = -1
+        codes[~without_worse(asked, keep)] = -1
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError("mix: all examples teach a worse answer more than a better one; expected others. Give others.")
-    shares = _shares(features, blocks, codes, len(names), count)
+    shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)
     provenance = replace(question.told(index.provenance(), towards=True), units=UNITS)
     return MixResult(by, weights, len(shares), count, provenance, where, named.count(None))
 
 
-def _shares(features: Features, blocks: Sequence[Block], codes: np.ndarray, sources: int, count: int) -> np.ndarray:
+def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.ndarray:
     """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
     keep = codes >= 0
-    best = top_k(features, blocks, count, keep=keep).scores.astype(np.float64)
+    best = top_k(asked, count, keep=keep).scores.astype(np.float64)
     if not best.any():
         raise DataError(f"mix: {ZERO}; expected some that do. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
-    above, tied = np.zeros((2, features.shape[0], sources))
-    for rows, scores in stream_scores(features, blocks, keep):
+    above, tied = np.zeros((2, len(asked), sources))
+    for rows, scores in stream_scores(asked, keep):
         members = SparseRows.of(np.eye(sources)[codes[rows]]).T
         equal = np.isclose(scores, least, rtol=TIED, atol=near)
         above += (members @ ((scores > least) & ~equal).T.astype(np.float64)).T

@@ -1,17 +1,15 @@
 """All scores of queries, streamed exactly; each query's mean and deviation."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airrep.arrays import ALIKE, Features, Mask, Rows, reaches
+from airrep.arrays import ALIKE, Mask, Rows, reaches
 from airrep.index.contrast import Better
 from airrep.index.index import Index, Queries
 from airrep.index.results.kinds import TopResult
-from airrep.scoring.blocks import Block
+from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import WORSE
-from airrep.scoring.scores import stream_scores
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,10 @@ class Spread:
         return float(np.float32(self.mean[query])), float(np.float32(self.deviation[query]))
 
 
-def spread_of(queries: Features, blocks: Sequence[Block], keep: Mask | None = None) -> Spread:
+def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
     """The spread of each query's scores over the kept rows."""
-    moments = Moments(queries.shape[0])
-    for _, scores in stream_scores(queries, blocks, keep):
+    moments = Moments(len(asked))
+    for _, scores in stream_scores(asked, keep):
         moments.see(scores)
     return moments.spread
 
@@ -103,9 +101,9 @@ class Leaders:
 def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | None = None) -> TopResult:
     """The k examples of :meth:`Index.top`, which tell how far their scores, or contrasts, lie from the mean of all."""
     question = index.question(queries, better)
-    encoded = index.encode_question(question)
-    spread = spread_of(*question.ranked(encoded, index.blocks), index.live)
-    return beside_spread(index.top_of(question, encoded, k), spread)
+    asked = index.ask(question)
+    spread = spread_of(question.ranked(asked), index.live)
+    return beside_spread(index.top_of(question, asked, k), spread)
 
 
 def beside_spread(found: TopResult, spread: Spread) -> TopResult:

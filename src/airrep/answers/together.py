@@ -1,6 +1,6 @@
 """One question for a set of queries: what helps, or harms, all of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Spread, spread_of
-from airrep.arrays import Features, Mask
+from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
-from airrep.scoring.blocks import Block, at_most
-from airrep.scoring.scores import stream_scores
+from airrep.scoring.asked import Asked, stream_scores
+from airrep.scoring.blocks import at_most
 
 DEVIATIONS = "deviations from the mean score of all examples"
 
@@ -94,14 +94,14 @@ def top_of_set(
     keep = index.mask(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
     question = index.question(queries, better)
-    features, blocks = question.ranked(index.encode_question(question, progress), index.blocks)
-    spread = spread_of(features, blocks, keep)
+    asked = question.ranked(index.ask(question, progress))
+    spread = spread_of(asked, keep)
     uneven = np.flatnonzero(spread.deviation > 0)
     if not len(uneven):
         raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
     chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
     sign = -1.0 if least else 1.0
-    leaders = _leaders(features[uneven], blocks, keep, chosen, sign, k)
+    leaders = _leaders(asked.chosen(uneven), keep, chosen, sign, k)
     values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
     pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
     hits = (
@@ -112,9 +112,9 @@ def top_of_set(
     return SetResult(tuple(hits), len(uneven), even, least, provenance)
 
 
-def _leaders(features: Features, blocks: Sequence[Block], keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
+def _leaders(asked: Asked, keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
     leaders = Leaders(1, k)
-    for rows, scores in stream_scores(features, blocks, keep):
+    for rows, scores in stream_scores(asked, keep):
         effects = spread.effects(scores)
         leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
     return leaders

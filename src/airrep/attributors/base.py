@@ -1,4 +1,4 @@
-"""The contract of attribution methods: two feature maps and a pool."""
+"""The contract of attribution methods: what an index keeps of examples, and what queries ask of it."""
 
 import hashlib
 import shutil
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.runtime.metering import OnProgress as OnProgress
 from airrep.runtime.metering import teller
 from airrep.runtime.settings import Settings
-from airrep.scoring.pooling import AnyPooling, Pool, Pooling, PoolLike
+from airrep.scoring.asked import Asked, Kept
+from airrep.scoring.pooling import Pool, Pooling, PoolLike
+from airrep.scoring.products import ask
+from airrep.sparse import SparseRows, taken
 
+Encoded: TypeAlias = "Mapping[str, Features | None]"
+"""Features by channel; None where a method keeps none."""
 OnRows = Callable[[int], None]
 """Callback: how many more rows are done."""
 
@@ -72,10 +77,12 @@ def span(least: int, most: int) -> str:
 
 
 class Attributor(ABC):
-    """A method of training data attribution, as two feature maps and a pool.
+    """A method of training data attribution.
 
-    The influence score of a training example z on a query x is ⟨φ_query(x), φ_train(z)⟩, higher = more helpful.
-    A group score pools the scores of the group's members.
+    :meth:`encode` makes what an index keeps of training examples, and :meth:`ask` what queries ask of that: scores of
+    examples and of groups, higher = more helpful. Most methods have two feature maps and a pool: the score of example z
+    on query x is ⟨φ_query(x), φ_train(z)⟩, and a group score pools those of its members. Such a method needs
+    :meth:`encode_train` alone, or :meth:`encode_queries` as well. Others give ``encode`` and ``ask`` themselves.
 
     Features are float32, one row for each example: a dense array ``(rows, d)`` or a CSR matrix. They depend on the
     example alone (and on what :meth:`fit` learnt), never on the other examples of the call, its order or its size.
@@ -106,7 +113,7 @@ class Attributor(ABC):
         """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
         return type(self).encode_queries is Attributor.encode_queries
 
-    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
+    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """A pool for these features: the method's own when None, at its own temperature if that is 1.
 
         Raises:
@@ -176,13 +183,36 @@ class Attributor(ABC):
         """
         return {}
 
-    @abstractmethod
-    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
+    def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> "Encoded":
+        """What an index keeps of each example, by channel; a method that is no sum of channels is one itself.
+
+        Raises:
+            ConfigError: the method made no row of features for each example.
+            NotFittedError: the method learns from the training corpus and has not seen it.
+        """
+        return {self.name: checked_rows(self.name, self.encode_train(examples, on_rows), len(examples))}
+
+    def ask(
+        self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
+    ) -> Asked:
+        """What queries ask of what is kept of training examples; *channel* is the name under which that is kept.
+
+        Raises:
+            ConfigError: the method made no row of features for each query.
+            NotFittedError: the method learns from the training corpus and has not seen it.
+        """
+        found = checked_rows(self.name, self.encode_queries(queries, on_rows), len(queries), "encode_queries")
+        return ask(found, kept.blocks(channel or self.name), self.pooling())
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
         """φ_train of each example, ``(rows, d)``.
 
         Raises:
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
+        raise ConfigError(
+            f"{self.name}: makes no features; expected encode_train, or encode and ask. Correct the method."
+        )
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
         """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart.
@@ -205,6 +235,27 @@ class Attributor(ABC):
 
     def load_state(self, folder: Path) -> None:
         """Read back what :meth:`save_state` wrote."""
+
+
+def checked_rows(method: str, features: Any, rows: int, call: str = "encode_train") -> Features:
+    """Features that a method made of some rows, those of SciPy as rows of airrep's own.
+
+    Raises:
+        ConfigError: they are no features of these rows.
+    """
+    found: Any = taken(features)
+    if not isinstance(found, np.ndarray | SparseRows) or len(found.shape) != 2 or found.dtype.kind not in "fiub":
+        shape = tuple(getattr(found, "shape", ()))
+        what = f"a {type(found).__name__}{f' {shape} of {found.dtype}' if shape else ''}"
+        raise bad_method(method, call, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+    if found.shape[0] != rows:
+        raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each")
+    return found
+
+
+def bad_method(method: str, call: str, found: str, expected: str) -> ConfigError:
+    """The error of a method that gives something else than it is to give."""
+    return ConfigError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
 
 
 class SlowFit(Attributor):

@@ -4,23 +4,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import numpy as np
 
-from airrep.arrays import Features, MixedFeatures, numbers_of
-from airrep.attributors.base import Attributor
-from airrep.attributors.direct import DirectAttributor
+from airrep.arrays import Features, numbers_of
+from airrep.attributors.base import Attributor, Encoded
+from airrep.attributors.direct import DirectAttributor, InMemory
 from airrep.attributors.precomputed import PrecomputedAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import seen_text
 from airrep.errors import AirRepError, NotFittedError
 from airrep.runtime.settings import Settings
-from airrep.scoring.blocks import block_of
+from airrep.scoring.asked import Asked, score_all
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pool
-from airrep.sparse import SparseRows, taken
+from airrep.sparse import SparseRows
 
 TOLERANCE = 1e-3
 """Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
@@ -46,24 +46,27 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     with _promise("a new attributor"):
         attributor = _made(make)
         _check_identity(attributor)
-    with _promise("encode_train before fit is to work or to raise NotFittedError"):
+    with _promise("encode before fit is to work or to raise NotFittedError"):
         _check_unfitted(make())
     with _promise("fit(train)"):
         attributor.fit(train)
-    with _promise("encode_train(examples, on_rows)"):
-        features = taken(attributor.encode_train(train, _ignore))
-    _check_kind(features, len(train))
-    with _promise("encode_queries(examples, on_rows)"):
-        queries = taken(attributor.encode_queries(train, _ignore))
-    _require(np.shape(queries) == features.shape, f"queries are {np.shape(queries)}, features {features.shape}")
-    with _promise("encode_train of no example, of one, of them backwards"):
-        _check_independence(attributor, train, features)
+    with _promise("encode(examples, on_rows)"):
+        encoded = attributor.encode(train, _ignore)
+    for features in filter(_is_kept, encoded.values()):
+        _check_kind(features, len(train))
+    with _promise("ask(queries, kept, on_rows)"):
+        asked = attributor.ask(train, InMemory(encoded, train), _ignore)
+    _require(len(asked) == len(train), f"{len(asked)} queries are asked for {len(train)} examples")
+    with _promise("encode of no example, of one, of them backwards"):
+        _check_independence(attributor, train, encoded)
+    with _promise("scores of all queries, and of one"):
+        _check_queries(attributor, asked, train, encoded)
     with _promise("fingerprint"):
         _check_fingerprint(make, attributor, train)
     with _promise("what was learnt, saved by save_state and loaded by load_state"):
-        _check_state(make, attributor, features, train)
+        _check_state(make, attributor, encoded, train)
     with _promise("places(example)"):
-        _check_places(attributor, features, train)
+        _check_places(attributor, encoded, train)
     if isinstance(attributor, DirectAttributor):
         with _promise("score(train, queries)"):
             _check_scores(make, attributor, train)
@@ -159,11 +162,24 @@ def _check_identity(attributor: Attributor) -> None:
 def _check_unfitted(attributor: Attributor) -> None:
     """An attributor either needs no fit, or says that it does."""
     with suppress(NotFittedError):
-        attributor.encode_train(_corpus())
+        attributor.encode(_corpus())
+
+
+def _is_kept(features: Features | None) -> TypeGuard[Features]:
+    return features is not None
+
+
+def _check_queries(attributor: Attributor, asked: Asked, train: Corpus, encoded: Encoded) -> None:
+    """Scores of a query do not depend on the others of the call."""
+    scores = score_all(asked)
+    _require(scores.shape == (len(train), len(train)), f"scores are {scores.shape} for {len(train)} examples each")
+    alone = np.concatenate([score_all(attributor.ask([one], InMemory(encoded, train))) for one in train])
+    size = max(float(np.abs(scores).max()), 1e-30)
+    _require(bool(np.abs(alone - scores).max() <= TOLERANCE * size), "scores depend on the other queries of the call")
 
 
 def _check_kind(features: Features, rows: int) -> None:
-    known = isinstance(features, np.ndarray | SparseRows | MixedFeatures)
+    known = isinstance(features, np.ndarray | SparseRows)
     _require(known, f"features are a {type(features).__name__}, not an array or a csr_array")
     _require(len(features.shape) == 2, f"features are of shape {features.shape}, not (rows, columns)")
     _require(features.shape[0] == rows, f"{features.shape[0]} rows of features for {rows} examples")
@@ -171,17 +187,28 @@ def _check_kind(features: Features, rows: int) -> None:
     _require(bool(np.isfinite(numbers_of(features)).all()), "features are not all finite")
 
 
-def _check_independence(attributor: Attributor, train: Corpus, features: Features) -> None:
+def _check_independence(attributor: Attributor, train: Corpus, encoded: Encoded) -> None:
     """Features depend on the example alone, and the same call gives the same bytes."""
-    empty = taken(attributor.encode_train([]))
-    _require(np.shape(empty) == (0, features.shape[1]), f"features of no examples are {np.shape(empty)}")
-    _require(_same(taken(attributor.encode_train(train)), features), "the same call gives other features")
-    alone = [taken(attributor.encode_train([example])) for example in train]
-    apart = all(_close(one, features[[row]]) for row, one in enumerate(alone))
-    _require(apart, "features depend on the other examples of the call")
-    backwards = taken(attributor.encode_train(list(train)[::-1]))[::-1]
-    _require(_close(backwards, features), "features depend on the order of the examples")
-    _require(_close(features[[1]], features[[2]]), "equal texts have different features")
+    empty, again = attributor.encode([]), attributor.encode(train)
+    alone = [attributor.encode([example]) for example in train]
+    backwards = attributor.encode(list(train)[::-1])
+    for name, features in encoded.items():
+        if features is None:
+            continue
+        none, same, back = (_part(one, name) for one in (empty, again, backwards))
+        _require(none.shape == (0, features.shape[1]), f"features of no examples are {none.shape}")
+        _require(_same(same, features), "the same call gives other features")
+        apart = all(_close(_part(one, name), features[[row]]) for row, one in enumerate(alone))
+        _require(apart, "features depend on the other examples of the call")
+        _require(_close(back[::-1], features), "features depend on the order of the examples")
+        _require(_close(features[[1]], features[[2]]), "equal texts have different features")
+
+
+def _part(encoded: Encoded, channel: str) -> Features:
+    features = encoded.get(channel)
+    _require(features is not None, f"features of the channel '{channel}' are missing")
+    assert features is not None
+    return features
 
 
 def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
@@ -219,11 +246,8 @@ def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: 
 
 def single_scores(attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]) -> np.ndarray:
     """Scores of training examples by the method's own pool, ``(q, n)``."""
-    if isinstance(attributor, DirectAttributor):
-        return attributor.score(train, queries).T
-    blocks = [block_of(0, attributor.encode_train(train))]
-    alone = Groups.from_lists({str(row): [row] for row in range(len(train))})
-    return group_scores(attributor.encode_queries(queries), blocks, alone, attributor.pooling())
+    asked = attributor.ask(queries, InMemory.of(attributor, train))
+    return group_scores(asked, Groups.from_lists({str(row): [row] for row in range(len(train))}))
 
 
 def agree(scores: np.ndarray, others: np.ndarray) -> bool:
@@ -236,17 +260,19 @@ def agree(scores: np.ndarray, others: np.ndarray) -> bool:
 
 def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:
     """All that a method makes of examples."""
-    found = [attributor.encode_train(train), attributor.encode_queries(train)]
-    return [*found, attributor.score(train, train)] if isinstance(attributor, DirectAttributor) else found
+    kept = InMemory.of(attributor, train)
+    return [*filter(_is_kept, kept.encoded.values()), score_all(attributor.ask(train, kept))]
 
 
-def _check_state(make: Callable[[], Attributor], attributor: Attributor, features: Features, train: Corpus) -> None:
+def _check_state(make: Callable[[], Attributor], attributor: Attributor, encoded: Encoded, train: Corpus) -> None:
     other = make()
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
     _require(other.fingerprint == attributor.fingerprint, "saving and loading what was learnt changes the fingerprint")
-    _require(_same(other.encode_train(train), features), "loading changes the features")
+    again = other.encode(train)
+    same = all(_same(_part(again, name), part) for name, part in encoded.items() if part is not None)
+    _require(same, "loading changes the features")
 
 
 def _same(one: Features, other: Features) -> bool:
@@ -273,13 +299,13 @@ def _require(holds: bool, problem: str) -> None:
         raise _BrokenPromiseError(f"check_attributor: {problem}")
 
 
-def _check_places(attributor: Attributor, features: Features, train: Corpus) -> None:
-    part = features.sparse if isinstance(features, MixedFeatures) else features
+def _check_places(attributor: Attributor, encoded: Encoded, train: Corpus) -> None:
+    part = encoded.get(attributor.name)
     for row, example in enumerate(train):
         places = attributor.places(example)
         if places is None:
             return
-        assert not isinstance(part, np.ndarray), "places are for sparse features alone"
+        assert isinstance(part, SparseRows), "places are for sparse features alone"
         own = part.indices[part.indptr[row] : part.indptr[row + 1]]
         _require(bool(np.isin(places.columns, own).all()), f"places of '{example.id}' are not those of its features")
         inside = (places.starts >= 0) & (places.starts < places.stops)

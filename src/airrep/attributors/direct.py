@@ -1,23 +1,17 @@
 """Methods that score training examples as they pass, and keep no features of them."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from airrep.arrays import Features, MixedFeatures, SparseFeatures
-from airrep.attributors.base import Attributor, OnRows, SeveralMethods
+from airrep.arrays import Rows
+from airrep.attributors.base import Attributor, Encoded, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
-from airrep.errors import ConfigError
+from airrep.scoring.asked import Asked, Kept, ScoresAsked
+from airrep.scoring.blocks import Block, Span, block_of
 from airrep.shapes import Float32
-from airrep.sparse import SparseRows
-
-COLUMNS = 2**24
-"""Different queries that one attributor can be asked about."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class QueryScorer(Protocol):
@@ -29,10 +23,7 @@ class QueryScorer(Protocol):
 class DirectAttributor(Attributor):
     """A method whose features of training examples are too large to keep: it scores examples as they pass.
 
-    Its features are columns of scores, one for each query: φ_query(x) = e_x, and φ_train(z) = Σ_x s(x, z) e_x over the
-    queries x that were asked about. An index keeps none of these numbers; it has them computed when a query is asked
-    about for the first time (:class:`airrep.index.direct.DirectScores`). So all that scores examples and groups of them
-    works as with any other method.
+    An index keeps nothing of them. It has all examples scored when a query is asked about for the first time.
     """
 
     @property
@@ -63,102 +54,86 @@ class DirectAttributor(Attributor):
         """
         yield slice(0, len(queries)), lambda train, on_rows=None: self.score(train, queries, on_rows)
 
-    def column(self, query: Example) -> int:
-        """The feature that stands for a query's texts: their number in the order in which queries were asked about."""
-        known: dict[str, int] = self.__dict__.setdefault("_columns", {})
-        found = known.setdefault(query.reading_hash, len(known))
-        if found >= COLUMNS:
-            raise ConfigError(f"{self.name}: was asked about {COLUMNS:,} queries. Open the index again.")
+    def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
+        """Nothing."""
+        if on_rows is not None:
+            on_rows(len(examples))
+        return {self.name: None}
+
+    def ask(
+        self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
+    ) -> Asked:
+        """Scores of all examples, which are computed here unless they are known."""
+        found = ScoresAsked(self, queries, kept, channel or self.name, self.pooling())
+        if on_rows is not None:
+            on_rows(len(queries))
         return found
 
-    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """No number of any example, ``(rows, COLUMNS)``."""
-        if on_rows is not None:
-            on_rows(len(examples))
-        return SparseRows.empty(len(examples), COLUMNS)
 
-    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """A 1 in the column of each query, ``(rows, COLUMNS)``."""
-        if on_rows is not None:
-            on_rows(len(examples))
-        columns = np.array([self.column(one) for one in examples], np.int32)
-        ones = np.ones(len(columns), np.float32)
-        return SparseRows(ones, columns, np.arange(len(columns) + 1), (len(columns), COLUMNS))
-
-
-class RecentColumns(Generic[Key]):
-    """Columns of scores of the queries that were asked about last, all of the same length.
+class RecentScores:
+    """Scores of all examples for the queries that were asked about last, by channel; all are of one length.
 
     Those of the last question are there whatever their size; of older ones as many as *most* numbers allow.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.columns: Mapping[Key, np.ndarray] = {}
-        """All of them, the last ones last; never changed, so that what reads them needs no lock."""
+        self._held: Mapping[tuple[str, str], np.ndarray] = {}  # never changed, so that what reads it needs no lock
 
-    def known(self, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
-        """Those of some keys that are here."""
-        columns = self.columns
-        return {key: columns[key] for key in keys if key in columns}
-
-    def add(self, asked: Mapping[Key, np.ndarray]) -> None:
-        """Take all columns of a question, known ones as well."""
-        if asked:
-            others = [(key, own) for key, own in self.columns.items() if key not in asked]
-            room = self._most // max(1, len(next(iter(asked.values())))) - len(asked)
-            self.columns = {**dict(others[max(0, len(others) - room) :] if room > 0 else ()), **asked}
-
-
-class DirectPart(NamedTuple):
-    """A direct method, and where its columns stand in the sparse features."""
-
-    method: DirectAttributor
-    start: int
-    counted: bool = True
-    """Whether its scores count; otherwise nobody need compute them."""
+    def of(
+        self, channel: str, queries: Sequence[Example], score: Callable[[list[Example]], np.ndarray]
+    ) -> Float32[np.ndarray, "q n"]:
+        """Those of some queries; *score* gives ``(q, n)`` for those that are not held."""
+        asked = {(channel, one.reading_hash): one for one in queries}
+        held = self._held
+        found = {key: held[key] for key in asked if key in held}
+        missing = {key: one for key, one in asked.items() if key not in found}
+        if missing:
+            found |= zip(missing, np.ascontiguousarray(score(list(missing.values()))), strict=True)
+        if found:
+            others = [(key, own) for key, own in held.items() if key not in asked]
+            room = self._most // max(1, len(next(iter(found.values())))) - len(found)
+            self._held = {**dict(others[max(0, len(others) - room) :] if room > 0 else ()), **found}
+        rows = [found[channel, one.reading_hash] for one in queries]
+        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
-def direct_parts(attributor: Attributor) -> tuple[DirectPart, ...]:
-    """The direct methods of an attributor: itself, or its channels; most have none."""
-    if isinstance(attributor, DirectAttributor):
-        return (DirectPart(attributor, 0),)
-    if not isinstance(attributor, SeveralMethods) or not any(isinstance(p, DirectAttributor) for p in attributor.parts):
-        return ()
-    found, start = [], 0
-    for part, counted in zip(attributor.parts, attributor.counted, strict=True):
-        features = part.encode_train([])
-        if isinstance(part, DirectAttributor):
-            found.append(DirectPart(part, start, counted))
-        start += 0 if isinstance(features, np.ndarray) else features.shape[1]
-    return tuple(found)
+class InMemory:
+    """What is kept of examples in memory."""
+
+    def __init__(self, encoded: Encoded, examples: Sequence[Example] | None, held: RecentScores | None = None) -> None:
+        """*examples* are read by methods that keep no features; their scores stay in *held*, where there is one."""
+        rows = next((part.shape[0] for part in encoded.values() if part is not None), None)
+        count = len(examples or ()) if rows is None else rows
+        self.encoded, self.examples, self.spans = encoded, examples, [Span(0, count)]
+        self._held = held or RecentScores(0)
+
+    @classmethod
+    def of(cls, method: Attributor, examples: Sequence[Example]) -> "InMemory":
+        """What a method keeps of examples."""
+        return cls(method.encode(examples), examples)
+
+    def taken(self, rows: Rows) -> "InMemory":
+        """Some of the examples."""
+        encoded = {name: None if part is None else part[rows] for name, part in self.encoded.items()}
+        return InMemory(encoded, self.examples and [self.examples[row] for row in rows.tolist()])
+
+    def blocks(self, channel: str) -> Sequence[Block]:
+        """Features of a channel."""
+        features = self.encoded[channel]
+        assert features is not None
+        return [block_of(0, features)]
+
+    def scores(self, channel: str, method: Any, queries: Sequence[Example]) -> np.ndarray:
+        """Scores ``(q, n)`` by a method that keeps no features."""
+        examples = self.examples
+        assert examples is not None
+        return self._held.of(channel, queries, lambda some: method.score(examples, some).T)
 
 
-def encode_both(
-    attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]
-) -> tuple[Features, Features]:
-    """Features of training examples and of queries, whose inner products are the scores of direct methods too."""
-    rows, asked = attributor.encode_train(train), attributor.encode_queries(queries)
-    for part in filter(attrgetter("counted"), direct_parts(attributor)):
-        columns, scores = scored_columns(part, train, queries)
-        rows = with_columns(rows, columns, scores)
-    return rows, asked
-
-
-def scored_columns(
-    part: DirectPart, train: Sequence[Example], queries: Iterable[Example], on_rows: OnRows | None = None
-) -> tuple[np.ndarray, Float32[np.ndarray, "n q"]]:
-    """Columns of different queries, ascending, and the scores of training examples for them."""
-    unique = {part.start + part.method.column(one): one for one in queries}
-    columns = np.array(sorted(unique), np.int64)
-    return columns, part.method.score(train, [unique[column] for column in columns.tolist()], on_rows)
-
-
-def with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) -> Features:
-    """Sparse features, with numbers in columns where they have none."""
-    if isinstance(features, MixedFeatures):
-        joined = with_columns(features.sparse, columns, scores)
-        assert isinstance(joined, SparseRows)
-        return MixedFeatures(features.dense, joined, features.factors)
-    assert isinstance(features, SparseRows)
-    return (features + SparseRows.full(scores, columns, features.shape[1])).astype(np.float32)
+def is_direct(attributor: Attributor, *, counted: bool = False) -> bool:
+    """Whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
+    if not isinstance(attributor, SeveralMethods):
+        return isinstance(attributor, DirectAttributor)
+    parts = zip(attributor.parts, attributor.counted, strict=True)
+    return any(isinstance(part, DirectAttributor) and (counts or not counted) for part, counts in parts)

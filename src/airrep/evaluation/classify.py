@@ -238,8 +238,7 @@ def ranked(
         alike = np.flatnonzero(copies == extra)
         for start in range(0, len(alike), CHUNK):
             part = alike[start : start + CHUNK]
-            features = index.encode_queries(queries.take(part))
-            rows = top_k(features, index.blocks, k + extra, keep=pool.keep).rows
+            rows = top_k(index.ask(queries.take(part)), k + extra, keep=pool.keep).rows
             own = pool.hashes[rows] == hashes[part, None]
             # A stable sort puts a query's own texts last and leaves the others best first.
             yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)

@@ -9,16 +9,18 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
-from airrep.attributors.direct import encode_both
+from airrep.attributors.direct import InMemory
 from airrep.encoder.base import Encoder
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired
 from airrep.labels.instance import LabelledInstance
+from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
+from airrep.scoring.pooling import Pooling, PoolLike
+from airrep.scoring.products import ask
 from airrep.shapes import Float
 
 T = TypeVar("T")
@@ -42,22 +44,21 @@ def score_instance(
         ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
         DataError: features or scores are not finite.
     """
-    train, queries = encode_instance(method, instance)
+    asked = ask_instance(method, instance)
     if isinstance(method, Encoder):
-        pooling: AnyPooling = Pooling.parse(pool or method.trained_pool or "attention", temperature)
+        pooling = Pooling.parse(pool or method.trained_pool or "attention", temperature)
     else:
         pooling = method.pooling(pool, temperature)
-    groups = compact_subsets(instance.subsets)[1]
-    return score_features(train, queries, groups, pooling, examples=len(instance.train))
+    return group_scores(asked, compact_subsets(instance.subsets)[1], pooling, examples=len(instance.train))
 
 
-def encode_instance(method: Encoder | Attributor, instance: LabelledInstance) -> tuple[Features, Features]:
-    """Features of the examples in some subset, ascending by row, and of the queries; fits an attributor first."""
+def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> Asked:
+    """What the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
-        return method.encode(members), method.encode(instance.queries, queries=True)
+        return ask(method.encode(instance.queries, queries=True), [block_of(0, method.encode(members))])
     method.fit(instance.train)
-    return encode_both(method, members, instance.queries)
+    return method.ask(instance.queries, InMemory.of(method, members))
 
 
 def score_features(
@@ -67,14 +68,10 @@ def score_features(
     pool: PoolLike,
     temperature: float = 1.0,
     device: str = "cpu",
-    examples: int | None = None,
 ) -> GroupScores:
-    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`.
-
-    For order-k pools, *examples* is the number of training examples, where *train* lacks some.
-    """
-    blocks = [block_of(0, train)]
-    return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)
+    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`."""
+    asked = ask(queries, [block_of(0, train)], device=device)
+    return group_scores(asked, subsets, pool, temperature=temperature)
 
 
 def scales(scores: np.ndarray) -> list[float]:

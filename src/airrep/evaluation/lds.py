@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores, Rows
+from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
@@ -19,10 +19,10 @@ from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.pooling import CHANNELS, Pooling, PoolLike
 
 
 class RowFinder:
@@ -39,10 +39,10 @@ class RowFinder:
                 if index.live[row] and (rows := self._rows.get(text)) is not None:
                     rows.append(row)
 
-    def score(self, instance: LabelledInstance, pool: PoolLike, queries: Features | None = None) -> GroupScores:
+    def score(self, instance: LabelledInstance, pool: PoolLike, asked: Asked | None = None) -> GroupScores:
         """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as of :meth:`subsets`."""
-        asked = self.index.encode_queries(instance.queries) if queries is None else queries
-        return group_scores(asked, self.index.blocks, self.subsets(instance), pool, examples=len(instance.train))
+        asked = asked or self.index.ask(instance.queries)
+        return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 
     def subsets(self, instance: LabelledInstance) -> Groups:
         """The subsets as rows of the index; the second copy of a text is the second copy there.
@@ -74,7 +74,7 @@ class Contender:
 
     name: str
     index: Index
-    pooling: AnyPooling
+    pooling: Pooling
     scores: Sequence[GroupScores]
     """Group scores of each instance, ``(q, m)``; higher = more helpful."""
     sizes: Sequence[int] | None
@@ -321,11 +321,11 @@ SPREAD_QUERIES, SPREAD_ROWS = 50, 1000
 """Queries and examples that tell how scores spread."""
 
 
-def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: AnyPooling) -> Pooling:
+def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
     """The pool at its best temperature."""
-    asked = [finder.index.encode_queries(instance.queries) for instance in tune]
-    _, some = next(score_blocks(asked[0][:SPREAD_QUERIES], finder.index.blocks, block_rows=SPREAD_ROWS))
-    own = [pooling] if isinstance(pooling, Pooling) else []
+    asked = [finder.index.ask(instance.queries) for instance in tune]
+    _, some = next(score_blocks(asked[0].chosen(slice(SPREAD_QUERIES)), block_rows=SPREAD_ROWS))
+    own = [] if pooling == CHANNELS else [pooling]
     tried = list(dict.fromkeys([*own, *(Pooling.parse(pooling.text, 1 / scale) for scale in scales(some))]))
 
     def score(one: Pooling) -> Iterator[GroupScores]:

@@ -17,9 +17,9 @@ from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.labels import mean_over_seeds
-from airrep.scoring.group_scores import exact_group_scores
+from airrep.scoring.group_scores import by_channel
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import AnyPooling, PoolLike
+from airrep.scoring.pooling import Pooling, PoolLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +182,10 @@ def _removed(one: Removals) -> list[dict[str, Any]]:
     return found
 
 
-def _changes(finder: RowFinder, instance: LabelledInstance, pooling: AnyPooling) -> GroupScores:
+def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) -> GroupScores:
     """f(x, S) − f(x, S∖R_j) of all removals, ``(q, K)`` float32."""
     index = finder.index
-    parts = exact_group_scores(index.encode_queries(instance.queries), index.blocks, finder.subsets(instance), pooling)
+    parts = by_channel(index.ask(instance.queries), finder.subsets(instance), pooling, index.method, exact=True)
     whole = np.sum(list(parts.values()), axis=0)
     changes: GroupScores = (whole[:, :1] - whole[:, 1:]).astype(np.float32)
     return changes

@@ -53,7 +53,7 @@ class Explorer:
         for index in self.indexes:
             index.attributor.load()
             if self.file is not None:
-                index.encode_file(self.file.all, progress)
+                index.ask_file(self.file, progress)
 
     def index(self, number: int) -> ServedIndex:
         """One of the indexes, as it is on disk now.

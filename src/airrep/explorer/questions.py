@@ -234,7 +234,7 @@ def _helped(explorer: Explorer, index: ServedIndex, row: int) -> dict[str, Any]:
         (index.score_of(question, row), {"key": key}, question) for key, question in explorer.asked()
     ]
     if explorer.file is not None:
-        scores = contrast_of(explorer.file, index.score_row(index.encode_file(explorer.file.all), row)).tolist()
+        scores = contrast_of(explorer.file, index.score_row(index.ask_file(explorer.file), row)).tolist()
         pairs = enumerate(zip(scores, explorer.of_file(), strict=True))
         scored += [(score, {"number": number}, question) for number, (score, question) in pairs]
     ordered = sorted(scored, key=lambda one: -one[0])
@@ -267,7 +267,7 @@ class Answers:
 
     def __init__(self, index: ServedIndex, question: Question) -> None:
         self._index, self._question = index, question
-        self._encoded = index.encode_question(question)
+        self._asked = index.ask(question)
         self._reasons = Reasons(index, index.attributor)
 
     def hits(self, found: Iterable[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
@@ -290,20 +290,19 @@ class Answers:
 
     def _why(self, row: int) -> Why:
         scored = Scored(row, self._index.score_of(self._question, row))
-        return self._question.reasons(self._reasons, self._encoded, 0, [scored])[0]
+        return self._question.reasons(self._reasons, self._asked, 0, [scored])[0]
 
     def _parts(self, row: int) -> dict[str, float]:
         """The scores for the answer and for the better one, of a contrast."""
         if self._question.better is None:
             return {}
-        answer, better = self._index.score_row(self._encoded, row).tolist()
+        answer, better = self._index.score_row(self._asked, row).tolist()
         return {"answer_score": answer, "better_score": better}
 
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
     """Whether anything of the kept rows stands out; None where the method cannot tell."""
-    encoded = index.encode_question(question)
-    (found,) = verdicts(index, question, encoded, keep)
+    (found,) = verdicts(index, question, index.ask(question), keep)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 

@@ -2,24 +2,21 @@
 
 import hashlib
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from airrep.answers.spread import Leaders, Moments, Spread
-from airrep.arrays import Features, Mask, Rows
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import OnProgress
-from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Question
 from airrep.index.index import Index, Queries
+from airrep.scoring.asked import Asked, even_pairs, stream_scores
 from airrep.scoring.contrast import contrast_scores
-from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
 KEPT = 128
@@ -52,8 +49,8 @@ class Ranking:
 class ServedIndex(Index):
     """An index that several threads ask.
 
-    Models are not made for several threads, so they encode for one at a time. The features of single queries are
-    kept: one query is asked for its examples, its groups and its what-ifs.
+    Models are not made for several threads, so they encode for one at a time. What single queries ask is kept: one
+    query is asked for its examples, its groups and its what-ifs.
     """
 
     def __init__(self, index: Index) -> None:
@@ -61,9 +58,9 @@ class ServedIndex(Index):
         super().__init__(index.path, index.given)
         self.changes = index.changes
         self._encoding = threading.Lock()
-        self._encoded: OrderedDict[Texts, Features] = OrderedDict()
+        self._kept: OrderedDict[Texts, Asked] = OrderedDict()
         self._rankings: OrderedDict[tuple[Texts, bytes], Ranking] = OrderedDict()
-        self._file: Features | None = None
+        self._file: Asked | None = None
         self._places: dict[tuple[str, str], int] = {}
         self._state = _state_of(self.path)
 
@@ -75,48 +72,41 @@ class ServedIndex(Index):
                 "Stop `airrep serve` and start it again."
             )
 
-    def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of queries, ``(q, d)``, float32; those of one query, or of an answer and a better one, are kept."""
-        if isinstance(queries, Example):
-            queries = [queries]
-        key = texts_of(queries)
+    def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
+        """As of an index; what one query asks, or an answer and a better one, is kept."""
+        question = queries if isinstance(queries, Question) else self.question(queries)
+        key = texts_of(question.all)
         places = [self._places[one] for one in key if one in self._places]
         if len(places) == len(key) and self._file is not None:  # the same numbers as in a list of the file's queries
-            self._hold(queries)
-            return self._file[places]
+            return self._even(question, self._file.chosen(np.array(places)))
         with self._encoding:
             if len(key) > 2:
-                return super().encode_queries(queries, progress)
-            found = self._encoded.pop(key, None)
-            if found is None:
-                found = super().encode_queries(queries, progress)
-            else:
-                self.hold_scores(queries)
-            _keep(self._encoded, key, found, KEPT)
-            return found
+                return super().ask(question, progress)
+            found = self._kept.pop(key, None) or super().ask(Question(question.all), progress)
+            _keep(self._kept, key, found, KEPT)
+            return self._even(question, found)
 
-    def encode_file(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of all queries of the file, which is always the same, and of better answers; encoded once."""
+    @staticmethod
+    def _even(question: Question, asked: Asked) -> Asked:
+        return asked if question.better is None else even_pairs(asked)
+
+    def ask_file(self, question: Question, progress: OnProgress | None = None) -> Asked:
+        """What all queries of the file ask, which is always the same, and better answers; encoded once."""
         if self._file is None:
-            self._file = super().encode_queries(queries, progress)
-            self._places = {one: place for place, one in enumerate(texts_of(queries))}
-        self._hold(queries)
-        return self._file
-
-    def _hold(self, queries: Queries) -> None:
-        with self._encoding:
-            self.hold_scores(queries)
+            self._file = super().ask(Question(question.all), progress)
+            self._places = {one: place for place, one in enumerate(texts_of(question.all))}
+        return self._even(question, self._file)
 
     def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
         """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
         texts = texts_of(question.all)
         key = (texts, hashlib.sha256(keep.tobytes()).digest())
-        encoded = self.encode_question(question)
+        asked = self.ask(question)
         with self._encoding:
             found = self._rankings.pop(key, None)
         if found is None:
             moments, ends = Moments(1), (Leaders(1, most), Leaders(1, most))
-            for rows, values in stream_scores(*question.ranked(encoded, self.blocks), keep):
+            for rows, values in stream_scores(question.ranked(asked), keep):
                 moments.see(values)
                 for end, sign in zip(ends, (1, -1), strict=True):
                     end.see(rows, sign * values, values)
@@ -128,14 +118,13 @@ class ServedIndex(Index):
 
     def score_of(self, question: Question, row: int) -> float:
         """The score of one row for one query, or its contrast with the better answer."""
-        return float(contrast_of(question, self.score_row(self.encode_question(question), row))[0])
+        return float(contrast_of(question, self.score_row(self.ask(question), row))[0])
 
-    def score_row(self, features: Features, row: int) -> np.ndarray:
-        """Influence scores of one row for queries given by their features, ``(q,)`` float32."""
-        block = self.blocks[bisect_right(self.shards, row, key=attrgetter("start")) - 1]
-        only = np.zeros(block.features.shape[0], dtype=bool)
-        only[row - block.start] = True
-        scores: np.ndarray = top_k(features, [block._replace(start=0)], 1, keep=only).scores[:, 0]
+    def score_row(self, asked: Asked, row: int) -> np.ndarray:
+        """Influence scores of one row, ``(q,)`` float32."""
+        only = np.zeros(self.rows, dtype=bool)
+        only[row] = True
+        scores: np.ndarray = top_k(asked, 1, keep=only).scores[:, 0]
         return scores
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from airrep.arrays import whole_number
 from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
-from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import before_training, default_method, make_attributor, packages_of
 from airrep.attributors.recipes import RecipeLike
 from airrep.attributors.sums.channels import ChannelsAttributor
@@ -17,7 +16,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.index import Index
-from airrep.index.rows import DIRECT, KIND, PACKAGES, READING
+from airrep.index.rows import KIND, PACKAGES, READING
 from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts.targets import real_path
@@ -165,7 +164,6 @@ class BuildPlan:
             "corpora": [corpus_entry(attributor, self.train)],
             "generation": 0,
             **({"caution": attributor.caution} if attributor.caution else {}),
-            **({DIRECT: True} if direct_parts(attributor) else {}),
             **({PACKAGES: packages} if (packages := packages_of(attributor)) else {}),
             **({READING: reading} if (reading := reading_entry(self.train.reading)) else {}),
         }

@@ -7,15 +7,14 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from airrep.arrays import Features
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.errors import ConfigError, near
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
-from airrep.scoring.blocks import Block
-from airrep.scoring.contrast import contrast_blocks
+from airrep.scoring.asked import Asked
+from airrep.scoring.contrast import ContrastAsked
 
 Better: TypeAlias = QueriesLike
 """Better answers: a text, the name of a field of the queries that holds one, or examples with the same prompts."""
@@ -81,21 +80,17 @@ class Question:
         less: Numbers = values[:q] - values[q:]
         return less
 
-    def ranked(
-        self, encoded: Features, blocks: Sequence[Block], *, towards: bool = False
-    ) -> tuple[Features, Sequence[Block]]:
-        """Features and blocks whose products are the scores that examples are ranked by.
+    def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
+        """What examples are ranked by: scores, or contrasts.
 
         Args:
-            encoded: features of :attr:`all`.
-            blocks: those of the index.
+            asked: all of :attr:`all`.
             towards: what teaches the better answers in place of the queries' comes first, not the reverse.
         """
         if self.better is None:
-            return encoded, blocks
+            return asked
         q = len(self.queries)
-        first, second = encoded[slice(0, q)], encoded[slice(q, None)]
-        return np.eye(q, dtype=np.float32), contrast_blocks(first, second, blocks, -1.0 if towards else 1.0)
+        return ContrastAsked(asked.chosen(slice(0, q)), asked.chosen(slice(q, None)), -1.0 if towards else 1.0)
 
     def told(self, provenance: Provenance, *, towards: bool = False, pooled: bool = False) -> Provenance:
         """Provenance of scores of single examples, or of *pooled* ones, which says what they measure."""
@@ -103,19 +98,19 @@ class Question:
             return provenance
         return replace(provenance, units=CONTRAST if pooled else RANKED, sign=TOWARDS_SIGN if towards else AGAINST_SIGN)
 
-    def reasons(self, reasons: Reasons, encoded: Features, place: int, hits: Sequence[Scored]) -> list[Why]:
+    def reasons(self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored]) -> list[Why]:
         """Why hits of one query have their scores; of a contrast, what each channel gave to it.
 
         Args:
             reasons: of the index.
-            encoded: features of :attr:`all`.
+            asked: all of :attr:`all`.
             place: number of the query.
             hits: rows of the index, with their scores or contrasts.
         """
-        of_answer = reasons.of(self.queries[place], encoded[[place]], hits)
+        of_answer = reasons.of(self.queries[place], asked, place, hits)
         if self.better is None:
             return of_answer
-        of_better = reasons.of(self.better[place], encoded[[place + len(self.queries)]], hits)
+        of_better = reasons.of(self.better[place], asked, place + len(self.queries), hits)
         return [_less(*three) for three in zip(of_answer, of_better, hits, strict=True)]
 
 

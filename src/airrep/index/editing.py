@@ -12,14 +12,14 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Features, Rows, stack_rows
-from airrep.attributors.base import Attributor, usable
+from airrep.arrays import Rows
+from airrep.attributors.base import Attributor, Encoded, usable
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.rows import DIRECT, PACKAGES, READING, IndexRows, RowsLike
+from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts.digests import describe_files, json_digest
@@ -150,7 +150,7 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
         shard.check_all()  # checksums of the merged shards would hide altered bytes
     folder, rows = index.path / "shards" / new[0], min(fill, len(more))
     files = {**read_record(folder)["files"], **describe_files(folder, [SHARD])}
-    first = Shard(Anchored.of(folder), index.rows, rows, small[0].layout, index.dimension, files)
+    first = Shard(Anchored.of(folder), index.rows, rows, index.channels, files)
     together = np.arange(begin, first.start + rows)
     return [*names[:-count], *_rewrite(index, [*small, first], together, begin), *new[1:]]
 
@@ -291,15 +291,15 @@ def _rewrite(
         corpus = Corpus(pa.concat_tables([corpus.table for corpus, _ in parts]))
         name = shard_name(start + first, attributor, corpus.fingerprint)
         if not is_whole(index.path / "shards" / name):
-            features = stack_rows([features for _, features in parts])
-            write_shard(index.path / "shards" / name, corpus, features, attributor)
+            encoded = stacked([encoded for _, encoded in parts])
+            write_shard(index.path / "shards" / name, corpus, encoded, index.channels, attributor)
         names.append(name)
         if tell is not None:
             tell(first + len(corpus), len(rows))
     return names
 
 
-def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
+def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Encoded]]:
     for shard in shards:
         inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
         if len(inside):
@@ -329,7 +329,7 @@ def _sealed(
     *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
     old = {name: index.manifest[name] for name in LINEAGE}
-    optional = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
+    optional = {name: index.manifest[name] for name in ("caution", PACKAGES, READING) if name in index.manifest}
     optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **optional}
     seal_index(index.path, lineage, names, deleted, before)

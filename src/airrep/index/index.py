@@ -10,35 +10,32 @@ from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores, Mask, Rows
+from airrep.arrays import GroupScores, Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
-from airrep.attributors.direct import direct_parts
+from airrep.attributors.direct import RecentScores, is_direct
 from airrep.attributors.dropped import refuse_dropped, without_dropped
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
-from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
-from airrep.corpus.inputs import QueriesLike, as_examples, is_one
+from airrep.corpus.inputs import QueriesLike, is_one
 from airrep.errors import ArtifactError, ConfigError, caution
 from airrep.index.contrast import Better, Question
-from airrep.index.direct import DirectScores
+from airrep.index.direct import HELD, IndexKept
 from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import REMOVAL, Provenance
-from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
-from airrep.index.shards import ChannelBlocks, Held
-from airrep.index.workers import check_encoded
+from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.runtime.artifacts.checks import as_written, check_file
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.scoring.blocks import Block, at_most
-from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
-from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.asked import Asked, even_pairs, score_blocks
+from airrep.scoring.blocks import at_most
+from airrep.scoring.group_scores import by_channel
+from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.topk import TopK, top_k
-from airrep.sparse import distinct, taken
+from airrep.sparse import distinct
 
 Queries = QueriesLike
 IDS_SHOWN = 5
@@ -250,25 +247,24 @@ class Index(EditableIndex):
             return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
         question = self.question(queries, better)
         self._most(k, where)  # before any work
-        encoded = self.encode_question(question, progress)
-        return self.top_of(question, encoded, k, least=least, where=where, why=why)
+        return self.top_of(question, self.ask(question, progress), k, least=least, where=where, why=why)
 
     def top_of(
         self,
         question: Question,
-        encoded: Features,
+        asked: Asked,
         k: int,
         *,
         least: bool = False,
         where: str | None = None,
         why: bool = False,
     ) -> TopResult:
-        """The k training examples of :meth:`top` for queries that are encoded already, by :meth:`encode_question`."""
+        """The k training examples of :meth:`top` for what :meth:`ask` gave."""
         keep, k = self._most(k, where)
-        found = top_k(*question.ranked(encoded, self.blocks), k, keep=keep, least=least)
+        found = top_k(question.ranked(asked), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why:
-            rankings = self._with_reasons(question, encoded, rankings)
+            rankings = self._with_reasons(question, asked, rankings)
         provenance = question.told(self.provenance(keep=keep))
         others: Sequence[Example | None] = question.better or [None] * len(rankings)
         told = zip(question.queries, rankings, others, strict=True)
@@ -292,12 +288,12 @@ class Index(EditableIndex):
         return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]
 
     def _with_reasons(
-        self, question: Question, encoded: Features, rankings: Sequence[tuple[Hit, ...]]
+        self, question: Question, asked: Asked, rankings: Sequence[tuple[Hit, ...]]
     ) -> list[tuple[Hit, ...]]:
         reasons = Reasons(self, self.attributor)
         told = []
         for place, hits in enumerate(rankings):
-            found = question.reasons(reasons, encoded, place, [Scored(hit.row, hit.score) for hit in hits])
+            found = question.reasons(reasons, asked, place, [Scored(hit.row, hit.score) for hit in hits])
             told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
         return told
 
@@ -307,8 +303,7 @@ class Index(EditableIndex):
         """All influence scores, ``(q, n)`` float32; column *i* is row *i* of the index, NaN where that is deleted.
 
         They are held at once, 4 bytes for each query and row; where that is too much,
-        :func:`airrep.scoring.scores.score_blocks` gives blocks, for ``index.encode_queries(queries)`` and
-        ``index.blocks``.
+        :func:`airrep.scoring.asked.score_blocks` gives blocks, for ``index.ask(queries)``.
 
         Args:
             queries: as for :meth:`top`; one query alone has one row of scores.
@@ -316,9 +311,9 @@ class Index(EditableIndex):
             progress: called with the number of encoded queries.
         """
         question = self.question(queries, better)
-        features, blocks = question.ranked(self.encode_question(question, progress), self.blocks)
+        asked = question.ranked(self.ask(question, progress))
         scores = np.empty((len(question.queries), self.rows), np.float32)
-        for start, block in score_blocks(features, blocks):
+        for start, block in score_blocks(asked):
             scores[:, start : start + block.shape[1]] = block
         scores[:, ~self.live] = np.nan
         return scores
@@ -360,24 +355,13 @@ class Index(EditableIndex):
             raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
         chosen = self.attributor.pooling(pool, temperature)
         members, question = self.groups(wanted), self.question(queries, better)
-        encoded = self.encode_question(question, progress)
-        scores, channels = self._group_scores(encoded, members, chosen, why)
-        channels = channels and {name: question.less_better(part) for name, part in channels.items()}
+        found = by_channel(self.ask(question, progress), members, chosen, self.method, examples=len(self))
+        parts = {name: question.less_better(part.astype(np.float32)) for name, part in found.items()}
         sizes = tuple(np.diff(members.offsets).tolist())
         provenance = question.told(self._group_provenance(chosen, sizes), pooled=True)
-        scores = question.less_better(scores)
-        asked = tuple(question.queries)
+        scores = question.less_better(np.sum(list(found.values()), axis=0).astype(np.float32))
+        asked, channels = tuple(question.queries), parts if why else None
         return GroupResult.of(asked, members.names, sizes, scores, provenance, channels, question.better)
-
-    def _group_scores(
-        self, encoded: Features, members: Groups, pooling: AnyPooling, why: bool
-    ) -> tuple[GroupScores, dict[str, GroupScores] | None]:
-        """Scores, and with *why* those of each channel."""
-        if why and isinstance(pooling, ChannelPooling):
-            channels = dict(channel_scores(encoded, self.blocks, members, pooling))
-            return sum_channels(channels.values()), channels
-        scores = group_scores(encoded, self.blocks, members, pooling, examples=len(self))
-        return scores, {self.method: scores} if why else None
 
     def what_if(
         self,
@@ -424,12 +408,11 @@ class Index(EditableIndex):
             before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
         else:
             both = self.groups({"before": everything, "after": kept})
-            found = exact_group_scores(self.encode_question(question, progress), self.blocks, both, chosen)
+            found = by_channel(self.ask(question, progress), both, chosen, self.method, exact=True)
             parts = {name: question.less_better(part) for name, part in found.items()}
             provenance = question.told(self._group_provenance(chosen, (len(everything), len(kept))), pooled=True)
             before, after = np.sum(list(parts.values()), axis=0).T
-            several = isinstance(chosen, ChannelPooling)
-            changes = {name if several else self.method: part[:, 1] - part[:, 0] for name, part in parts.items()}
+            changes = {name: part[:, 1] - part[:, 0] for name, part in parts.items()}
         return WhatIfResult.of(
             tuple(question.queries),
             before=before,
@@ -469,20 +452,20 @@ class Index(EditableIndex):
         more = ", …" if len(rows) > IDS_SHOWN else ""
         return f"{verb} {', '.join(self.example(row).id for row in rows[:IDS_SHOWN].tolist())}{more}"
 
-    def _group_provenance(self, pooling: AnyPooling, sizes: Sequence[int]) -> Provenance:
+    def _group_provenance(self, pooling: Pooling, sizes: Sequence[int]) -> Provenance:
         made = self.provenance(pooling)
         trained = self.attributor.trained_groups
         more = "" if trained is None else trained.caution(sizes, str(pooling))
         return replace(made, caution=" ".join(filter(None, (made.caution, more, self._order_caution(pooling, sizes)))))
 
-    def _order_caution(self, pooling: AnyPooling, sizes: Sequence[int]) -> str:
+    def _order_caution(self, pooling: Pooling, sizes: Sequence[int]) -> str:
         if pooling.kind != "order":
             return ""
         wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
         series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
         return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
 
-    def provenance(self, pooling: AnyPooling | None = None, keep: Mask | None = None) -> Provenance:
+    def provenance(self, pooling: Pooling | None = None, keep: Mask | None = None) -> Provenance:
         """The provenance of results of this index; *keep* are the rows that were ranked."""
         rows = None if keep is None else int(keep.sum())
         made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution, rows=rows)
@@ -492,54 +475,25 @@ class Index(EditableIndex):
         temperature = pooling.temperature if pooling.attends else None
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
-    def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of queries, ``(q, d)``, float32; methods that keep no features score all rows for them here.
+    def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
+        """What queries ask of the index: their scores of its rows, however these come about.
+
+        Of a question with better answers, the answers stand before the better ones, and each channel counts the same
+        for both of a pair. Methods that keep no features score all rows here.
 
         Raises:
             ConfigError: the method made no row of features for each query.
         """
-        examples = as_examples(queries, options=self.asking)
-        found: Features
-        if self._direct is None:
-            found = taken(self.attributor.encode_queries(examples, count_rows(len(examples), progress)))
-        else:
-            self._direct.ask(examples, progress)
-            found = self.attributor.encode_queries(examples)
-        check_encoded(self.method, found, len(examples), call="encode_queries")
-        return found
-
-    def encode_question(self, question: Question, progress: OnProgress | None = None) -> Features:
-        """Features of all answers of a question; to both of a pair each channel counts the same."""
-        encoded = self.encode_queries(question.all, progress)
-        return encoded if question.better is None else even_pairs(self.attributor, encoded)
-
-    def hold_scores(self, queries: Queries) -> None:
-        """Let :attr:`blocks` have the scores of methods that keep no features again, for queries encoded long ago."""
-        if self._direct is not None:
-            self._direct.ask(as_examples(queries, options=self.asking))
-
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""
-        stored = super().blocks if self._held_blocks is None else self._held_blocks
-        return stored if self._direct is None else self._direct.blocks(stored)
+        question = queries if isinstance(queries, Question) else self.question(queries)
+        examples = list(question.all)
+        direct = is_direct(self.attributor, counted=True)
+        kept = IndexKept(self, self._recent, progress)
+        asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
+        return asked if question.better is None else even_pairs(asked)
 
     @cached_property
-    def _held_blocks(self) -> ChannelBlocks | None:
-        """The features of channels, each shard's checked and read once."""
-        return None if self._held is None else ChannelBlocks(self.shards, *self._held)
-
-    @cached_property
-    def _held(self) -> tuple[Held, Held] | None:
-        """The channels whose features are dense, and those whose are sparse, where there are both."""
-        if self.manifest["layout"] != "mixed" or not isinstance(self.attributor, ChannelsAttributor):
-            return None
-        return Held(*self.attributor.held(dense=True)), Held(*self.attributor.held(dense=False))
-
-    @cached_property
-    def _direct(self) -> DirectScores | None:
-        parts = direct_parts(self.attributor) if self.manifest.get(DIRECT) else ()
-        return DirectScores(self, parts) if parts else None
+    def _recent(self) -> RecentScores:
+        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:

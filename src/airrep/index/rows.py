@@ -7,19 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Features, Mask, Rows, compute, stack_rows
+from airrep.attributors.base import Encoded
 from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of
 from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError, check_unicode, near
-from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
+from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts.checks import as_written, check_digests, check_file, check_sizes
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
 
 KIND = "index"
-DIRECT = "direct"
-"""Key of a manifest: whether a method keeps no features, but scores examples when a query is asked about."""
 PACKAGES = "method_packages"
 """Entry of a manifest: the packages that bring the method, where airrep does not."""
 READING = "reading"
@@ -56,11 +55,15 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
             raise ValueError
         rows += count
     texts = ("method", "attributor", *(("deleted",) if manifest["deleted"] is not None else ()))
-    whole = type(manifest["dimension"]) is type(manifest["generation"]) is int
-    if not whole or manifest["rows"] != rows or rows == 0 or manifest["layout"] not in LAYOUTS:
+    if type(manifest["generation"]) is not int or manifest["rows"] != rows or rows == 0 or not manifest["channels"]:
         raise ValueError
-    if not all(isinstance(manifest[name], str) for name in (*texts, "layout")) or manifest["dimension"] < 0:
+    if not all(isinstance(manifest[name], str) for name in texts):
         raise TypeError
+    for one in map(_channel, manifest["channels"]):
+        if not isinstance(one.name, str) or one.kind not in get_args(Kind) or type(one.dimension) is not int:
+            raise TypeError
+        if one.dimension < 0:
+            raise ValueError
     if manifest["deleted"] is not None and manifest["deleted"] not in manifest["files"]:
         raise ValueError
     kinds = {"settings": dict, "request": dict, "corpora": list, "fields": list}
@@ -70,6 +73,29 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for corpus in manifest["corpora"]:
         if not isinstance(corpus["fingerprint"], str) or type(corpus["rows"]) is not int:
             raise TypeError
+
+
+def _channel(entry: Mapping[str, Any]) -> KeptChannel:
+    return KeptChannel(**entry)
+
+
+def _refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Say of an index that an earlier version built how to build it again."""
+    if "layout" in manifest and "channels" not in manifest:
+        method = "" if manifest.get("method") == "channels" else f" --method {manifest.get('method')}"
+        raise ArtifactError(
+            f"{path}: was built by an earlier version; build it again: "
+            f"airrep index DATA --out {shlex.quote(str(path))}{method} --replace"
+        )
+
+
+def stacked(parts: Sequence[Encoded]) -> Encoded:
+    """What is kept of several parts of a corpus, one below the other."""
+    found: dict[str, Features | None] = {}
+    for channel in parts[0]:
+        some = [features for part in parts if (features := part[channel]) is not None]
+        found[channel] = stack_rows(some) if some else None
+    return found
 
 
 def _refuse_data(path: Path) -> None:
@@ -105,6 +131,7 @@ class IndexRows:
             return
         _refuse_data(self.path)
         self.manifest = read_manifest(self.path, KIND)
+        _refuse_earlier(self.path, self.manifest)
         check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before is not None else {})
         with as_written(self.path / MANIFEST):
             _check_manifest(self.manifest)
@@ -133,15 +160,21 @@ class IndexRows:
         """Number of rows, deleted ones counted."""
         return int(self.manifest["rows"])
 
+    @cached_property
+    def channels(self) -> tuple[KeptChannel, ...]:
+        """How its channels are stored; a method that is no sum of channels is one itself."""
+        return tuple(map(_channel, self.manifest["channels"]))
+
     @property
     def dimension(self) -> int:
-        """Features of one example."""
-        return int(self.manifest["dimension"])
+        """Features of one example, of all channels."""
+        return sum(one.dimension for one in self.channels)
 
     @property
     def empty(self) -> int:
         """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
-        return 0 if self.manifest.get(DIRECT) else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
+        direct = any(one.kind == "none" for one in self.channels)
+        return 0 if direct else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -180,10 +213,10 @@ class IndexRows:
             if name.startswith("shards/"):
                 _, shard, file = name.split("/", 2)
                 files.setdefault(shard, {})[file] = entry
-        layout, folder, made = self.manifest["layout"], self.path / "shards", []
+        folder, made = self.path / "shards", []
         for entry in self.manifest["shards"]:
             name, start, rows = entry["name"], entry["start"], entry["rows"]
-            shard = Shard(Anchored.of(folder / name), start, rows, layout, self.dimension, files[name])
+            shard = Shard(Anchored.of(folder / name), start, rows, self.channels, files[name])
             known = self._known_shards.get(name)
             made.append(known if known == shard else shard)
         self._known_shards = {}
@@ -209,10 +242,9 @@ class IndexRows:
         mask[self.deleted] = False
         return mask
 
-    @property
-    def blocks(self) -> "Sequence[Block]":
-        """Its features shard by shard, for programs that score by themselves."""
-        return Blocks(self.shards)
+    def blocks(self, channel: str) -> "Sequence[Block]":
+        """Features of a channel shard by shard, for programs that score by themselves."""
+        return Blocks(self.shards, channel)
 
     def example(self, row: int) -> Example:
         """The example of one row."""
@@ -233,14 +265,19 @@ class IndexRows:
                 found[place] = here[number]
         return found
 
-    def features(self, rows: Rows) -> Features:
-        """The stored features of some rows, in their order, float32; there is one row at least (ConfigError)."""
+    def features(self, rows: Rows, channels: Sequence[str] | None = None) -> Encoded:
+        """The stored features of some rows, in their order, float32, by channel; of some channels, or of all.
+
+        Raises:
+            ConfigError: there are no rows.
+        """
         numbers = self._inside(np.asarray(rows))
         if not len(numbers):
             raise ConfigError("features: there are no rows; expected one at least. Give some.")
         parts = list(self._by_shard(numbers))
-        below = stack_rows([shard.features(numbers[places] - shard.start) for shard, places in parts])
-        return below[np.argsort(np.concatenate([places for _, places in parts]))]
+        below = stacked([shard.features(numbers[places] - shard.start, channels) for shard, places in parts])
+        order = np.argsort(np.concatenate([places for _, places in parts]))
+        return {name: None if part is None else part[order] for name, part in below.items()}
 
     def _by_shard(self, numbers: Rows) -> Iterator[tuple[Shard, Rows]]:
         """Each shard that has some of the rows, with the places of these, in order of rows."""

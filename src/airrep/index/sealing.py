@@ -12,7 +12,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
 from airrep.index.shards import PLACES, SHARD, is_whole, read_record, shard_name, write_shard
-from airrep.index.workers import NewShard, check_encoded, encode_shards
+from airrep.index.workers import NewShard, check_alike, encode_shards
 from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.manifests import versions, write_manifest
 from airrep.runtime.artifacts.names import REQUEST
@@ -94,8 +94,9 @@ def write_shards(
     if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
-        like = check_encoded(attributor.name, made.features, len(shard.examples), like)
-        write_shard(folder / "shards" / shard.name, shard.examples, made.features, fingerprint)
+        channels = check_alike(attributor, made.encoded, like)
+        like = {"channels": [one._asdict() for one in channels]}
+        write_shard(folder / "shards" / shard.name, shard.examples, made.encoded, channels, fingerprint)
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 
@@ -121,8 +122,7 @@ def seal_index(
     content = {
         **lineage,
         "rows": starts[-1],
-        "dimension": first["dimension"],
-        "layout": first["layout"],
+        "channels": first["channels"],
         "fields": sorted(fields),
         "shards": [{**entry, "start": start} for entry, start in zip(entries, starts[:-1], strict=True)],
         "deleted": deleted,

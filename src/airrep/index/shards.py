@@ -1,17 +1,19 @@
 """Shards: immutable pieces of an index on disk, and their blocks."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures, map_array
+from airrep.arrays import Features, Rows, SparseFeatures, map_array
+from airrep.attributors.base import Encoded
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
@@ -28,10 +30,9 @@ if TYPE_CHECKING:
 
 SHARD = "shard.json"
 EXAMPLES, PLACES = "examples.arrow", "places.arrow"
-LAYOUTS = ("dense", "csr", "mixed")
-"""How the features of a shard are stored."""
 POSTINGS = ("columns", "rows", "values")
-"""Arrays of sparse features beside dense ones."""
+"""Arrays of sparse features of a channel, column by column."""
+Kind: TypeAlias = Literal["dense", "csr", "postings", "none"]
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _SIEVE = 2**20
 """Bits by which ids that are looked for are told from others."""
@@ -63,8 +64,37 @@ class Sieve:
         return bool((self._keys[places] == some).any())
 
 
-def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
-    """Write examples and their features, made by the attributor of a fingerprint, as one shard directory.
+class KeptChannel(NamedTuple):
+    """How a channel is stored."""
+
+    name: str
+    kind: Kind
+    """Dense; sparse row by row, in float32; sparse column by column, in float16; or nothing."""
+    dimension: int
+    """Numbers of a row; 0 where there are none."""
+
+
+def channels_of(encoded: Encoded, *, several: bool) -> list[KeptChannel]:
+    """How features are stored; *several*: those of channels of a sum, sparse ones column by column."""
+    found = []
+    for name, part in encoded.items():
+        if part is None:
+            found.append(KeptChannel(name, "none", 0))
+        else:
+            sparse: Kind = "postings" if several else "csr"
+            found.append(KeptChannel(name, "dense" if isinstance(part, np.ndarray) else sparse, int(part.shape[1])))
+    return found
+
+
+def folder_of(number: int, channel: str) -> str:
+    """The folder of a channel in a shard, by its number and as much of its name as a file system takes."""
+    return f"{number}-{re.sub('[^a-z0-9]+', '-', channel.lower())[:40].strip('-')}"
+
+
+def write_shard(
+    folder: Path, corpus: Corpus, encoded: Encoded, channels: Sequence[KeptChannel], attributor: str
+) -> None:
+    """Write examples and what is kept of them, made by the attributor of a fingerprint, as one shard directory.
 
     It appears under its name only when it is whole; its parent exists.
 
@@ -72,56 +102,61 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
         DataError: a feature is not finite, or too large for what it is stored as.
         ArtifactError: it cannot be written.
     """
-    arrays = _arrays_of(features, corpus)
+    arrays = {
+        folder_of(number, one.name): _arrays_of(encoded[one.name], one.kind, corpus)
+        for number, one in enumerate(channels)
+    }
     with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
         temporary.mkdir()
-        for name, array in arrays.items():
-            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
+        for name, own in arrays.items():
+            (temporary / name).mkdir()
+            for array in own:
+                np.save(temporary / name / f"{array}.npy", own[array], allow_pickle=False)
         _write_examples(temporary, corpus)
-        names = sorted(path.name for path in temporary.iterdir())
+        names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
+        filled = [_filled(own, len(corpus)) for own in arrays.values() if own]
         record = {
             "attributor": attributor,
             "corpus": corpus.fingerprint,
             "rows": len(corpus),
-            "dimension": features.shape[1],
-            "empty": _count_empty(arrays),
-            "layout": layout_of(features),
+            "channels": [one._asdict() for one in channels],
+            "empty": int(np.count_nonzero(~np.any(filled, axis=0))) if filled else 0,
             "fields": _metadata_fields(corpus),
-            "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
             "files": describe_files(temporary, names),
         }
         write_file(temporary / SHARD, canonical_json(record))
 
 
-def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
-    from airrep.scoring.blocks import error_bounds, quantise  # here, since it loads torch
+def _arrays_of(features: Features | None, kind: Kind, corpus: Corpus) -> dict[str, np.ndarray]:
+    from airrep.scoring.blocks import error_bounds, quantise
     from airrep.scoring.columns import Postings
 
-    if isinstance(features, MixedFeatures):
-        postings = Postings.of(features.sparse)
+    if features is None:
+        return {}
+    if isinstance(features, np.ndarray):
+        _check_storable(features, corpus)
+        stored = features.astype(np.float16)
+        codes, scales = quantise(stored)
+        return {"features": stored, "codes": codes, "scales": scales, "bounds": error_bounds(stored, codes, scales)}
+    if kind == "postings":
+        postings = Postings.of(features.astype(np.float32, copy=False))
         _check_finite(postings.values, postings.rows, corpus)
-        columns = {"columns": postings.columns, "rows": postings.rows, "values": postings.values}
-        return {**_arrays_of(features.dense, corpus), **columns}
-    if not isinstance(features, np.ndarray):
-        data = features.data.astype(np.float32)
-        _check_finite(data, features.row_of, corpus)
-        return {
-            "data": data,
-            "indices": features.indices.astype(np.int32),
-            "indptr": features.indptr.astype(np.int64),
-        }
-    _check_storable(features, corpus)
-    stored = features.astype(np.float16)
-    codes, scales = quantise(stored)
-    bounds = error_bounds(stored, codes, scales)
-    return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
+        return {"columns": postings.columns, "rows": postings.rows, "values": postings.values}
+    data = features.data.astype(np.float32)
+    _check_finite(data, features.row_of, corpus)
+    return {"data": data, "indices": features.indices.astype(np.int32), "indptr": features.indptr.astype(np.int64)}
 
 
-def layout_of(features: Features) -> str:
-    """How features are stored, one of :data:`LAYOUTS`."""
-    if isinstance(features, MixedFeatures):
-        return "mixed"
-    return "dense" if isinstance(features, np.ndarray) else "csr"
+def _filled(arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+    """Whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
+    if "features" in arrays:
+        return np.asarray(arrays["features"].any(axis=1))
+    filled = np.zeros(rows, bool)
+    if "values" in arrays:
+        filled[arrays["rows"][arrays["values"] != 0]] = True
+    else:
+        filled[np.repeat(np.arange(rows), np.diff(arrays["indptr"]))[arrays["data"] != 0]] = True
+    return filled
 
 
 def _check_finite(values: np.ndarray, rows: np.ndarray, corpus: Corpus) -> None:
@@ -132,19 +167,6 @@ def _check_finite(values: np.ndarray, rows: np.ndarray, corpus: Corpus) -> None:
             f"example '{corpus[int(rows[bad[0]])].id}': a feature is not finite or exceeds {most:.6g}, the largest "
             f"{values.dtype}; expected ordinary numbers. Check the settings of the method."
         )
-
-
-def _count_empty(arrays: Mapping[str, np.ndarray]) -> int:
-    """Rows whose features, as they are stored, are all 0."""
-    if "values" in arrays:
-        filled = np.asarray(arrays["features"].any(axis=1))
-        filled[arrays["rows"][arrays["values"] != 0]] = True
-        return int(np.count_nonzero(~filled))
-    if "indptr" not in arrays:
-        return int(np.count_nonzero(~arrays["features"].any(axis=1)))
-    rows = len(arrays["indptr"]) - 1
-    filled = np.repeat(np.arange(rows), np.diff(arrays["indptr"]))[arrays["data"] != 0]
-    return rows - len(np.unique(filled))
 
 
 def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
@@ -207,8 +229,7 @@ class Shard:
     place: Anchored
     start: int
     rows: int
-    layout: str
-    dimension: int
+    channels: tuple[KeptChannel, ...]
     files: Mapping[str, Mapping[str, Any]] = field(repr=False)
     """Size and checksum of each file, its record among them."""
 
@@ -218,76 +239,99 @@ class Shard:
         return self.place.path
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without keys of ids, which are good in this process alone."""
-        return {name: value for name, value in vars(self).items() if name != "_id_keys"}
+        """Without keys of ids and open files, which are good in this process alone."""
+        return {name: value for name, value in vars(self).items() if name not in ("_id_keys", "_blocks")}
+
+    def block(self, channel: str) -> "Block":
+        """Features of a channel, for scoring.
+
+        Raises:
+            ArtifactError: a file of the channel was altered.
+        """
+        if channel not in self._blocks:
+            with self._named(channel):
+                self._blocks[channel] = self._opened(channel)
+        return self._blocks[channel]
 
     @cached_property
-    def block(self) -> "Block":
-        """Its features, for scoring."""
+    def _blocks(self) -> "dict[str, Block]":
+        return {}
 
-        return self.part(dense=True, thin=True)
+    @contextmanager
+    def _named(self, channel: str) -> Iterator[None]:
+        """Name the channel in the error of a file that was altered, where others can be asked alone."""
+        try:
+            yield
+        except ArtifactError as error:
+            if len(self.channels) == 1:
+                raise
+            raise ArtifactError(
+                f"{error} It holds the channel '{channel}'; to ask the others alone, give a recipe without it: "
+                "--recipe FILE"
+            ) from error
 
-    def part(self, *, dense: bool, thin: bool) -> "Block":
-        """Its features, zeros in place of the dense or the sparse ones of several channels, which stay unread."""
+    def _opened(self, channel: str) -> "Block":
         from airrep.scoring.blocks import Block
 
-        if self.layout == "csr":
-            return Block(self.start, self._csr())
-        if not dense:
-            with reading(self.folder / SHARD):
-                width = int(self._record["arrays"]["features"]["shape"][1])
-            nothing = np.broadcast_to(np.float16(0), (self.rows, width))
-            return Block(self.start, nothing, sparse=self._postings(self.dimension - width))
-        features = self._map("features")  # a search reads few of them, so they are checked when they are read
-        codes, scales, bounds = map(self._load, ("codes", "scales", "bounds"))
-        width = features.shape[1] if features.ndim == 2 else -1
-        shapes = [(self.rows, width), (self.rows, width), (self.rows,), (self.rows, 2)]
-        mixed = self.layout == "mixed"
-        inside = 0 <= width <= self.dimension if mixed else width == self.dimension
-        if not inside or [array.shape for array in (features, codes, scales, bounds)] != shapes:
-            raise _altered(self.folder)
-        more: Any = None
-        if mixed:
-            shape = (self.rows, self.dimension - width)
-            more = self._postings(shape[1]) if thin else SparseRows.empty(*shape)
-        return Block(self.start, features, codes, scales, bounds, more, partial(self._check, "features.npy"))
+        number, one = next((n, one) for n, one in enumerate(self.channels) if one.name == channel)
+        folder = folder_of(number, channel)
+        if one.kind == "postings":
+            return Block(self.start, self._postings(folder, one.dimension))
+        if one.kind == "csr":
+            return Block(self.start, self._csr(folder, one.dimension))
+        features = self._map(f"{folder}/features")  # a search reads few of them, so they are checked when they are read
+        codes, scales, bounds = (self._load(f"{folder}/{name}") for name in ("codes", "scales", "bounds"))
+        shapes = [(self.rows, one.dimension), (self.rows, one.dimension), (self.rows,), (self.rows, 2)]
+        if [array.shape for array in (features, codes, scales, bounds)] != shapes:
+            raise _altered(self.folder / folder)
 
-    def features(self, rows: Rows | None = None) -> Features:
-        """Features of some rows, numbered from 0 here, or of all, in float32."""
+        def check() -> None:
+            with self._named(channel):
+                self._check(f"{folder}/features.npy")
+
+        return Block(self.start, features, codes, scales, bounds, check)
+
+    def features(self, rows: Rows | None = None, channels: Sequence[str] | None = None) -> "Encoded":
+        """Features of some rows, numbered from 0 here, or of all, in float32; those of some channels, or of all."""
         from airrep.scoring.columns import Postings
 
-        block, chosen = self.block, slice(None) if rows is None else rows
-        part: Any = block.features if self.layout == "csr" else block.dense()
-        dense = part[chosen].astype(np.float32)
-        if isinstance(block.sparse, Postings):
-            return MixedFeatures(dense, block.sparse.csr()[chosen])
-        return cast(Features, dense)
+        chosen, found = slice(None) if rows is None else rows, dict[str, Features | None]()
+        for one in self.channels:
+            if channels is not None and one.name not in channels:
+                continue
+            if one.kind == "none":
+                found[one.name] = None
+                continue
+            block = self.block(one.name)
+            part: Any = block.dense() if one.kind == "dense" else block.features
+            found[one.name] = (part.csr() if isinstance(part, Postings) else part)[chosen].astype(np.float32)
+        return found
 
-    def _postings(self, columns: int) -> "Postings":
-        """Sparse features beside dense ones, checked first: a wrong row would crash the process."""
+    def _postings(self, folder: str, columns: int) -> "Postings":
+        """Sparse features by column, checked first: a wrong row would crash the process."""
         from airrep.scoring.columns import Postings
 
-        listed, rows, values = map(self._load, POSTINGS)
+        listed, rows, values = (self._load(f"{folder}/{name}") for name in POSTINGS)
         found = Postings(listed, rows, values, (self.rows, columns))
         good = len(listed) == len(rows) == len(values)
         if good and len(rows):
             inside = 0 <= rows.min() <= rows.max() < self.rows and 0 <= listed[0] <= listed[-1] < columns
             good = inside and not (listed[1:] < listed[:-1]).any()
         if not good:
-            raise _altered(self.folder)
+            raise _altered(self.folder / folder)
         return found
 
-    def _csr(self) -> SparseFeatures:
+    def _csr(self, folder: str, columns: int) -> SparseFeatures:
         """The three parts as a matrix, checked first: a wrong index would crash the process."""
-        data, indices, indptr = (self._load(name) for name in ("data", "indices", "indptr"))
+        data, indices, indptr = (self._load(f"{folder}/{name}") for name in ("data", "indices", "indptr"))
         fits = len(indptr) == self.rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
         if (
             not fits
             or (np.diff(indptr) < 0).any()
-            or (len(indices) and not 0 <= indices.min() <= indices.max() < self.dimension)
+            or (len(indices) and not 0 <= indices.min() <= indices.max() < columns)
         ):
-            raise _altered(self.folder)
-        return SparseRows(data, indices, indptr, (self.rows, self.dimension))
+            raise _altered(self.folder / folder)
+        return SparseRows(data, indices, indptr, (self.rows, columns))
 
     def may_have(self, wanted: Sieve) -> bool:
         """Whether some of the ids may be here, told by their keys, which other ids hardly have."""
@@ -343,15 +387,6 @@ class Shard:
         self._check(SHARD)
         return self.files
 
-    def check(self, names: Sequence[str]) -> None:
-        """Hold some arrays against their checksums.
-
-        Raises:
-            ArtifactError: one was altered.
-        """
-        for name in names:
-            self._check(f"{name}.npy")
-
     def _check(self, name: str) -> None:
         files = self.files if name == SHARD else self._files
         if name not in files:
@@ -388,10 +423,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 class Blocks(Sequence["Block"]):
-    """The features of an index, shard by shard, mapped when they are first touched."""
+    """The features of a channel, shard by shard, mapped when they are first touched."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = shards
+    def __init__(self, shards: Sequence[Shard], channel: str) -> None:
+        self._shards, self._channel = shards, channel
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -402,62 +437,5 @@ class Blocks(Sequence["Block"]):
     def __getitem__(self, position: slice) -> "Blocks": ...
     def __getitem__(self, position: int | slice) -> "Block | Blocks":
         if isinstance(position, slice):
-            return Blocks(self._shards[position])
-        return self._shards[position].block
-
-
-@dataclass(frozen=True)
-class Held:
-    """The channels whose features are dense, or sparse, and whether any of them counts."""
-
-    names: tuple[str, ...]
-    counted: bool
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Name the channels in the error of a file that was altered, and say how to ask the others."""
-        try:
-            yield
-        except ArtifactError as error:
-            names = " and ".join(f"'{name}'" for name in self.names)
-            raise ArtifactError(
-                f"{error} It holds the channels {names}; to ask the others alone, give a recipe without these: "
-                "--recipe FILE"
-            ) from error
-
-
-class ChannelBlocks(Sequence["Block"]):
-    """The features of an index of channels; those of channels that do not count stay unread."""
-
-    def __init__(self, shards: Sequence[Shard], dense: Held, thin: Held) -> None:
-        self._shards, self._dense, self._thin = shards, dense, thin
-        self._made: dict[int, Block] = {}
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    @overload
-    def __getitem__(self, position: int) -> "Block": ...
-    @overload
-    def __getitem__(self, position: slice) -> "ChannelBlocks": ...
-    def __getitem__(self, position: int | slice) -> "Block | ChannelBlocks":
-        if isinstance(position, slice):
-            return ChannelBlocks(self._shards[position], self._dense, self._thin)
-        shard = self._shards[position]
-        if shard.start not in self._made:
-            self._made[shard.start] = self._block(shard)
-        return self._made[shard.start]
-
-    def _block(self, shard: Shard) -> "Block":
-        if self._thin.counted:
-            with self._thin.named():
-                shard.check(POSTINGS)
-        if not self._dense.counted:
-            return shard.part(dense=False, thin=True)
-        with self._dense.named():
-            block = shard.part(dense=True, thin=self._thin.counted)
-        return block._replace(check=partial(self._checked, block))
-
-    def _checked(self, block: "Block") -> None:
-        with self._dense.named():
-            block.dense()
+            return Blocks(self._shards[position], self._channel)
+        return self._shards[position].block(self._channel)

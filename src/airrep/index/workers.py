@@ -7,53 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from airrep.arrays import Features, MixedFeatures
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import Attributor, Encoded, OnRows, SeveralMethods, bad_method
 from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError
-from airrep.index.shards import layout_of
+from airrep.index.shards import KeptChannel, channels_of
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import MeasuredCost, device_in_use, measuring
-from airrep.sparse import SparseRows, taken
 
 RETRIES = 2
 """Further attempts at a shard whose worker failed."""
 
 
-class Encoded(NamedTuple):
+class Made(NamedTuple):
     """What was made of a shard."""
 
-    features: Features
+    encoded: Encoded
     spent: MeasuredCost
 
 
-def check_encoded(
-    method: str, features: Any, rows: int, like: Mapping[str, Any] | None = None, call: str = "encode_train"
-) -> dict[str, Any]:
-    """The layout and dimension of features of some rows, as the record of a shard tells them.
+def check_alike(attributor: Attributor, encoded: Encoded, like: Mapping[str, Any] | None = None) -> list[KeptChannel]:
+    """How features are stored, in the order of channels.
 
     Raises:
-        ConfigError: the method made no features of these rows, or others than of the shard whose record is *like*.
+        ConfigError: they are of another kind or width than those of the shard whose record is *like*.
     """
-    kinds: Any = (np.ndarray, SparseRows, MixedFeatures)
-    if not isinstance(features, kinds) or len(features.shape) != 2 or features.dtype.kind not in "fiub":
-        shape = tuple(getattr(features, "shape", ()))
-        what = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
-        raise _bad_method(method, call, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
-    if features.shape[0] != rows:
-        raise _bad_method(method, call, f"{features.shape[0]} rows for {rows} examples", "one row for each")
-    found: dict[str, Any] = {"layout": layout_of(features), "dimension": int(features.shape[1])}
-    if like is not None and any(like[name] != value for name, value in found.items()):
-        words = ["{layout} features of width {dimension:,}".format(**one) for one in (found, like)]
-        raise _bad_method(method, call, words[0], f"{words[1]}, as for the shard before")
+    found = channels_of(encoded, several=isinstance(attributor, SeveralMethods))
+    if like is None:
+        return found
+    for one, other in zip(found, (KeptChannel(**entry) for entry in like["channels"]), strict=False):
+        if one != other:
+            words = [f"{each.kind} features of width {each.dimension:,}" for each in (one, other)]
+            raise bad_method(attributor.name, "encode_train", words[0], f"{words[1]}, as for the shard before")
     return found
-
-
-def _bad_method(method: str, call: str, found: str, expected: str) -> ConfigError:
-    return ConfigError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
 
 
 @dataclass(frozen=True)
@@ -114,7 +100,7 @@ class EncodeSetup:
         source = Recipe.of(attributor) if sent else attributor
         return cls(source, attributor.fingerprint, dict(attributor.execution))
 
-    def __call__(self) -> Callable[[NewShard], Encoded]:
+    def __call__(self) -> Callable[[NewShard], Made]:
         """The function that encodes a shard.
 
         Raises:
@@ -139,7 +125,7 @@ def _is_of_known_method(attributor: Attributor) -> bool:
 
 def encode_shards(
     attributor: Attributor, shards: Sequence[NewShard], engine: Engine | None, on_rows: OnRows
-) -> Iterator[tuple[NewShard, Encoded]]:
+) -> Iterator[tuple[NewShard, Made]]:
     """Encode shards, in the order of completion: in this process, on all threads, if the engine is None.
 
     Raises:
@@ -160,7 +146,7 @@ def encode_shards(
             on_rows(len(outcome.task.examples))  # only here, when the caller has written its features
 
 
-def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
+def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Made:
     with measuring(device_in_use(attributor.settings)) as meter:
-        features = taken(attributor.encode_train(shard.examples, on_rows))
-    return Encoded(features, meter.spent)
+        encoded = attributor.encode(shard.examples, on_rows)
+    return Made(encoded, meter.spent)

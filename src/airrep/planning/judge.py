@@ -260,7 +260,7 @@ class ContrastStudy(LdsStudy):
 
     def contender(self, name: str, index: Index) -> Contender:
         pooling, finder = index.attributor.pooling(self.pool, self.temperature), RowFinder(index, self.scored)
-        asked = index.encode_question(self.question)
+        asked = index.ask(self.question)
         scores = [self.question.less_better(finder.score(instance, pooling, asked)) for instance in self.scored]
         sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
         return Contender(name, index, pooling, scores, sizes)

@@ -1,15 +1,15 @@
 """Score examples, and pool the scores of groups, over blocks of features.
 
+asked         What queries ask of the rows of an index: scores, bounds on them, group scores; and sums of these.
 blocks        Stored features in blocks, read piece by piece.
 columns       Sparse features by column, and products with some of the columns.
-contrast      Contrasts of two scores of a row, and blocks of them.
+contrast      Contrasts of two scores of a row.
 devices       Where dense products run: numpy, or torch on a card.
 group_scores  Pooled group scores, streamed over blocks of rows.
 groups        Groups of training examples, as row numbers.
 min_rank      Min-rank over blocks of scores, and draws by weight.
 pooling       Pools in plain form: sum, mean, attention of members' scores.
 pools/        Pools that stream over blocks: counting gains, order-k influence, weighted sums.
-products      Products of queries with rows: exact, and approximate with error bounds.
-scores        All influence scores over stored features, streamed.
+products      What is asked of stored features: products of queries with rows, exact, and approximate with error bounds.
 topk          Exact top-k by a bounded scan and re-ranking.
 """

@@ -5,14 +5,14 @@ block as float32 at a time, so memory does not grow with the number of rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, MixedFeatures, Rows, whole_number
+from airrep.arrays import Features, Mask, Rows, whole_number
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.columns import ByColumn, ColumnRange, Postings, ScoreColumns, SparseMatrix, select_columns
+from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
 from airrep.sparse import SparseRows, distinct
 
@@ -24,7 +24,7 @@ WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
 
-SparseSource: TypeAlias = SparseMatrix | Postings | ColumnRange | ScoreColumns
+SparseSource: TypeAlias = SparseMatrix | Postings
 """Sparse features of a block: as a matrix, or so that some of its columns can be had as one."""
 
 
@@ -41,8 +41,6 @@ class Block(NamedTuple):
     """``(b,)`` float32 steps of the codes; no feature is further than half a step from its code."""
     bounds: np.ndarray | None = None
     """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider ones are worked out each time."""
-    sparse: SparseSource | None = None
-    """Further features ``(b, e)``, of sparse channels beside dense ones."""
     check: Callable[[], object] | None = None
     """Called before dense features are read: refuses those that were altered on the disk."""
 
@@ -56,8 +54,6 @@ class Block(NamedTuple):
 
 def block_of(start: int, features: Features) -> Block:
     """A block of features in memory."""
-    if isinstance(features, MixedFeatures):
-        return Block(start, features.dense, sparse=features.sparse)
     return Block(start, features)
 
 
@@ -141,63 +137,93 @@ def _rows_of(dimension: int, most: int = PIECE_ROWS) -> int:
     return max(1, min(most, PIECE_NUMBERS // max(dimension, 1)))
 
 
-def room_for(blocks: Sequence[Block], size: int, dtype: type = np.float32) -> np.ndarray:
-    """Memory for the dense features of a piece, ``(size, d)``; none for CSR features."""
-    features = blocks[0].features
-    return np.empty((size, features.shape[1]) if isinstance(features, np.ndarray) else (0, 0), dtype)
+class Span(NamedTuple):
+    """Where a block stands among all rows."""
+
+    start: int
+    rows: int
+
+
+def spans_of(blocks: Sequence[Block]) -> list[Span]:
+    """Where blocks stand."""
+    return [Span(block.start, block.features.shape[0]) for block in blocks]
 
 
 @dataclass(slots=True)
 class Piece:
-    """Some rows of one block; as text, which rows."""
+    """Some rows of one block, whichever channel reads them; as text, which rows."""
 
-    block: Block
+    number: int
+    """Number of the block."""
+    start: int
+    """Row number of its first row."""
     rows: Rows
-    """Their row numbers, ascending."""
-    _dense: Any = None
+    """Row numbers of the piece, ascending."""
+    size: int
+    """Rows that a piece has at most."""
+    _rooms: dict[Any, np.ndarray] = field(default_factory=dict)
+    """Memory that the pieces of one pass share."""
+    _read: dict[Any, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"rows {self.rows[0]} to {self.rows[-1]}"
 
     def take(self, array: Any) -> Any:
         """Their part of an array of the block: a view where the rows lie together."""
-        first, last = int(self.rows[0]) - self.block.start, int(self.rows[-1]) - self.block.start
+        first, last = int(self.rows[0]) - self.start, int(self.rows[-1]) - self.start
         together = last - first + 1 == len(self.rows)
         if together and len(self.rows) == array.shape[0]:
             return array
-        return array[first : last + 1] if together else array[self.rows - self.block.start]
+        return array[first : last + 1] if together else array[self.rows - self.start]
 
-    def dense(self, room: np.ndarray, device: Device = CPU, coded: bool = False) -> Any:
-        """Their features, or codes, ``(b, d)`` in the type of *room*, good until the next piece; not to be changed."""
-        if self._dense is None:  # every tile of queries asks for it
-            self._dense = device.rows(self.take(self.block.codes if coded else self.block.dense()), room)
-        return self._dense
+    def dense(
+        self, blocks: Sequence[Block], dtype: type = np.float32, device: Device = CPU, *, coded: bool = False
+    ) -> Any:
+        """Their features, or codes, ``(b, d)`` of a type, good until the next piece; not to be changed."""
+        key = (id(blocks), dtype, coded)
 
-    def sparse(self) -> SparseMatrix:
+        def read() -> Any:
+            block = blocks[self.number]
+            stored = self.take(block.codes if coded else block.dense())
+            if key not in self._rooms or len(self._rooms[key]) < len(stored):
+                self._rooms[key] = np.empty((min(self.size, block.features.shape[0]), stored.shape[1]), dtype)
+            return device.rows(stored, self._rooms[key])
+
+        return self.once(key, read)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was made of the piece under a key before; each tile of queries asks for it."""
+        if key not in self._read:
+            self._read[key] = make()
+        return self._read[key]
+
+    def sparse(self, block: Block) -> SparseMatrix:
         """Their sparse features, float64 ``(b, d)``."""
-        matrix = self.block.features if self.block.sparse is None else self.block.sparse
+        matrix = block.features
         if isinstance(matrix, ByColumn):
-            return matrix if len(self.rows) == matrix.shape[0] else matrix._replace(kept=self.rows - self.block.start)
+            return matrix if len(self.rows) == matrix.shape[0] else matrix._replace(kept=self.rows - self.start)
         part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
         return part
 
 
-def pieces(blocks: Sequence[Block], size: int, keep: Mask | None = None) -> Iterator[Piece]:
+def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterator[Piece]:
     """Cut blocks into pieces of at most *size* kept rows, in order of rows."""
-    for block in blocks:
-        stop = block.start + block.features.shape[0]
-        rows = np.arange(block.start, stop) if keep is None else block.start + np.flatnonzero(keep[block.start : stop])
+    rooms: dict[Any, np.ndarray] = {}
+    for number, (start, count) in enumerate(spans):
+        own = slice(start, start + count)
+        rows = np.arange(start, start + count) if keep is None else start + np.flatnonzero(keep[own])
         for first in range(0, len(rows), size):
-            yield Piece(block, rows[first : first + size])
+            yield Piece(number, start, rows[first : first + size], size, rooms)
 
 
-def pieces_of(blocks: Sequence[Block], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
+def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
     """Cut *rows* (ascending) into pieces of at most *size*, each in one block; with their places in it."""
-    for block in blocks:
-        first, last = np.searchsorted(rows, [block.start, block.start + block.features.shape[0]])
-        for start in range(first, last, size):
-            place = slice(start, min(start + size, last))
-            yield place, Piece(block, rows[place])
+    rooms: dict[Any, np.ndarray] = {}
+    for number, (start, count) in enumerate(spans):
+        first, last = np.searchsorted(rows, [start, start + count]).tolist()
+        for begin in range(first, last, size):
+            place = slice(begin, min(begin + size, last))
+            yield place, Piece(number, start, rows[place], size, rooms)
 
 
 def check_blocks(blocks: Sequence[Block]) -> Shape:
@@ -211,34 +237,23 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
         if _kind(block) != first:
             raise DataError(f"blocks: the one at row {rows} is unlike the first. Give blocks of one index.")
         rows += block.features.shape[0]
-    return Shape(rows, first.dimension + (first.sparse or 0))
+    return Shape(rows, first[1])
 
 
-class _Kind(NamedTuple):
-    """What blocks of one index have in common."""
-
-    dense: bool
-    dimension: int
-    sparse: int | None
-    """Sparse features beside dense ones; None where there are none."""
-
-
-def _kind(block: Block) -> _Kind:
-    more = None if block.sparse is None else block.sparse.shape[1]
-    return _Kind(isinstance(block.features, np.ndarray), block.features.shape[1], more)
+def _kind(block: Block) -> tuple[bool, int]:
+    """What blocks of one channel have in common: whether they are dense, and how many numbers a row has."""
+    return isinstance(block.features, np.ndarray), block.features.shape[1]
 
 
 def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     """Queries as float32; refuses those that do not fit the blocks, and features that are not finite."""
-    kind = _kind(blocks[0])
-    if kind.sparse is not None:
-        return _check_mixed(queries, blocks[0])
-    if isinstance(queries, MixedFeatures) or isinstance(queries, np.ndarray) != kind.dense:
-        named = "dense" if kind.dense else "sparse"
+    dense, dimension = _kind(blocks[0])
+    if isinstance(queries, np.ndarray) != dense:
+        named = "dense" if dense else "sparse"
         raise DataError(f"queries: their features are not {named} as the blocks' are. Encode both by one method.")
-    if len(queries.shape) != 2 or queries.shape[1] != kind.dimension:
+    if len(queries.shape) != 2 or queries.shape[1] != dimension:
         shape = "x".join(map(str, queries.shape))
-        raise DataError(f"queries: are {shape}; expected (q, {kind.dimension}). Encode them with the index's method.")
+        raise DataError(f"queries: are {shape}; expected (q, {dimension}). Encode them with the index's method.")
     with np.errstate(over="ignore"):
         queries = queries.astype(np.float32)
     numbers = queries if isinstance(queries, np.ndarray) else np.asarray(queries.data)
@@ -247,42 +262,43 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     return queries
 
 
-def _check_mixed(queries: Features, block: Block) -> MixedFeatures:
-    """Queries of several channels as float32, each part as for :func:`check_queries`."""
-    if not isinstance(queries, MixedFeatures):
-        raise DataError("queries: are not of channels as the blocks are. Encode both by one method.")
-    assert block.sparse is not None
-    dense = check_queries(queries.dense, [Block(0, block.features)])
-    thin = check_queries(queries.sparse, [Block(0, block.sparse)])
-    assert isinstance(dense, np.ndarray)
-    assert not isinstance(thin, np.ndarray | MixedFeatures)
-    return replace(queries, dense=dense, sparse=thin)
+def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, Narrow]":
+    """Sparse queries, and what reads the columns of blocks that some query has."""
+    whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
+    if whole:
+        return queries, Narrow(blocks, None)
+    columns = distinct(queries.indices)
+    return select_columns(queries, columns), Narrow(blocks, columns)
 
 
-def narrow(queries: Features, blocks: Sequence[Block], size: int = 0) -> tuple[Features, Sequence[Block]]:
-    """Queries and blocks without the sparse columns that no query has, where that is needed; scores stay the same.
+class Narrow:
+    """Blocks without the sparse columns that no query has; the last one is kept.
 
-    Blocks of at most *size* rows, which are read as a whole, are left column by column, as their postings lie.
+    Blocks that a piece reads as a whole are left column by column, as their postings lie.
     """
 
-    def chosen(source: "np.ndarray | SparseSource | None") -> SparseMatrix:
-        assert source is not None
-        assert not isinstance(source, np.ndarray | ByColumn)
-        if isinstance(source, Postings) and source.shape[0] <= size:
-            return source.by_column(columns)
-        return select_columns(source, columns)
+    def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
+        self._blocks, self._columns = blocks, columns
+        self._last: tuple[tuple[int, bool], Block] | None = None
 
-    if isinstance(queries, np.ndarray):
-        return queries, blocks
-    if isinstance(queries, MixedFeatures):
-        columns = distinct(queries.sparse.indices)
-        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), queries.factors)
-        return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=chosen(block.sparse)))
-    if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange | ScoreColumns):
-        return queries, blocks
-    columns = distinct(queries.indices)
-    some = MappedBlocks(blocks, lambda block: block._replace(features=chosen(block.features)))
-    return select_columns(queries, columns), some
+    def read(self, piece: Piece) -> SparseMatrix:
+        """The features of a piece, float64 ``(b, columns)``."""
+        if self._columns is None:
+            return piece.sparse(self._blocks[piece.number])
+        source = self._blocks[piece.number].features
+        assert not isinstance(source, np.ndarray | ByColumn)
+        turned = isinstance(source, Postings) and source.shape[0] <= piece.size
+        key = piece.number, turned
+        last = self._last
+        if last is None or last[0] != key:
+            found: SparseMatrix
+            if turned:
+                assert isinstance(source, Postings)
+                found = source.by_column(self._columns)
+            else:
+                found = select_columns(source, self._columns)
+            last = self._last = key, Block(piece.start, found)
+        return piece.sparse(last[1])
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:

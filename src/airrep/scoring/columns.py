@@ -1,13 +1,11 @@
 """Sparse features by column, and products with some of the columns."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from airrep.arrays import SparseFeatures
-from airrep.errors import ConfigError
 from airrep.scoring.devices import widened
 from airrep.sparse import SparseRows, distinct, stretches
 
@@ -113,67 +111,12 @@ class Postings:
         return np.asarray(array[stretches(first, counts)], wide)
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnRange:
-    """The columns of one channel in sparse features."""
-
-    source: "SparseMatrix | Postings | ScoreColumns"
-    start: int
-    stop: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows, and columns of the range."""
-        return self.source.shape[0], self.stop - self.start
-
-    def select(self, columns: np.ndarray) -> SparseFeatures:
-        """Some columns, numbered from the start of the range."""
-        return select_columns(self.source, columns + self.start)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreColumns:
-    """Sparse features, and further columns of scores that were computed for single queries."""
-
-    source: SparseMatrix | Postings
-    scores: Mapping[int, np.ndarray]
-    """By column: ``(rows,)`` float32. No feature of the source stands there."""
-    ranges: Sequence[tuple[int, int]] = ()
-    """First column and the one behind the last of all that queries can have; asked for, they must be among these."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.source.shape
-
-    def select(self, columns: np.ndarray) -> SparseFeatures:
-        """Some columns, ascending.
-
-        Raises:
-            ConfigError: a column of a query whose scores are not here.
-        """
-        for start, stop in self.ranges:
-            some = columns[np.searchsorted(columns, start) : np.searchsorted(columns, stop)].tolist()
-            if not self.scores.keys() >= set(some):  # zeros in their place would be wrong, and nobody would see it
-                raise ConfigError(
-                    f"scores: those of {sum(column not in self.scores for column in some)} queries are not held any "
-                    "more, since others were asked about. Ask about fewer queries at a time."
-                )
-        found = select_columns(self.source, columns)
-        here = [place for place, column in enumerate(columns.tolist()) if column in self.scores]
-        if not here:
-            return found
-        numbers = np.stack([self.scores[int(columns[place])] for place in here], axis=1)
-        more = SparseRows.full(numbers, np.array(here, np.int32), found.shape[1])
-        return found + more if found.nnz else more
-
-
-Selectable: TypeAlias = SparseMatrix | Postings | ColumnRange | ScoreColumns
+Selectable: TypeAlias = SparseMatrix | Postings
 
 
 def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
-    if isinstance(features, Postings | ColumnRange | ScoreColumns):
+    if isinstance(features, Postings):
         return features.select(columns)
     if isinstance(features, ByColumn):
         features = features.rows()
@@ -187,8 +130,6 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
 
 def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
     """Features of some columns, ascending, one by one."""
-    if isinstance(features, ColumnRange):
-        return columns_cells(features.source, columns + features.start)
     if isinstance(features, Postings):
         return features.cells(columns)
     found = select_columns(features, columns)
@@ -197,7 +138,7 @@ def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
     """Some rows and columns of sparse features, ``(len(rows), len(columns))``; of postings whole columns are read."""
-    if isinstance(features, Postings | ColumnRange | ScoreColumns):
+    if isinstance(features, Postings):
         return features.select(columns)[rows]
     return select_columns(features.rows() if isinstance(features, ByColumn) else features, columns)[rows]
 

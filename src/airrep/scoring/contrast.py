@@ -1,18 +1,13 @@
-"""Contrasts of two scores of a row, and blocks of them."""
-
-from collections.abc import Iterator, Sequence
-from functools import partial
+"""Contrasts of two scores of a row."""
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, Rows, reaches
-from airrep.scoring.blocks import Block, MappedBlocks, check_blocks
-from airrep.scoring.scores import stream_scores
+from airrep.arrays import Mask, reaches
+from airrep.scoring.asked import Asked, Kept, stream_scores
+from airrep.scoring.blocks import Piece
 
 WORSE = -2.0
 """Deviations from a query's mean at or below which a contrast towards the better answers tells of harm."""
-HELD = 2**29
-"""Contrasts that are held at most, 2 GiB; of more, each block's are worked out whenever it is read."""
 
 
 def contrast_scores(answer: np.ndarray, better: np.ndarray) -> np.ndarray:
@@ -31,29 +26,33 @@ def contrast_scores(answer: np.ndarray, better: np.ndarray) -> np.ndarray:
     return found
 
 
-def contrast_blocks(answers: Features, better: Features, blocks: Sequence[Block], sign: float) -> Sequence[Block]:
-    """Blocks whose features are the contrasts ``(b, q)`` of each row, times *sign*; asked by unit vectors.
+class ContrastAsked(Asked):
+    """Contrasts of answers with a better one to each, times a sign; a row's digits depend on its own block alone."""
 
-    Args:
-        answers: features of q answers.
-        better: features of the better answer to each.
-        blocks: the features of all training examples, in order of rows.
-        sign: 1, or -1 for what teaches the better answers.
-    """
-    made = MappedBlocks(blocks, partial(_contrasts, answers, better, sign))
-    return list(made) if check_blocks(blocks).rows * answers.shape[0] <= HELD else made
+    def __init__(self, answers: Asked, better: Asked, sign: float) -> None:
+        """*sign* is 1, or -1 for what teaches the better answers."""
+        self.answers, self.better, self.sign = answers, better, sign
+        self.spans, self.pooling = answers.spans, answers.pooling
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def chosen(self, queries: slice | np.ndarray) -> "ContrastAsked":
+        return ContrastAsked(self.answers.chosen(queries), self.better.chosen(queries), self.sign)
+
+    def over(self, kept: Kept, channel: str) -> "ContrastAsked":
+        return ContrastAsked(self.answers.over(kept, channel), self.better.over(kept, channel), self.sign)
+
+    def scores(self, piece: Piece) -> np.ndarray:
+        """Contrasts, rounded to float32, whose digits are those of any shards."""
+        first, second = self.answers.scores(piece), self.better.scores(piece)
+        return (self.sign * contrast_scores(first, second)).astype(np.float32).astype(np.float64)
+
+    def rows_at_once(self, most: int) -> int:
+        return self.answers.rows_at_once(most)
 
 
-def _contrasts(answers: Features, better: Features, sign: float, block: Block) -> Block:
-    alone = [block._replace(start=0)]
-    found = np.empty((block.features.shape[0], answers.shape[0]), np.float32)
-    pairs = zip(stream_scores(answers, alone), stream_scores(better, alone), strict=True)
-    for (rows, first), (_, second) in pairs:
-        found[rows] = sign * contrast_scores(first, second).T
-    return Block(block.start, found)
-
-
-def without_worse(blocks: Sequence[Block], keep: Mask) -> Mask:
+def without_worse(asked: Asked, keep: Mask) -> Mask:
     """Kept rows but those that teach some worse answer more than any better one.
 
     With e the contrast towards the better answer in deviations from a query's mean, these are the rows whose least e is
@@ -61,25 +60,19 @@ def without_worse(blocks: Sequence[Block], keep: Mask) -> Mask:
     right answers to others, so its best rank alone would choose it.
 
     Args:
-        blocks: contrasts towards the better answers (:func:`contrast_blocks`).
+        asked: contrasts towards the better answers.
         keep: ``(n,)``; rows that may count.
     """
     count, total, squares = 0, np.zeros(1), np.zeros(1)
-    for values, _ in _kept(blocks, keep):
+    for _, found in stream_scores(asked, keep):
+        values = found.T
         count, total, squares = count + len(values), total + values.sum(axis=0), squares + (values**2).sum(axis=0)
     mean = total / max(count, 1)
     deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0.0))
-    found = keep.copy()
-    for values, rows in _kept(blocks, keep):
+    left = keep.copy()
+    for rows, found in stream_scores(asked, keep):
+        values = found.T
         effects = np.divide(values - mean, deviation, out=np.zeros_like(values), where=deviation > 0)
         least, greatest = effects.min(axis=1), effects.max(axis=1)
-        found[rows[reaches(-least, -WORSE) & reaches(-least - greatest, 0.0)]] = False
-    return found
-
-
-def _kept(blocks: Sequence[Block], keep: Mask) -> Iterator[tuple[np.ndarray, Rows]]:
-    """Contrasts ``(b, q)`` float64 of the kept rows of each block, and their numbers."""
-    for block in blocks:
-        rows = block.start + np.flatnonzero(keep[block.start : block.start + block.features.shape[0]])
-        if len(rows):
-            yield block.dense()[rows - block.start].astype(np.float64), rows
+        left[rows[reaches(-least, -WORSE) & reaches(-least - greatest, 0.0)]] = False
+    return left

@@ -7,29 +7,20 @@ group. M_x, a running maximum, is raised only when a piece goes far above it. Wh
 group's own scores, that one is worked out again in float64.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores, MixedFeatures, multiply_rows
+from airrep.arrays import GroupScores
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import (
-    Block,
-    MappedBlocks,
-    check_blocks,
-    check_queries,
-    narrow,
-    piece_rows,
-    pieces_of,
-    room_for,
-)
-from airrep.scoring.columns import ColumnRange
+from airrep.scoring.blocks import pieces_of
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling, PoolLike, exponents
-from airrep.scoring.pools.gains import gain_scores
-from airrep.scoring.pools.orders import order_scores
-from airrep.scoring.pools.sums import MemberChunk, linear_scores, member_chunks
-from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
+from airrep.scoring.pooling import Pooling, PoolLike, exponents
+from airrep.scoring.pools.sums import MemberChunk, member_chunks
+
+if TYPE_CHECKING:
+    from airrep.scoring.asked import Asked
 
 ROWS, COLUMNS = 2048, 128
 """Rows and queries multiplied at a time, so that their scores stay in the cache."""
@@ -51,62 +42,55 @@ SPREAD = 2.0**-10
 """Scores whose sizes differ by more than such a factor have nothing in common: their center is 0."""
 FAR = 16
 """A group score that is smaller than the center by such a factor has lost digits."""
-BFLOAT16_MOST = 8.0
-"""Greatest |s| / T whose bfloat16 rounding (1/256 of it) an exponential forgives."""
 
 
 def group_scores(
-    queries: Features,
-    blocks: Sequence[Block],
+    asked: "Asked",
     groups: Groups,
-    pool: PoolLike,
+    pool: PoolLike | None = None,
     *,
     temperature: float = 1.0,
-    precision: Precision = "float32",
-    device: str = "cpu",
     examples: int | None = None,
 ) -> GroupScores:
     """Score groups of training examples for each query.
 
     Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
+        asked: the queries.
         groups: which rows belong together; they may overlap.
         pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
-            ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
+            ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`. Each channel's own when None.
         temperature: the larger, the flatter the attention.
-        precision: ``"bfloat16"`` multiplies in bfloat16 on a card, save where norms allow |s| / temperature above 8;
-            products on the CPU are float32 all the same.
-        device: device of the products; those of order-K, and of features that are added up first, are the CPU's.
-        examples: training examples that order-K removes the group from; the rows of all blocks when None.
+        examples: training examples that order-K removes the group from; all rows when None.
 
     Returns:
         ``(q, m)`` float32; higher = more helpful.
 
     Raises:
-        ConfigError: an unknown pool or precision, a temperature not above 0, a row that no block has, or order-K of
-            a group of all examples.
-        DataError: queries and blocks do not fit together, a feature or score is not finite, or order-inf has no
-            meaning for these features.
+        ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K of a group of all
+            examples.
+        DataError: a feature or score is not finite, or order-inf has no meaning for these features.
     """
-    check_precision(precision)
-    rows = check_blocks(blocks).rows
-    _check_rows(groups, rows)
-    queries = check_queries(queries, blocks)
-    if isinstance(pool, ChannelPooling):
-        parts = channel_scores(queries, blocks, groups, pool, precision=precision, device=device)
-        return sum_channels(part for _, part in parts)
-    pooling = Pooling.parse(pool, temperature)
+    pooling = None if pool is None else Pooling.parse(pool, temperature)
+    check_rows(groups, asked.rows)
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-        if pooling.kind == "order":
-            if isinstance(queries, MixedFeatures):
-                raise ConfigError(f"pool '{pooling}': needs the features of one method; these are of several channels.")
-            scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
-        elif pooling.kind == "ngram-lm":
-            scores = _gain_scores(queries, blocks, groups).astype(np.float32)
-        else:
-            scores = _pooled(queries, blocks, groups, pooling, precision, device)
-    return _finite(scores)
+        return _finite(asked.groups(groups, pooling, examples=examples).astype(np.float32))
+
+
+def by_channel(
+    asked: "Asked", groups: Groups, pool: Pooling, name: str, *, exact: bool = False, examples: int | None = None
+) -> dict[str, np.ndarray]:
+    """Group scores of each channel, ``(q, m)`` float64, which add up to those of all; of what is no sum, by its *name*.
+
+    Raises:
+        ConfigError, DataError: as for :func:`group_scores`.
+    """
+    check_rows(groups, asked.rows)
+    parts = asked.channels() if pool.kind == "channels" else {}
+    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        return {
+            title: _finite(part.groups(groups, pool, exact=exact, examples=examples))
+            for title, part in (parts or {name: asked}).items()
+        }
 
 
 def _finite(scores: np.ndarray) -> np.ndarray:
@@ -118,107 +102,35 @@ def _finite(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _pooled(
-    queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
-) -> np.ndarray:
-    """Sums, means and attention, ``(q, m)``."""
-    if pooling.kind == "diminishing":
-        _check_dense(queries, pooling)
-    if pooling.linear and isinstance(queries, np.ndarray):
-        return linear_scores(queries, blocks, groups, pooling).astype(np.float32)
-    queries, blocks = narrow(queries, blocks)
-    most = BFLOAT16_MOST * pooling.temperature
+def check_rows(groups: Groups, rows: int) -> None:
+    """Refuse no groups, and members beyond the last row."""
+    if not len(groups):
+        raise ConfigError("groups: there are none; expected at least one. Give a group with members.")
+    if groups.rows.max() >= rows:
+        raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
+
+
+def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> np.ndarray:
+    """Sums, means and attention of members' scores, ``(q, m)`` float64; *exact* ones of float64 scores alone."""
+    if exact:
+        some = (asked.chosen(slice(i, i + COLUMNS)) for i in range(0, len(asked), COLUMNS))
+        return np.concatenate([np.empty((0, len(groups))), *(_exact(one, groups, pooling) for one in some)])
     together = max(1, min(COLUMNS, SUMS // len(groups)))
-    made = [ready(queries[i : i + together], precision, most, device) for i in range(0, queries.shape[0], together)]
-    return _streamed(made, blocks, groups, pooling)
+    parts = [np.empty((0, len(groups)))]
+    at_once = max(1, min(QUERIES, SUMS // len(groups)) // together) * together
+    for first in range(0, len(asked), at_once):  # so that running sums stay few
+        starts = range(first, min(first + at_once, len(asked)), together)
+        tiles = [_SumTile(asked.chosen(slice(i, min(i + together, len(asked)))), groups, pooling) for i in starts]
+        parts.append(_stream(tiles, groups, pooling))
+    return np.concatenate(parts)
 
 
-def channel_scores(
-    queries: Features,
-    blocks: Sequence[Block],
-    groups: Groups,
-    pooling: ChannelPooling,
-    *,
-    precision: Precision = "float32",
-    device: str = "cpu",
-) -> Iterator[tuple[str, GroupScores]]:
-    """The name of each channel, and its own scores ``(q, m)``; :func:`sum_channels` has their sum.
-
-    Raises:
-        ConfigError, DataError: as for :func:`group_scores`.
-    """
-
-    def score(part: Features, own: Sequence[Block], pool: Pooling) -> np.ndarray:
-        return group_scores(part, own, groups, pool, precision=precision, device=device)
-
-    yield from _by_channel(queries, blocks, pooling, score)
-
-
-def _by_channel(
-    queries: Features,
-    blocks: Sequence[Block],
-    pooling: ChannelPooling,
-    score: Callable[[Features, Sequence[Block], Pooling], np.ndarray],
-) -> Iterator[tuple[str, np.ndarray]]:
-    """The name of each channel, and what *score* makes of its own features and pool, times the queries' factors."""
-    if not isinstance(queries, MixedFeatures):
-        raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
-    for channel in pooling.channels:
-        part, own = channel_part(queries, blocks, channel)
-        if queries.factors is None or channel.factor is None:
-            yield channel.name, score(part, own, channel.pooling)
-            continue
-        # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
-        factors = queries.factors[:, channel.factor]
-        assert not isinstance(part, MixedFeatures)
-        plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
-        scores = score(plain, own, channel.pooling)
-        yield channel.name, scores * factors[:, None].astype(scores.dtype)
-
-
-def exact_group_scores(
-    queries: Features, blocks: Sequence[Block], groups: Groups, pool: PoolLike
-) -> dict[str, np.ndarray]:
-    """Group scores by channel, ``(q, m)`` float64; a pool of no channels is one, named by itself.
-
-    All is worked out in float64, so that differences of groups which share nearly all members are those of the
-    members that they do not share. Meant for a few groups, and not for order-K.
-
-    Raises:
-        ConfigError, DataError: as for :func:`group_scores`.
-    """
-    _check_rows(groups, check_blocks(blocks).rows)
-    if isinstance(pool, ChannelPooling):
-        asked = check_queries(queries, blocks)
-        return dict(_by_channel(asked, blocks, pool, lambda part, own, one: _exact_scores(part, own, groups, one)))
-    pooling = Pooling.parse(pool)
-    return {pooling.text: _exact_scores(queries, blocks, groups, pooling)}
-
-
-def _exact_scores(queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Group scores, ``(q, m)`` float64."""
-    queries = check_queries(queries, blocks)
-    if pooling.kind == "ngram-lm":
-        return _finite(_gain_scores(queries, blocks, groups))
-    if pooling.kind == "diminishing":
-        return _finite(linear_scores(_check_dense(queries, pooling), blocks, groups, pooling))
-    queries, blocks = narrow(queries, blocks)
-    most = BFLOAT16_MOST * pooling.temperature
-    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-        parts = (
-            _exact(ready(queries[i : i + COLUMNS], "float32", most, "cpu"), blocks, groups, pooling)
-            for i in range(0, queries.shape[0], COLUMNS)
-        )
-        return _finite(np.concatenate([np.empty((0, len(groups))), *parts]))
-
-
-def _exact(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
+def _exact(asked: "Asked", groups: Groups, pooling: Pooling) -> np.ndarray:
     """Group scores for some queries from their members' scores, both in float64, ``(q, m)``."""
     pools = [_Float64Pool(pooling) for _ in range(len(groups))]
-    every, size = np.arange(queries.count), piece_rows(blocks, ROWS)
     used, membership = groups.membership()
-    for place, piece in pieces_of(blocks, size, used):
-        scores, members = queries.exact(piece, every), membership[place].toarray().T
+    for place, piece in pieces_of(asked.spans, asked.rows_at_once(ROWS), used):
+        scores, members = asked.scores(piece), membership[place].toarray().T
         for pool, mine in zip(pools, members.astype(bool), strict=True):
             pool.add(scores[mine])
     return np.stack([pool.score() for pool in pools], axis=1)
@@ -253,80 +165,32 @@ class _Float64Pool:
         return np.asarray(self.above / self.members if self.pooling.kind == "mean" else self.above)
 
 
-def sum_channels(parts: Iterable[GroupScores]) -> GroupScores:
-    """Σ_c g_c(x, S), ``(q, m)`` float32, summed in float64; there is one channel at least."""
-    total: np.ndarray = sum(part.astype(np.float64) for part in parts)  # type: ignore[assignment]
-    return total.astype(np.float32)
-
-
-def channel_part(
-    queries: MixedFeatures, blocks: Sequence[Block], channel: ChannelPool
-) -> tuple[Features, Sequence[Block]]:
-    """The features of one channel alone, of queries and of blocks."""
-    first, last = channel.start, channel.stop
-
-    def dense(block: Block) -> Block:
-        assert isinstance(block.features, np.ndarray)
-        return Block(block.start, block.features[:, first:last], check=block.check)
-
-    def sparse(block: Block) -> Block:
-        assert block.sparse is not None
-        assert not isinstance(block.sparse, ColumnRange)
-        return Block(block.start, ColumnRange(block.sparse, first, last))
-
-    if channel.dense:
-        return queries.dense[:, first:last], MappedBlocks(blocks, dense)
-    return queries.sparse.columns(first, last), MappedBlocks(blocks, sparse)
-
-
-def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
-    """Gains of the counting language model, ``(q, m)`` float64."""
-    if isinstance(queries, np.ndarray | MixedFeatures):
-        raise ConfigError("pool 'ngram-lm': needs counts of n-grams; these features are others. Take another pool.")
-    return gain_scores(queries, blocks, groups)
-
-
-def _check_dense(queries: Features, pooling: Pooling) -> np.ndarray:
-    if not isinstance(queries, np.ndarray):
-        raise ConfigError(
-            f"pool '{pooling}': needs the dense features of one method; these are others. Take another pool."
-        )
-    return queries
-
-
-def _check_rows(groups: Groups, rows: int) -> None:
-    if not len(groups):
-        raise ConfigError("groups: there are none; expected at least one. Give a group with members.")
-    if groups.rows.max() >= rows:
-        raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
-
-
 class _SumTile:
     """Running sums for a few queries over all groups."""
 
-    def __init__(self, queries: ReadyQueries, groups: Groups, pooling: Pooling) -> None:
-        self.queries, self.groups, self.pooling = queries, groups, pooling
-        shape = (len(groups), queries.count)
+    def __init__(self, asked: "Asked", groups: Groups, pooling: Pooling) -> None:
+        self.asked, self.groups, self.pooling = asked, groups, pooling
+        shape = (len(groups), len(asked))
         self.numerator, self.denominator = np.zeros(shape), np.zeros(shape)
-        self.maximum, self.raised = np.zeros(queries.count), False
-        self.center = np.full(queries.count, np.inf, np.float32)
+        self.maximum, self.raised = np.zeros(len(asked)), False
+        self.center = np.full(len(asked), np.inf, np.float32)
         """Score of each query, ``(w,)``: distances from it are summed, so that equal scores stay as they are."""
         self.looks, self.centered, self.bound = LOOKS, False, 0.0
         self.begun = (
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
 
-    def see(self, chunk: MemberChunk, rows: LoadedRows, scratch: np.ndarray) -> None:
+    def see(self, chunk: MemberChunk, scratch: np.ndarray) -> None:
         """Take some rows into account."""
-        shape = len(chunk.piece.rows), self.queries.count
+        shape = len(chunk.piece.rows), len(self.asked)
         scores, weights = (part[: shape[0] * shape[1]].reshape(shape) for part in scratch)
-        self.queries.multiply(rows, scores)
+        most, rounded = self.asked.rough(chunk.piece, scores)
         if self.pooling.attends:
             np.abs(scores, out=weights)
             if self.looks:
                 self._find_center(scores, weights)
-            self.bound = max(self.bound, rows.norm * self.queries.rounded_norm / self.pooling.temperature)
-            self._weigh(scores, weights, rows.norm * self.queries.norm / self.pooling.temperature)
+            self.bound = max(self.bound, rounded / self.pooling.temperature)
+            self._weigh(scores, weights, most / self.pooling.temperature)
             chunk.add(self.denominator, weights)
             if self.centered:
                 scores -= self.center
@@ -369,7 +233,7 @@ class _SumTile:
             self.denominator *= shrink
         self.maximum, self.raised = new, True
 
-    def attention(self, blocks: Sequence[Block], size: int) -> np.ndarray:
+    def attention(self) -> np.ndarray:
         """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
         below, center = self.denominator, self.center.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -378,34 +242,21 @@ class _SumTile:
         doubtful |= (np.abs(scores) * FAR < np.abs(center)) | (self.bound > ROUGH)
         for group in np.flatnonzero(doubtful.any(axis=1)):
             some = np.flatnonzero(doubtful[group])
-            chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))
-            pool = _Float64Pool(self.pooling)
-            for piece in chosen:
-                pool.add(self.queries.exact(piece, some))
+            asked, pool = self.asked.chosen(some), _Float64Pool(self.pooling)
+            for _, piece in pieces_of(asked.spans, asked.rows_at_once(ROWS), self.groups.members(int(group))):
+                pool.add(asked.scores(piece))
             scores[group, some] = pool.score()
         return scores
 
 
-def _streamed(queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Read the rows for some queries at a time, so that running sums stay few; ``(q, m)``."""
-    together = max(1, min(QUERIES, SUMS // len(groups)) // max(1, queries[0].count)) if queries else 1
-    parts = [np.empty((0, len(groups)), dtype=np.float32)]
-    for i in range(0, len(queries), together):
-        tiles = [_SumTile(some, groups, pooling) for some in queries[i : i + together]]
-        parts.append(_stream(tiles, blocks, groups, pooling).astype(np.float32))
-    return np.concatenate(parts)
-
-
-def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
+def _stream(tiles: Sequence[_SumTile], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
-    size = piece_rows(blocks, ROWS)
+    spans, size = tiles[0].asked.spans, tiles[0].asked.rows_at_once(ROWS)
     scratch = np.empty((2, size * COLUMNS), np.float32)
-    room = room_for(blocks, size)
-    for chunk in member_chunks(blocks, groups, size):
-        rows = load(chunk.piece, room, tiles[0].queries.device)
+    for chunk in member_chunks(spans, groups, size):
         for tile in tiles:
-            tile.see(chunk, rows, scratch)
+            tile.see(chunk, scratch)
     if pooling.attends:
-        return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
+        return np.concatenate([tile.attention() for tile in tiles], axis=1).T
     sums = np.concatenate([tile.numerator for tile in tiles], axis=1)
     return (sums / groups.sizes[:, None] if pooling.kind == "mean" else sums).T

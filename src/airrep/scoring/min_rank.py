@@ -1,13 +1,13 @@
 """Min-rank over blocks of scores, and draws by weight."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, Rows
+from airrep.arrays import Mask, Rows
 from airrep.errors import DataError
-from airrep.scoring.blocks import Block, check_blocks, check_count, check_keep, check_queries
+from airrep.scoring.asked import Asked
+from airrep.scoring.blocks import check_count, check_keep
 from airrep.scoring.topk import top_k
 
 PAIRS = 2**22
@@ -28,44 +28,32 @@ class Selection(NamedTuple):
     """``(count,)`` float32, the score for that query; higher = more helpful."""
 
 
-def min_rank(
-    queries: Features,
-    blocks: Sequence[Block],
-    count: int,
-    keep: Mask | None = None,
-    *,
-    device: str = "cpu",
-) -> Selection:
+def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
     """Choose the rows that some query ranks highest.
 
     A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows go
     by best rank, then by the first query that gives it; two rows never share both.
 
     Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
+        asked: the queries.
         count: number of rows to choose.
         keep: ``(n,)``; rows that may be chosen and are ranked, all without it.
-        device: device of the products.
 
     Raises:
         ConfigError: *count* is not between 1 and the number of rows to choose from.
-        DataError: there are no queries, or queries and blocks do not fit together.
+        DataError: there are no queries.
     """
-    rows = check_blocks(blocks).rows
-    check_keep(keep, rows)
-    queries = check_queries(queries, blocks)
-    if queries.shape[0] == 0:
+    kept = check_keep(keep, asked.rows)
+    if len(asked) == 0:
         raise DataError("queries: there are none; expected at least one. Give queries to choose for.")
-    kept = rows if keep is None else int(np.count_nonzero(keep))
     check_count("select: count", count, kept)
     # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
     # different rows, no row outside them can come before the last of the selection.
-    depth = min(kept, -(-2 * count // queries.shape[0]))
-    ranks = _BestRanks(queries, blocks, keep, depth, device)
+    depth = min(kept, -(-2 * count // len(asked)))
+    ranks = _BestRanks(asked, keep, depth)
     while ranks.covered < count:
         depth = min(kept, 2 * depth)
-        ranks = _BestRanks(queries, blocks, keep, depth, device)
+        ranks = _BestRanks(asked, keep, depth)
     return ranks.first(count)
 
 
@@ -105,14 +93,13 @@ def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
 class _BestRanks:
     """The best rank of each row, as far as the first *depth* rows of every query show it."""
 
-    def __init__(self, queries: Features, blocks: Sequence[Block], keep: Mask | None, depth: int, device: str) -> None:
-        self.q = queries.shape[0]
-        rows = check_blocks(blocks).rows
+    def __init__(self, asked: Asked, keep: Mask | None, depth: int) -> None:
+        self.q, rows = len(asked), asked.rows
         self.place = np.full(rows, _UNRANKED)  # rank * q + query, ranks from 0: the least of a row decides
         self.score = np.zeros(rows, dtype=np.float32)
         step = max(1, PAIRS // depth)
         for start in range(0, self.q, step):
-            found = top_k(queries[start : start + step], blocks, depth, keep=keep, device=device)
+            found = top_k(asked.chosen(slice(start, start + step)), depth, keep=keep)
             number = np.arange(start, start + len(found.rows))
             place = np.arange(depth) * self.q + number[:, None]
             self._take(found.rows.ravel(), place.ravel(), found.scores.ravel())

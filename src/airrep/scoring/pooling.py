@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -19,7 +19,9 @@ Constants: TypeAlias = Literal["exact", "paper"]
 _POOLS = "sum, mean, diminishing, attention, signed-attention, order-K or order-inf, ngram-lm, with K of at least 1"
 _EXAMPLES = (*get_args(Pool), "order-1", "order-inf")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
-Kind: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "order"]
+Kind: TypeAlias = Literal[
+    "sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "order", "channels"
+]
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
@@ -105,8 +107,6 @@ class Pooling:
         Raises:
             ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
         """
-        if isinstance(pool, ChannelPooling):
-            raise ConfigError("pool 'channels': is for features of several channels; these are of one method.")
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)
         _require_positive(temperature)
@@ -119,41 +119,8 @@ class Pooling:
         return cls("order", int(found[1]), temperature, "paper" if found[2] else "exact")
 
 
-@dataclass(frozen=True)
-class ChannelPool:
-    """Where the features of one channel stand among those of several, and how its member scores are pooled."""
-
-    name: str
-    pooling: Pooling
-    dense: bool
-    """Whether it stands among the dense features, or among the sparse ones."""
-    start: int
-    """Its first column there."""
-    stop: int
-    """The column after its last."""
-    factor: int | None = None
-    """Place among the factors of queries, where its scores have one (:class:`airrep.arrays.MixedFeatures`)."""
-
-
-@dataclass(frozen=True)
-class ChannelPooling:
-    """f(x, S) = Σ_c g_c(x, S): each channel with a pool of its own. Weights are in the features of queries."""
-
-    channels: tuple[ChannelPool, ...]
-    kind: ClassVar[Literal["channels"]] = "channels"
-    text: ClassVar[str] = "channels"
-    k: ClassVar[None] = None
-    attends: ClassVar[bool] = False
-    temperature: ClassVar[float] = 1.0
-
-    def __str__(self) -> str:
-        return self.text
-
-
-PoolLike: TypeAlias = str | Pooling | ChannelPooling
+PoolLike: TypeAlias = str | Pooling
 """A pool, or the text of one."""
-AnyPooling: TypeAlias = Pooling | ChannelPooling
-"""How groups are scored: by one pool, or by one for each channel."""
 
 
 def pooling_text(pool: str | None, temperature: float | None) -> str:
@@ -173,6 +140,10 @@ def _require_positive(temperature: float) -> None:
         good = False
     if not good:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
+
+
+SUM, CHANNELS = Pooling("sum"), Pooling("channels")
+"""The sum of members' scores; and each channel by its own pool, where there are several."""
 
 
 def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -> np.ndarray:

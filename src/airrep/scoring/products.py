@@ -1,209 +1,44 @@
-"""Products of queries with rows: exact, and approximate with error bounds."""
+"""What is asked of stored features: products of queries with rows, exact, and approximate with error bounds."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import simsimd
 
-from airrep.arrays import Features, MixedFeatures, SparseFeatures
-from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, Piece, quantise
-from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts
+from airrep.arrays import Features, SparseFeatures, filled_rows
+from airrep.errors import DataError
+from airrep.scoring.asked import ROUNDING, Asked, BoundedScores, Kept, check_size
+from airrep.scoring.blocks import (
+    Block,
+    Piece,
+    check_blocks,
+    check_queries,
+    narrow,
+    piece_rows,
+    quantise,
+    spans_of,
+)
+from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import SUM, Pooling
+from airrep.scoring.pools.gains import gain_scores
+from airrep.scoring.pools.orders import order_scores
+from airrep.scoring.pools.sums import linear_scores
 from airrep.sparse import distinct
 
-Precision: TypeAlias = Literal["float32", "bfloat16"]
-"""Type that products on a card are worked out in; the processor's are float32."""
-ROUNDING = 2.0**-21
-"""Covers the float32 roundings of a scaled product, and of the final score."""
 FEW = 16
 """At most so many queries are multiplied one by one, with codes and columns where these lie."""
 PAIRS, NUMBERS = 2048, 2**21
 """Rows, and numbers of theirs in float64, that exact inner products are worked out of at a time."""
 TINY = 2.0**-120
 """Covers what float32 rounds to 0."""
-WIDE = 8192
-"""Scores compared with their limits at a time."""
-
-
-def check_precision(precision: str) -> None:
-    """Refuse all but float32 and bfloat16."""
-    if precision not in get_args(Precision):
-        raise ConfigError(f"precision '{precision}': does not exist; expected float32 or bfloat16. Choose one.")
-
-
-class LoadedRows(NamedTuple):
-    """Features of a piece, and their greatest norm: by Cauchy-Schwarz a bound on scores."""
-
-    features: Any
-    """Dense ones as their device holds them, or sparse ones."""
-    norm: float
-    sparse: SparseMatrix | None = None
-    """Sparse ones beside dense ones."""
-
-
-def load(piece: Piece, room: np.ndarray, device: Device) -> LoadedRows:
-    """Read the features of a piece, dense ones into *room*; refuses norms that are not finite in float32."""
-    features, more, norms = None, None, []
-    if isinstance(piece.block.features, np.ndarray):
-        features = piece.dense(room, device)
-        norms.append(float(device.norms(features).max()))
-    if features is None or piece.block.sparse is not None:
-        more = piece.sparse()
-        norms.append(longest_row(more))
-    norm = float(np.hypot.reduce(norms))
-    if not np.isfinite(norm):
-        raise DataError(
-            f"{piece}: a feature is not finite, or far too large; expected ordinary numbers. "
-            "Check the model that made them."
-        )
-    return LoadedRows(more if features is None else features, norm, more)
-
-
-class DenseQueries:
-    """Some dense queries, ready to be multiplied with rows.
-
-    ``norm`` is the greatest of their norms, ``rounded_norm`` that of the part whose products are rounded to float32.
-    """
-
-    def __init__(self, queries: np.ndarray, precision: Precision, most: float, device: Device) -> None:
-        self.count, self.device, self.most, self.queries = len(queries), device, most, queries
-        self.norm = self.rounded_norm = float(np.linalg.norm(queries.astype(np.float64), axis=1).max())
-        self._asked = device.queries(queries)
-        self._rounded = device.queries(queries, rounded=True) if precision == "bfloat16" else self._asked
-
-    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
-        """Write scores ``(b, w)``."""
-        asked = self._rounded if rows.norm * self.norm <= self.most else self._asked
-        self.device.multiply(rows.features, asked, out)
-
-    def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
-        """Scores of a piece for some queries, float64 ``(b, some)``."""
-        room = np.empty((len(piece.rows), self.queries.shape[1]))
-        scores: np.ndarray = piece.dense(room) @ self.queries[some].astype(np.float64).T
-        return scores
-
-
-class SparseQueries:
-    """Some CSR queries, ready to be multiplied with rows."""
-
-    def __init__(self, queries: SparseFeatures, device: Device) -> None:
-        self.count, self.device = queries.shape[0], device
-        self.queries, self.rounded_norm = queries, 0.0
-        self.products = SparseProducts(queries)
-        self.norm = longest_row(queries)
-
-    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
-        """Write scores ``(b, w)``."""
-        out[...] = self.products.scores(rows.features)
-
-    def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
-        """Scores of a piece for some queries, float64 ``(b, some)``."""
-        part: SparseFeatures = self.queries[some]
-        return SparseProducts(part).scores(piece.sparse())
-
-
-class MixedQueries:
-    """Some queries of several channels, ready to be multiplied with rows; a score is the sum over both kinds."""
-
-    def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: Device) -> None:
-        self.dense = DenseQueries(queries.dense, precision, most, device)
-        self.sparse = SparseQueries(queries.sparse, device)
-        self.count, self.device, self.rounded_norm = self.dense.count, device, self.dense.norm
-        self.norm = float(np.hypot(self.dense.norm, self.sparse.norm))
-
-    def multiply(self, rows: LoadedRows, out: np.ndarray) -> None:
-        """Write scores ``(b, w)``."""
-        assert rows.sparse is not None
-        self.dense.multiply(rows, out)
-        out += self.sparse.products.scores(rows.sparse)
-
-    def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
-        """Scores of a piece for some queries, float64 ``(b, some)``."""
-        scores: np.ndarray = self.dense.exact(piece, some) + self.sparse.exact(piece, some)
-        return scores
-
-
-ReadyQueries: TypeAlias = DenseQueries | SparseQueries | MixedQueries
-
-
-def ready(queries: Features, precision: Precision, most: float, device: str) -> ReadyQueries:
-    """Make queries ready for products; dense ones that may exceed *most* are never worked out in bfloat16."""
-    place = device_of(device)
-    if isinstance(queries, MixedFeatures):
-        return MixedQueries(queries, precision, most, place)
-    if isinstance(queries, np.ndarray):
-        return DenseQueries(queries, precision, most, place)
-    return SparseQueries(queries, place)
-
-
-@dataclass(frozen=True)
-class BoundedScores:
-    """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:2] + slack[2]`` of ``values``."""
-
-    values: np.ndarray
-    """``(b, q)`` float32."""
-    slack: np.ndarray
-    """``(3, q)`` float64."""
-    bounds: np.ndarray
-    """``(2, b)`` float32: norm, norm of the rounding error."""
-    known: np.ndarray | None = None
-    """``(b, q)`` float64: the part of the scores that is exact; the values have it too."""
-
-    @cached_property
-    def widest(self) -> np.ndarray:
-        """The largest error for each query, ``(q,)``."""
-        most = np.array([column.max() for column in self.bounds], np.float64)  # numpy is slow at both at once
-        widest: np.ndarray = most @ self.slack[:2] + self.slack[2]
-        return widest
-
-    def least_of_best(self, k: int) -> np.ndarray:
-        """Score that at least k rows of the piece are known to reach, ``(q,)``: k of its first rows, if it has many."""
-        first = self.values[: max(WIDE, 32 * k)]
-        place = len(first) - k
-        kth: np.ndarray = np.partition(first, place, axis=0)[place]
-        known: np.ndarray = kth - self.widest
-        return known
-
-    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-        """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
-        with np.errstate(over="ignore"):
-            limit = np.nextafter((floor - self.widest).astype(np.float32), np.float32(-np.inf))
-        place = np.flatnonzero(_reached(self.values, limit))
-        if not len(place):  # as mostly, once good rows were seen
-            return None
-        row, query = np.divmod(place, len(limit))
-        score = self.values[row, query].astype(np.float64)
-        norm, off = self.bounds[0, row], self.bounds[1, row]
-        error = norm * self.slack[0, query] + off * self.slack[1, query] + self.slack[2, query]
-        chosen = score + error > floor[query]
-        row, query = row[chosen], query[chosen]
-        known = np.zeros(len(query)) if self.known is None else self.known[row, query]
-        return query.astype(np.uint8), row, score[chosen], error[chosen], known
-
-
-def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
-    b, q = values.shape
-    if q == 1:
-        return values >= limit
-    together = max(1, WIDE // q)  # rows: numpy compares few long rows twice as fast as many short ones
-    whole = b - b % together
-    found = np.empty((b, q), bool)
-    wide = (values[:whole].reshape(-1, together * q), np.tile(limit, together))
-    np.greater_equal(*wide, out=found[:whole].reshape(-1, together * q))
-    np.greater_equal(values[whole:], limit, out=found[whole:])
-    return found
-
-
-class Scan(Protocol):
-    """A few queries, ready to be held against pieces."""
-
-    def look(self, piece: Piece) -> BoundedScores:
-        """Approximate scores of a piece."""
+SCORES, CODES = 2**19, 2**26
+"""At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
 
 
 class DenseScan:
@@ -213,9 +48,9 @@ class DenseScan:
     once, which takes a quarter of the time that features take.
     """
 
-    def __init__(self, queries: np.ndarray, room: np.ndarray, device: Device) -> None:
+    def __init__(self, queries: np.ndarray, device: Device) -> None:
         d, wide = queries.shape[1], queries.astype(np.float64)
-        self.room, self.device, self.asked = room, device, device.queries(queries)
+        self.device, self.asked = device, device.queries(queries)
         self.norm = np.linalg.norm(wide, axis=1)
         rounding = 1.01 * d * 2.0**-24 + ROUNDING + device.slack
         self.tiny = np.full(len(queries), d * TINY)
@@ -228,27 +63,28 @@ class DenseScan:
             off, size = np.linalg.norm(wide - rounded, axis=1), np.linalg.norm(rounded, axis=1)
             self.coded_slack = np.stack([off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), self.tiny])
 
-    def look(self, piece: Piece) -> BoundedScores:
-        block = piece.block
+    def look(self, piece: Piece, blocks: Sequence[Block]) -> BoundedScores:
+        """Approximate scores of a piece of the blocks."""
+        block = blocks[piece.number]
         if block.codes is None or block.scales is None:
-            rows = piece.dense(self.room, self.device)
+            rows = piece.dense(blocks, device=self.device)
             norms = self.device.norms(rows) * np.float32(1 + 1e-4)
             return self._float32(piece, rows, None, np.stack([norms, np.zeros_like(norms)], axis=1))
         steps = piece.take(block.scales)
         bounds = _wide_bounds(piece.take(block.codes), steps) if block.bounds is None else piece.take(block.bounds)
         if self.few:
             return self._int8(piece, piece.take(block.codes), steps, bounds)
-        return self._float32(piece, piece.dense(self.room, self.device, coded=True), steps, bounds)
+        return self._float32(piece, piece.dense(blocks, device=self.device, coded=True), steps, bounds)
 
     def _int8(self, piece: Piece, codes: np.ndarray, steps: np.ndarray, bounds: np.ndarray) -> BoundedScores:
-        _check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
+        check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
         values = np.empty((len(codes), len(self.codes)), np.float32)
         simsimd.cdist(codes, self.codes, "dot", out=values)
         values *= (steps[:, None] * self.unit).astype(np.float32)
         return BoundedScores(values, self.coded_slack, bounds.T)
 
     def _float32(self, piece: Piece, rows: Any, steps: np.ndarray | None, bounds: np.ndarray) -> BoundedScores:
-        _check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
+        check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
         values = np.empty((len(piece.rows), len(self.norm)), np.float32)
         self.device.multiply(rows, self.asked, values)
         if steps is not None:
@@ -256,51 +92,182 @@ class DenseScan:
         return BoundedScores(values, self.slack, bounds.T)
 
 
-class SparseScan:
-    """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
+class DenseAsked(Asked):
+    """Dense queries, asked of dense features."""
 
-    def __init__(self, queries: SparseFeatures) -> None:
-        self.products = SparseProducts(queries)
-        self.slack = np.zeros((3, queries.shape[0]))
+    def __init__(self, queries: np.ndarray, blocks: Sequence[Block], pooling: Pooling = SUM, device: str = "cpu"):
+        self.queries, self.blocks, self.pooling = queries, blocks, pooling
+        self.spans, self._device = spans_of(blocks), device_of(device)
 
-    def look(self, piece: Piece) -> BoundedScores:
-        wide = self.products.scores(piece.sparse())
-        _check_size(np.abs(wide).max(), piece)
-        scores = wide.astype(np.float32, order="C")
-        return BoundedScores(scores, self.slack, np.zeros((2, len(scores)), np.float32))
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_scan", "_ready", "_wide")}
+
+    def chosen(self, queries: slice | np.ndarray) -> "DenseAsked":
+        return self._like(queries=self.queries[queries])
+
+    def over(self, kept: Kept, channel: str) -> "DenseAsked":
+        blocks = kept.blocks(channel)
+        return self._like(blocks=blocks, spans=spans_of(blocks))
+
+    @property
+    def filled(self) -> np.ndarray:
+        return filled_rows(self.queries)
+
+    def rows_at_once(self, most: int) -> int:
+        return piece_rows(self.blocks, most)
+
+    def rows_scanned(self) -> int:
+        rows = piece_rows(self.blocks)
+        if self.blocks[0].codes is None or not takes_codes(self.queries, self._device):
+            return rows
+        count, d = self.queries.shape
+        return max(rows, min(SCORES // max(1, int(count)), CODES // max(1, int(d))))
+
+    @cached_property
+    def _wide(self) -> np.ndarray:
+        return self.queries.astype(np.float64)
+
+    @cached_property
+    def _scan(self) -> DenseScan:
+        return DenseScan(self.queries, self._device)
+
+    @cached_property
+    def _ready(self) -> Any:
+        return self._device.queries(self.queries)
+
+    @cached_property
+    def _norms(self) -> np.ndarray:
+        return np.asarray(np.linalg.norm(self._wide, axis=1))
+
+    def scores(self, piece: Piece) -> np.ndarray:
+        scores: np.ndarray = piece.dense(self.blocks, np.float64) @ self._wide.T
+        return scores
+
+    def bounded(self, piece: Piece) -> BoundedScores:
+        return self._scan.look(piece, self.blocks)
+
+    def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
+        rows = piece.dense(self.blocks, device=self._device)
+        norm = piece.once((id(self.blocks), "norm"), lambda: _checked(float(self._device.norms(rows).max()), piece))
+        self._device.multiply(rows, self._ready, out)
+        most = norm * float(self._norms.max(initial=0))
+        return most, most
+
+    def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        return inner_products(self._wide, self.blocks, query, row)
+
+    def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        product, error = rough_products(self._wide, self.blocks, rows)
+        return product, error[:, None] * self._norms
+
+    def groups(
+        self, groups: Groups, pool: Pooling | None = None, *, exact: bool = False, examples: int | None = None
+    ) -> np.ndarray:
+        pooling = pool or self.pooling
+        if pooling.kind == "order":
+            rows = sum(span.rows for span in self.spans)
+            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+        if pooling.kind == "diminishing" or (pooling.linear and not exact):
+            return linear_scores(self.queries, self.blocks, groups, pooling)
+        return super().groups(groups, pooling, exact=exact)
 
 
-class MixedScan:
-    """Features of several channels: sparse parts exactly, dense ones with a bound."""
+class SparseAsked(Asked):
+    """Sparse queries, asked of sparse features; no order of sums depends on the piece."""
 
-    def __init__(self, queries: MixedFeatures, room: np.ndarray, device: Device) -> None:
-        self.dense = DenseScan(queries.dense, room, device)
-        self.products = SparseProducts(queries.sparse)
+    final = True
 
-    def look(self, piece: Piece) -> BoundedScores:
-        bounded, known = self.dense.look(piece), self.products.scores(piece.sparse())
-        wide = bounded.values + known
-        greatest = np.abs(wide).max(axis=0)
-        _check_size(greatest.max(), piece)
-        slack = bounded.slack.copy()
-        slack[2] += greatest * ROUNDING  # of the sum, which is kept in float32
-        return BoundedScores(wide.astype(np.float32, order="C"), slack, bounded.bounds, known)
+    def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
+        self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)
+        self._narrow, self._stored = narrow(queries, blocks)
+
+    def __len__(self) -> int:
+        return self.queries.shape[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_products"}
+
+    def chosen(self, queries: slice | np.ndarray) -> "SparseAsked":
+        return self._like(queries=self.queries[queries], _narrow=self._narrow[queries])
+
+    def over(self, kept: Kept, channel: str) -> "SparseAsked":
+        return SparseAsked(self.queries, kept.blocks(channel), self.pooling)
+
+    @property
+    def filled(self) -> np.ndarray:
+        return filled_rows(self.queries)
+
+    @cached_property
+    def _products(self) -> SparseProducts:
+        return SparseProducts(self._narrow)
+
+    def _rows(self, piece: Piece) -> SparseMatrix:
+        found: SparseMatrix = piece.once(id(self._stored), lambda: self._stored.read(piece))
+        return found
+
+    def scores(self, piece: Piece) -> np.ndarray:
+        return self._products.scores(self._rows(piece))
+
+    def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
+        rows = self._rows(piece)
+        norm = piece.once((id(self._stored), "norm"), lambda: _checked(longest_row(rows), piece))
+        out[...] = self._products.scores(rows)
+        return norm * longest_row(self._narrow), 0.0
+
+    def products(self, query: int, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns, ascending, that a query and a row have, and the products of their numbers, float64."""
+        number = bisect_right(self.spans, row, key=attrgetter("start")) - 1
+        columns, order = np.unique(self.queries[[query]].indices, return_index=True)
+        place = np.array([row - self.spans[number].start])
+        features = self.blocks[number].features
+        assert not isinstance(features, np.ndarray)
+        cells = select_cells(features, place, columns).astype(np.float64)
+        values = self.queries[[query]].data[order][cells.indices].astype(np.float64) * cells.data
+        some = np.flatnonzero(values)
+        return columns[cells.indices[some]].astype(np.int64), values[some]
+
+    def groups(
+        self, groups: Groups, pool: Pooling | None = None, *, exact: bool = False, examples: int | None = None
+    ) -> np.ndarray:
+        pooling = pool or self.pooling
+        if pooling.kind == "ngram-lm":
+            return gain_scores(self.queries, self.blocks, groups)
+        if pooling.kind == "order":
+            rows = sum(span.rows for span in self.spans)
+            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+        return super().groups(groups, pooling, exact=exact)
 
 
-def scan_of(queries: Features, room: np.ndarray, device: Device) -> Scan:
-    """The scan that suits the features."""
-    if isinstance(queries, MixedFeatures):
-        sparse_alone = queries.dense.shape[1] == 0
-        return SparseScan(queries.sparse) if sparse_alone else MixedScan(queries, room, device)
-    return DenseScan(queries, room, device) if isinstance(queries, np.ndarray) else SparseScan(queries)
+def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
+    """What queries ask of stored features, given by features of their own.
+
+    Args:
+        queries: ``(q, d)`` float32, or CSR as the blocks.
+        blocks: the features of all training examples, in order of rows.
+        pooling: the pool of group scores that name none.
+        device: device of dense products.
+
+    Raises:
+        DataError: queries and blocks do not fit together, or a feature is not finite.
+    """
+    check_blocks(blocks)
+    queries = check_queries(queries, blocks)
+    if isinstance(queries, np.ndarray):
+        return DenseAsked(queries, blocks, pooling, device)
+    return SparseAsked(queries, blocks, pooling)
 
 
-def _check_size(greatest: float, piece: Piece) -> None:
-    if not greatest <= float(np.finfo(np.float32).max):
+def _checked(norm: float, piece: Piece) -> float:
+    """The greatest norm of a row, by Cauchy-Schwarz a bound on scores; refuses one that is not finite in float32."""
+    if not np.isfinite(norm):
         raise DataError(
-            f"{piece}: a feature is not finite, or too large for scores in float32; expected ordinary numbers. "
+            f"{piece}: a feature is not finite, or far too large; expected ordinary numbers. "
             "Check the model that made them."
         )
+    return norm
 
 
 def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -310,10 +277,9 @@ def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.stack([norms * steps * np.float32(1.0001) + residual, residual], axis=1)
 
 
-def takes_codes(queries: Features, device: Device) -> bool:
+def takes_codes(queries: np.ndarray, device: Device) -> bool:
     """Whether queries are multiplied with int8 codes where these lie: the processor's sums of them fit into int32."""
-    few = isinstance(queries, np.ndarray) and len(queries) <= FEW and queries.shape[1] < 2**17
-    return few and device is CPU
+    return len(queries) <= FEW and queries.shape[1] < 2**17 and device is CPU
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:

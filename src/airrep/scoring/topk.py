@@ -11,34 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, MixedFeatures
+from airrep.arrays import Mask
 from airrep.errors import DataError
-from airrep.scoring.blocks import (
-    Block,
-    Piece,
-    check_blocks,
-    check_count,
-    check_keep,
-    check_queries,
-    narrow,
-    piece_rows,
-    pieces,
-    room_for,
-)
-from airrep.scoring.devices import Device, device_of
-from airrep.scoring.products import (
-    PAIRS,
-    ROUNDING,
-    TINY,
-    Scan,
-    inner_products,
-    rough_products,
-    scan_of,
-    takes_codes,
-)
+from airrep.scoring.asked import ROUNDING, Asked
+from airrep.scoring.blocks import Piece, check_count, check_keep, pieces
 
-SCORES, CODES = 2**19, 2**26
-"""At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
+PAIRS = 2048
+"""Pairs that are scored exactly one by one at a time."""
+TINY = 2.0**-120
+"""Covers what float32 rounds to 0."""
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
 
@@ -52,53 +33,29 @@ class TopK(NamedTuple):
     """``(q, k)`` float32; higher = more helpful."""
 
 
-def top_k(
-    queries: Features,
-    blocks: Sequence[Block],
-    k: int,
-    *,
-    keep: Mask | None = None,
-    least: bool = False,
-    device: str = "cpu",
-) -> TopK:
-    """The k training examples of greatest inner product with each query, by exact search.
+def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False) -> TopK:
+    """The k training examples of greatest score for each query, by exact search.
 
     Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
+        asked: the queries.
         k: rows for each query.
         keep: ``(n,)``; rows that may be given, all without it.
-        least: the k of least inner product instead (most harmful first).
-        device: device of the scan.
+        least: the k of least score instead (most harmful first).
 
     Returns:
-        Best first, equal scores in order of rows. A score is the float64 inner product, rounded to float32.
+        Best first, equal scores in order of rows. A score is worked out in float64 and rounded to float32.
 
     Raises:
         ConfigError: k is not between 1 and the number of rows to choose from.
-        DataError: queries and blocks do not fit together, or a feature or score is not finite.
+        DataError: a feature or score is not finite.
     """
-    rows = check_blocks(blocks).rows
-    queries = check_queries(queries, blocks)
-    check_count("top_k: k", k, check_keep(keep, rows))
-    place = device_of(device)
-    size = _piece_rows(queries, blocks, place)
-    queries, narrowed = narrow(queries, blocks, size)
-    signed, room = -queries if least else queries, room_for(blocks, size)
-    tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room, place) for i in range(0, queries.shape[0], TILE)]
-    for piece in pieces(narrowed, size, keep):
+    check_count("top_k: k", k, check_keep(keep, asked.rows))
+    sign = -1.0 if least else 1.0
+    tiles = [_CandidateTile(asked.chosen(slice(i, i + TILE)), k, sign) for i in range(0, len(asked), TILE)]
+    for piece in pieces(asked.spans, asked.rows_scanned(), keep):
         for tile in tiles:
             tile.see(piece)
-    return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
-
-
-def _piece_rows(queries: Features, blocks: Sequence[Block], device: Device) -> int:
-    """Rows of a piece: more of them for few queries, where each piece's own cost shows."""
-    rows = piece_rows(blocks)
-    if blocks[0].codes is None or not takes_codes(queries, device):
-        return rows
-    count, d = queries.shape
-    return max(rows, min(SCORES // max(1, int(count)), CODES // max(1, int(d))))
+    return _join([tile.result() for tile in tiles], k, sign)
 
 
 def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
@@ -129,12 +86,8 @@ class _CandidateTile:
     be among the k first: at best it ties, and ties go by row.
     """
 
-    def __init__(self, queries: Features, blocks: Sequence[Block], k: int, room: np.ndarray, device: Device) -> None:
-        self.k, self.count = k, queries.shape[0]
-        self.scan: Scan = scan_of(queries, room, device)
-        self.queries, self.blocks = queries, blocks
-        dense = queries.dense if isinstance(queries, MixedFeatures) else queries
-        self.dense = dense.astype(np.float64) if isinstance(dense, np.ndarray) else None
+    def __init__(self, asked: Asked, k: int, sign: float) -> None:
+        self.asked, self.k, self.sign, self.count = asked, k, sign, len(asked)
         none = _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), *(np.empty(0) for _ in range(3)))
         self.found, self.seen = [none], 0
         self.tidy_at = 0
@@ -142,7 +95,9 @@ class _CandidateTile:
 
     def see(self, piece: Piece) -> None:
         """Take the rows of a piece into account."""
-        scores = self.scan.look(piece)
+        scores = self.asked.bounded(piece)
+        if self.sign < 0:
+            scores = scores.negated()
         if np.isneginf(self.floor).any() and len(scores.values) >= self.k:
             least = scores.least_of_best(self.k)
             self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))  # a row of this piece may tie with it
@@ -186,14 +141,14 @@ class _CandidateTile:
         Bounds of int8 products say little of wide features, such as gradients, a few of whose numbers are large.
         """
         rough = found.error > 0  # others are final: sparse ones, or rounded to float32
-        if self.dense is None or not rough.any():
+        if not rough.any():
             return found
         rows, place = np.unique(found.row, return_inverse=True)
         if len(rows) * (self.count + 8) > 32 * len(found.row):
             return found
-        product, error = rough_products(self.dense, self.blocks, rows)
-        score = product[place, found.query] + found.known
-        error = error[place] * np.linalg.norm(self.dense, axis=1)[found.query] + np.abs(score) * ROUNDING + TINY
+        product, error = self.asked.refined(rows)
+        score = self.sign * product[place, found.query] + found.known
+        error = error[place, found.query] + np.abs(score) * ROUNDING + TINY
         return found._replace(score=np.where(rough, score, found.score), error=np.where(rough, error, 0.0))
 
     def _gather(self) -> _Candidates:
@@ -208,8 +163,8 @@ class _CandidateTile:
     def _exact(self, found: _Candidates) -> np.ndarray:
         """Final scores, rounded to float32; those of sparse features alone are final already."""
         score, rough = found.score.copy(), found.error > 0
-        if self.dense is not None and rough.any():
-            exact = inner_products(self.dense, self.blocks, found.query[rough], found.row[rough]) + found.known[rough]
+        if rough.any():
+            exact = self.sign * self.asked.exact(found.query[rough], found.row[rough]) + found.known[rough]
             with np.errstate(over="ignore"):  # looked for in the result
                 score[rough] = exact.astype(np.float32)
         return score

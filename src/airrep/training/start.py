@@ -15,9 +15,11 @@ from airrep.encoder.networks.trainable import Network, Trainable, network_of
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
+from airrep.scoring.asked import score_all
+from airrep.scoring.blocks import block_of
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import TrainedPool
-from airrep.scoring.scores import score_all
+from airrep.scoring.products import ask
 from airrep.training.examples import Prepared, TaughtInstance
 from airrep.training.linear.weights import fit_ranking
 from airrep.training.settings import TrainingSettings
@@ -159,7 +161,7 @@ def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
         return 1.0
     tried = list(parts)
     means: list[float] = np.mean(
-        [scales(score_all(part.queries[:50], part.train[:1000])) for part in tried], axis=0
+        [scales(score_all(ask(part.queries[:50], [block_of(0, part.train[:1000])]))) for part in tried], axis=0
     ).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:

@@ -16,8 +16,8 @@ from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
-from airrep.arrays import MixedFeatures
 from airrep.attributors.conformance import check_attributor
+from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, recipe_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
@@ -26,7 +26,7 @@ from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.classify import ClassifySettings, classify
-from airrep.evaluation.judging import encode_instance, score_features, score_instance
+from airrep.evaluation.judging import score_features, score_instance
 from airrep.evaluation.pool import cost_of
 from airrep.explorer.served import ServedIndex
 from airrep.index.building import build_index
@@ -36,6 +36,7 @@ from airrep.index.shards import Shard
 from airrep.labels.instance import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.warmup import warm_up
+from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
 
@@ -181,7 +182,6 @@ def test_instances_are_scored_as_an_index_is(index: Index, encoder: str) -> None
     method = make_attributor("channels", {"channels": recipe(encoder)})
     scores = score_instance(method, instance)
     np.testing.assert_allclose(scores, index.group_scores(queries, subsets).scores, rtol=2e-3, atol=2e-3)
-    assert isinstance(encode_instance(method, instance)[0], MixedFeatures)
 
 
 def test_a_recipe_is_read_from_yaml_and_kept_with_the_index(tmp_path: Path) -> None:
@@ -278,9 +278,9 @@ def test_a_channel_without_weight_reads_no_query(tmp_path: Path, encoder: str, m
         "airrep.attributors.encoder.EmbeddingAttributor.encode_queries", lambda *_: pytest.fail("was read")
     )
     counted: list[tuple[int, int]] = []
-    found = reweighed.encode_queries(ASKED, lambda done, total: counted.append((done, total)))
+    found = reweighed.ask(ASKED, lambda done, total: counted.append((done, total)))
     assert counted[-1] == (len(ASKED), len(ASKED))
-    assert not found.dense.any()
+    assert list(found.channels()) == [one.title for one in reweighed.attributor.channels if one.weight]
     scores = [one.group_scores(ASKED, by="source").scores for one in (reweighed, wanted)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
 
@@ -299,7 +299,7 @@ def test_a_recipe_says_how_its_channels_are_computed(tmp_path: Path, encoder: st
     assert isinstance(other.attributor, ChannelsAttributor)
     part = other.attributor.parts[place]
     assert (part.settings.device, part.settings.precision) == ("cpu", "bfloat16")
-    assert other.encode_queries(ASKED).dense.any()
+    assert list(other.ask(ASKED).channels()) == [other.attributor.channels[place].title]
 
 
 def test_the_recipe_of_kind_is_of_the_default_channels_of_text_with_other_weights(tmp_path: Path) -> None:
@@ -761,14 +761,12 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others()
     for one in plain:
         one.fit(train)
     groups = Groups.from_lists({"a": range(10), "b": range(5, 40), "c": [59]})
-    found = score_features(
-        method.encode_train(train), method.encode_queries(queries), groups, method.pooling(), examples=len(train)
-    )
+    found = group_scores(method.ask(queries, InMemory.of(method, train)), groups)
     reference = method._reference
     assert reference is not None
     sizes, seen = [], []
     for one, part, pool in zip(
-        plain, reference.parts, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True
+        plain, reference.parts.values(), ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True
     ):
         scores = [
             score_features(part, one.encode_queries([query]), reference._groups, pool)[0].astype(np.float64)

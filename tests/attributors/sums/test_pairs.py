@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airrep.arrays import MixedFeatures
+from airrep.attributors.base import Attributor
+from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.sums.channels import ChannelsAttributor, even_pairs
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus, Example
+from airrep.scoring.asked import Asked, SumAsked, even_pairs, score_all
 
 WORDS = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]
 TRAIN = Corpus.from_examples(
@@ -27,33 +29,30 @@ def _fitted(*channels: dict[str, Any]) -> ChannelsAttributor:
     return method
 
 
-def _scores(method: ChannelsAttributor, encoded: MixedFeatures) -> np.ndarray:
-    train = method.encode_train(TRAIN)
-    sums: np.ndarray = encoded.dense @ train.dense.T + encoded.sparse @ train.sparse.T
-    return sums
+def _asked(method: Attributor) -> Asked:
+    return method.ask([*ANSWERS, *BETTER], InMemory.of(method, TRAIN))
 
 
 @pytest.mark.parametrize("relative", [SPARSE, DENSE])
-def test_both_answers_of_a_pair_count_a_relative_channel_at_the_mean_of_their_factors(relative: dict[str, Any]) -> None:
+def test_both_answers_of_a_pair_count_a_relative_channel_at_the_mean_of_their_weights(relative: dict[str, Any]) -> None:
     method, plain = _fitted(PLAIN, relative), make_attributor(relative["method"])
     plain.fit(TRAIN)
-    both = [*ANSWERS, *BETTER]
-    encoded = method.encode_queries(both)
-    found = even_pairs(method, encoded)
-    assert isinstance(encoded, MixedFeatures)
-    assert isinstance(found, MixedFeatures)
-    own = encoded.factors
-    assert own is not None
-    assert found.factors is not None
-    assert np.abs(np.log(own[:2, 1] / own[2:, 1])).min() > 0.05  # the factors of the answers differ
+    asked = _asked(method)
+    found = even_pairs(asked)
+    assert isinstance(asked, SumAsked)
+    assert isinstance(found, SumAsked)
+    own = asked.weights
+    assert np.abs(np.log(own[:2, 1] / own[2:, 1])).min() > 0.05  # the weights of the answers differ
     common = np.sqrt(own[:2, 1] * own[2:, 1])
-    np.testing.assert_allclose(found.factors[:, 1], [*common, *common])
-    single = plain.encode_queries(both) @ plain.encode_train(TRAIN).T
-    expected = _scores(method, encoded) + (found.factors[:, 1] - own[:, 1])[:, None] * single
-    np.testing.assert_allclose(_scores(method, found), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.weights[:, 1], [*common, *common])
+    single = score_all(_asked(plain))
+    expected = score_all(asked) + (found.weights[:, 1] - own[:, 1])[:, None] * single
+    np.testing.assert_allclose(score_all(found), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_without_relative_channels_features_stay_as_they_are() -> None:
-    method = _fitted(PLAIN, {"method": "tfidf"})
-    encoded = method.encode_queries([*ANSWERS, *BETTER])
-    assert even_pairs(method, encoded) is encoded
+def test_without_relative_channels_weights_stay_as_they_are() -> None:
+    asked = _asked(_fitted(PLAIN, {"method": "tfidf", "weight": 0.3}))
+    found = even_pairs(asked)
+    assert isinstance(asked, SumAsked)
+    assert isinstance(found, SumAsked)
+    np.testing.assert_allclose(found.weights, asked.weights, rtol=1e-15)

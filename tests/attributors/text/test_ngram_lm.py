@@ -21,6 +21,7 @@ from airrep.index.index import Index
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 TEXTS = [
@@ -112,8 +113,8 @@ def test_groups_and_examples_have_the_scores_of_the_equation(changes: dict) -> N
     for cuts in ((), (1, 2), (4,)):
         edges = [0, *cuts, len(TEXTS)]
         blocks = [Block(a, train[a:b]) for a, b in pairwise(edges)]
-        np.testing.assert_allclose(group_scores(queries, blocks, groups, "ngram-lm"), wanted, rtol=1e-5, atol=1e-7)
-        found = top_k(queries, blocks, len(TEXTS))
+        np.testing.assert_allclose(group_scores(ask(queries, blocks), groups, "ngram-lm"), wanted, rtol=1e-5, atol=1e-7)
+        found = top_k(ask(queries, blocks), len(TEXTS))
         for query, (rows, scores) in enumerate(zip(found.rows, found.scores, strict=True)):
             alone = [reference(texts, [texts[row]], QUERIES[query][1], settings) for row in rows]
             np.testing.assert_allclose(scores, alone, rtol=1e-5, atol=1e-7)
@@ -124,7 +125,7 @@ def test_a_second_example_that_says_the_same_adds_nothing_and_another_dilutes() 
     method.fit(TRAIN)
     blocks = [Block(0, method.encode_train(TRAIN))]
     groups = Groups.from_lists({"one": [0], "two": [0, 5], "mixed": [0, 6]})
-    one, two, mixed = group_scores(method.encode_queries(ASKED[:1]), blocks, groups, "ngram-lm")[0]
+    one, two, mixed = group_scores(ask(method.encode_queries(ASKED[:1]), blocks), groups, "ngram-lm")[0]
     assert one == pytest.approx(two, rel=1e-6)
     assert 0 < mixed < one
 
@@ -150,7 +151,7 @@ def test_copied_words_count_as_one_mark() -> None:
     texts = [marked(one) for one in examples(said)]
     members = {"sorts": [0, 1], "rest": [2, 3, 4], "one": [1], "plain": [3]}
     blocks = [Block(0, method.encode_train(examples(said)))]
-    found = group_scores(method.encode_queries(examples(asked)), blocks, Groups.from_lists(members), "ngram-lm")
+    found = group_scores(ask(method.encode_queries(examples(asked)), blocks), Groups.from_lists(members), "ngram-lm")
     wanted = [
         [reference(texts, [texts[row] for row in rows], marked(query), settings) for rows in members.values()]
         for query in examples(asked)

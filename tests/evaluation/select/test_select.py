@@ -55,8 +55,8 @@ def _fine_tunes(log: Path) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def _naive_picks(index: Index, queries: Corpus, count: int) -> set[str]:
-    train = np.concatenate([np.asarray(block.features[:], np.float64) for block in index.blocks])
-    scores = index.encode_queries(queries).astype(np.float64) @ train.T
+    train = np.concatenate([np.asarray(block.features[:], np.float64) for block in index.blocks(index.method)])
+    scores = index.attributor.encode_queries(queries).astype(np.float64) @ train.T
     return {TRAIN[row].id for row, _, _ in selection.min_rank(scores, count)}
 
 

@@ -20,7 +20,7 @@ def ranking(index: airrep.Index, queries: airrep.Corpus) -> list[int]:
 
 
 def stored(index: airrep.Index) -> np.ndarray:
-    features = np.concatenate([np.asarray(block.features, np.float64) for block in index.blocks])
+    features = np.concatenate([np.asarray(block.features, np.float64) for block in index.blocks(index.method)])
     return features / np.linalg.norm(features, axis=1, keepdims=True)
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from airrep.arrays import SparseFeatures
 from airrep.scoring.blocks import Block
-from airrep.scoring.columns import ColumnRange, Postings
+from airrep.scoring.columns import Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pools import gains
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 ROWS, COLUMNS = 60, 40
@@ -37,7 +38,7 @@ def written_out(queries: np.ndarray, rows: np.ndarray, groups: Groups) -> np.nda
     return np.stack(told, axis=1)
 
 
-@pytest.mark.parametrize("stored", ["postings", "csr", "range"])
+@pytest.mark.parametrize("stored", ["postings", "csr"])
 @pytest.mark.parametrize(
     "members", [NESTED, SINGLE, MANY, {**NESTED, **SINGLE}], ids=["nested", "apart", "many", "both"]
 )
@@ -47,13 +48,13 @@ def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypa
     blocks = []
     for start, stop in ((0, 25), (25, 26), (26, ROWS)):
         part = rows[start:stop]
-        held = {"postings": Postings.of, "csr": lambda one: one, "range": lambda one: ColumnRange(one, 0, COLUMNS)}
+        held = {"postings": Postings.of, "csr": lambda one: one}
         blocks.append(Block(start, held[stored](part)))
     expected = written_out(queries.toarray(), rows.toarray(), groups)
-    found = group_scores(queries, blocks, groups, "ngram-lm")
+    found = group_scores(ask(queries, blocks), groups, "ngram-lm")
     assert found == pytest.approx(expected, rel=1e-5)
     monkeypatch.setattr(gains, "HELD", 0)  # the way of groups that have much in common
-    assert group_scores(queries, blocks, groups, "ngram-lm") == pytest.approx(expected, rel=1e-5)
+    assert group_scores(ask(queries, blocks), groups, "ngram-lm") == pytest.approx(expected, rel=1e-5)
 
 
 def test_numbers_of_a_table_are_those_of_the_function() -> None:
@@ -67,7 +68,7 @@ def test_memory_grows_with_the_groups_and_not_with_their_square() -> None:
     queries = SparseRows.of(np.array([[0.0, 1.0, 0.0]], np.float32))
     groups = Groups.from_lists({str(row): [row] for row in range(count)})
     tracemalloc.start()
-    found = group_scores(queries, [Block(0, rows)], groups, "ngram-lm")
+    found = group_scores(ask(queries, [Block(0, rows)]), groups, "ngram-lm")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == pytest.approx(0.5)

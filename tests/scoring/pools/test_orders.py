@@ -10,6 +10,7 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.scoring.pools import orders
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 N, D = 60, 9
@@ -44,21 +45,21 @@ def test_streamed_scores_are_those_of_dense_matrices(
     if kind == "sparse":
         blocks = [Block(block.start, SparseRows.of(block.features)) for block in blocks]
         queries = SparseRows.of(queries)
-    np.testing.assert_allclose(group_scores(queries, blocks, named(MEMBERS), pool), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(group_scores(ask(queries, blocks), named(MEMBERS), pool), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_order_1_is_the_sum_over_the_examples_that_stay() -> None:
     queries, train = whitened(2)
     groups = named(MEMBERS)
-    sums = group_scores(queries, [Block(0, train)], groups, "sum")
-    found = group_scores(queries, [Block(0, train)], groups, "order-1")
+    sums = group_scores(ask(queries, [Block(0, train)]), groups, "sum")
+    found = group_scores(ask(queries, [Block(0, train)]), groups, "order-1")
     np.testing.assert_allclose(found, sums / (N - groups.sizes), rtol=1e-5, atol=1e-7)
 
 
 def test_more_examples_than_there_are_rows_may_be_told() -> None:
     queries, train = whitened(3)
     expected = reference.group_scores(queries, train, MEMBERS, 1000, 2)
-    found = group_scores(queries, [Block(0, train)], named(MEMBERS), "order-2", examples=1000)
+    found = group_scores(ask(queries, [Block(0, train)]), named(MEMBERS), "order-2", examples=1000)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -66,30 +67,32 @@ def test_half_precision_features_are_summed_in_float64() -> None:
     queries, train = whitened(4)
     half = train.astype(np.float16)
     expected = reference.group_scores(queries, half, MEMBERS[:3], N, None)
-    np.testing.assert_allclose(group_scores(queries, [Block(0, half)], named(MEMBERS[:3]), "order-inf"), expected, 1e-6)
+    np.testing.assert_allclose(
+        group_scores(ask(queries, [Block(0, half)]), named(MEMBERS[:3]), "order-inf"), expected, 1e-6
+    )
 
 
 def test_a_group_of_all_examples_cannot_be_removed() -> None:
     queries, train = whitened(5)
     with pytest.raises(ConfigError, match="group 'g1': has all 60 training examples; pool order-2 is the effect of"):
-        group_scores(queries, [Block(0, train)], named([[0], list(range(N))]), "order-2")
+        group_scores(ask(queries, [Block(0, train)]), named([[0], list(range(N))]), "order-2")
 
 
 def test_features_that_are_not_whitened_have_no_limit() -> None:
     queries, train = whitened(6)
     with pytest.raises(DataError, match="order-inf: without a group no curvature is left"):
-        group_scores(queries, [Block(0, 20 * train)], named(MEMBERS), "order-inf")
+        group_scores(ask(queries, [Block(0, 20 * train)]), named(MEMBERS), "order-inf")
 
 
 def test_a_feature_that_is_not_finite_is_told() -> None:
     queries, train = whitened(7)
     train[3, 2] = np.inf
     with pytest.raises(DataError, match="group scores: a feature is not finite"):
-        group_scores(queries, [Block(0, train)], named(MEMBERS), "order-inf")
+        group_scores(ask(queries, [Block(0, train)]), named(MEMBERS), "order-inf")
 
 
 def test_members_without_features_change_nothing() -> None:
     queries, train = whitened(8)
     train[:5] = 0
-    found = group_scores(queries, [Block(0, train)], named(MEMBERS[:2]), "order-inf")
+    found = group_scores(ask(queries, [Block(0, train)]), named(MEMBERS[:2]), "order-inf")
     np.testing.assert_array_equal(found, np.zeros((5, 2)))

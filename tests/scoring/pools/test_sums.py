@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block
-from airrep.scoring.group_scores import exact_group_scores, group_scores
+from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
 from airrep.scoring.pools import sums
+from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 N, D = 60, 6
@@ -54,22 +55,22 @@ def test_a_diminishing_mean_is_its_definition_whatever_the_blocks_and_steps(
         monkeypatch.setattr(sums, name, value)
     queries, train, groups = world()
     blocks = [Block(a, train[a:b]) for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
-    found = group_scores(queries, blocks, groups, "diminishing")
+    found = group_scores(ask(queries, blocks), groups, "diminishing")
     np.testing.assert_allclose(found, all_expected(queries, train), rtol=1e-6, atol=1e-7)
-    exact = exact_group_scores(queries, blocks, groups, "diminishing")["diminishing"]
+    exact = by_channel(ask(queries, blocks), groups, Pooling("diminishing"), "all", exact=True)["all"]
     np.testing.assert_allclose(exact, all_expected(queries, train), rtol=1e-12, atol=1e-14)
 
 
 def test_a_group_of_one_has_the_score_of_its_member() -> None:
     queries, train, groups = world()
-    found = group_scores(queries, [Block(0, train)], groups, "diminishing")
+    found = group_scores(ask(queries, [Block(0, train)]), groups, "diminishing")
     np.testing.assert_allclose(found[:, 0], queries @ train[3].astype(np.float32), rtol=1e-5)
 
 
 def test_copies_add_ever_less() -> None:
     queries, train = np.ones((1, D), np.float32), np.ones((9, D), np.float32)
     groups = Groups.from_lists({str(size): range(size) for size in (1, 2, 5, 9)})
-    found = 1 / D * group_scores(queries, [Block(0, train)], groups, "diminishing")[0]
+    found = 1 / D * group_scores(ask(queries, [Block(0, train)]), groups, "diminishing")[0]
     np.testing.assert_allclose(found, [1, np.log(2), np.log(5) / 4, np.log(9) / 8], rtol=1e-6)
     assert (np.diff(found * [1, 2, 5, 9]) > 0).all()  # a copy more is never harm
 
@@ -77,7 +78,7 @@ def test_copies_add_ever_less() -> None:
 def test_members_that_have_nothing_in_common_or_point_apart_count_in_full() -> None:
     queries, train = np.array([[3.0, 1.0]], np.float32), np.array([[1, 0], [0, 1], [-1, 0]], np.float32)
     groups = Groups.from_lists({"across": [0, 1], "apart": [0, 2]})
-    found = group_scores(queries, [Block(0, train)], groups, "diminishing")
+    found = group_scores(ask(queries, [Block(0, train)]), groups, "diminishing")
     np.testing.assert_allclose(found, [[2.0, 0.0]], atol=1e-7)
 
 
@@ -86,21 +87,20 @@ def test_members_that_have_nothing_in_common_or_point_apart_count_in_full() -> N
 def test_the_length_of_features_scales_scores_and_tells_nothing_of_likeness(seed: int, scale: float) -> None:
     queries, train, groups = world(seed)
     wide = train.astype(np.float32)
-    once = group_scores(queries, [Block(0, wide)], groups, "diminishing")
-    scaled = group_scores(queries, [Block(0, wide * np.float32(scale))], groups, "diminishing")
+    once = group_scores(ask(queries, [Block(0, wide)]), groups, "diminishing")
+    scaled = group_scores(ask(queries, [Block(0, wide * np.float32(scale))]), groups, "diminishing")
     np.testing.assert_allclose(scaled, once * scale, rtol=1e-4, atol=1e-5 * scale)
 
 
 def test_it_is_refused_where_features_are_sparse_or_scores_are_all_there_is() -> None:
     queries, train, groups = world()
     thin = SparseRows.of(train.astype(np.float32))
-    for ask in (group_scores, exact_group_scores):
-        with pytest.raises(ConfigError, match="pool 'diminishing': needs the dense features of one method"):
-            ask(SparseRows.of(queries), [Block(0, thin)], groups, "diminishing")
+    with pytest.raises(ConfigError, match="pool 'diminishing'"):
+        group_scores(ask(SparseRows.of(queries), [Block(0, thin)]), groups, "diminishing")
     with pytest.raises(ConfigError, match="pool 'diminishing': needs features, not scores"):
         pool_scores(np.ones((1, 3)), "diminishing")
     with pytest.raises(ConfigError, match="temperature 2: belongs to attention, not to diminishing pooling"):
-        group_scores(queries, [Block(0, train)], groups, "diminishing", temperature=2)
+        group_scores(ask(queries, [Block(0, train)]), groups, "diminishing", temperature=2)
     train[4] = np.inf
     with pytest.raises(DataError, match="not finite"):
-        group_scores(queries, [Block(0, train)], groups, "diminishing")
+        group_scores(ask(queries, [Block(0, train)]), groups, "diminishing")

@@ -14,6 +14,7 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.index.index import Index
 from airrep.scoring.blocks import Block, MappedBlocks
+from airrep.scoring.products import ask
 from airrep.scoring.topk import TopK, top_k
 
 _MOST_UNKNOWN = 0.5
@@ -31,24 +32,20 @@ def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
 
 @dataclass(frozen=True)
 class StoredMeaning:
-    """The dense columns of an index that are sentence embeddings of whole examples, and what makes such."""
+    """The channel of an index that holds sentence embeddings of whole examples, and what makes such."""
 
     index: Index
     encoder: EmbeddingAttributor
-    start: int
-    stop: int
+    channel: str
 
     @classmethod
     def of(cls, index: Index) -> "StoredMeaning | None":
         """The first channel of an index that is a sentence encoder of whole examples; None without one."""
         attributor = index.attributor
         parts: Sequence[Attributor] = attributor.parts if isinstance(attributor, ChannelsAttributor) else (attributor,)
-        start = 0
-        for part in parts:
+        for channel, part in zip(index.channels, parts, strict=True):
             if isinstance(part, EmbeddingAttributor) and part.settings.view == "whole":
-                return cls(index, part, start, start + part.encode_train([]).shape[1])
-            features = part.encode_train([])
-            start += features.shape[1] if isinstance(features, np.ndarray) else 0
+                return cls(index, part, channel.name)
         return None
 
     def nearest(self, examples: Sequence[Example], keep: Mask) -> list[tuple[int, float] | None]:
@@ -73,7 +70,7 @@ class StoredMeaning:
         return found
 
     def _top(self, asked: np.ndarray, keep: Mask) -> TopK:
-        return top_k(asked, MappedBlocks(self.index.blocks, self._units), 1, keep=keep)
+        return top_k(ask(asked, MappedBlocks(self.index.blocks(self.channel), self._units)), 1, keep=keep)
 
     def _known(self, keep: Mask) -> Mask:
         """The kept rows without those that are mostly unknown."""
@@ -84,4 +81,4 @@ class StoredMeaning:
         return keep
 
     def _units(self, block: Block) -> Block:
-        return Block(block.start, unit_rows(block.dense()[:, self.start : self.stop].astype(np.float32)))
+        return Block(block.start, unit_rows(block.dense().astype(np.float32)))

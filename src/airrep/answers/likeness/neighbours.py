@@ -7,6 +7,7 @@ import numpy as np
 
 from airrep.arrays import ALIKE, Rows
 from airrep.scoring.blocks import block_of
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 
@@ -22,7 +23,7 @@ class Neighbours:
     @classmethod
     def of(cls, units: np.ndarray, k: int) -> "Neighbours":
         """The k nearest of each row of unit vectors ``(n, d)``, by exact search; n is above k."""
-        found = top_k(units, [block_of(0, units)], k + 1)
+        found = top_k(ask(units, [block_of(0, units)]), k + 1)
         own = found.rows == np.arange(len(units))[:, None]
         own[~own.any(axis=1), -1] = True  # more than k copies of it come before itself: the last gives way
         places, cosines = found.rows[~own], found.scores[~own]

@@ -1,19 +1,17 @@
 """The training examples that come nearest to a copy of an answer."""
 
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
 from airrep.answers.spread import Leaders, Moments, Spread
-from airrep.arrays import Features, Mask, Rows
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import Attributor
-from airrep.attributors.direct import direct_parts, scored_columns, with_columns
+from airrep.attributors.direct import InMemory
 from airrep.index.contrast import Question
 from airrep.index.index import Index
-from airrep.scoring.blocks import block_of
+from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import contrast_scores
-from airrep.scoring.scores import stream_scores
 
 SAMPLE = 2048
 """Rows whose mean stands for that of all."""
@@ -41,19 +39,19 @@ class Nearest:
     """Of the scores, or contrasts, of all rows."""
 
 
-def nearest(index: Index, question: Question, encoded: Features, keep: Mask) -> Nearest:
+def nearest(index: Index, question: Question, asked: Asked, keep: Mask) -> Nearest:
     """The kept rows that come nearest to each answer.
 
     Args:
         index: the index.
         question: the answers, with better ones or without.
-        encoded: features of all that it has.
+        asked: all that it has.
         keep: the rows that count.
     """
     count = len(question.queries)
-    shares = _Shares(count, _sample_mean(index, encoded, keep), _own_scores(index.attributor, question, encoded))
+    shares = _Shares(count, _sample_mean(asked, keep), _own_scores(index.attributor, question, asked))
     moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))
-    for rows, scores in stream_scores(encoded, index.blocks, keep):
+    for rows, scores in stream_scores(asked, keep):
         values = _ranked(scores, count)
         moments.see(values)
         leaders.see(rows, shares(scores), values)
@@ -80,20 +78,18 @@ def evenly(keep: Mask, most: int) -> Mask:
     return chosen
 
 
-def _sample_mean(index: Index, encoded: Features, keep: Mask) -> np.ndarray:
+def _sample_mean(asked: Asked, keep: Mask) -> np.ndarray:
     """Mean scores over some of the rows that count, ``(e,)``."""
-    parts = [scores for _, scores in stream_scores(encoded, index.blocks, evenly(keep, SAMPLE))]
+    parts = [scores for _, scores in stream_scores(asked, evenly(keep, SAMPLE))]
     mean: np.ndarray = np.concatenate(parts, axis=1).mean(axis=1)
     return mean
 
 
-def _own_scores(attributor: Attributor, question: Question, encoded: Features) -> np.ndarray:
+def _own_scores(attributor: Attributor, question: Question, asked: Asked) -> np.ndarray:
     """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
     answers = question.queries
-    rows = attributor.encode_train(answers)
-    for part in filter(attrgetter("counted"), direct_parts(attributor)):
-        rows = with_columns(rows, *scored_columns(part, answers, question.all))
-    parts = [scores for _, scores in stream_scores(encoded, [block_of(0, rows)])]
+    copies = asked.over(InMemory.of(attributor, answers), attributor.name)
+    parts = [scores for _, scores in stream_scores(copies)]
     own = np.concatenate(parts, axis=1)
     every = np.arange(len(own))
     scores: np.ndarray = own[every, every % len(answers)]

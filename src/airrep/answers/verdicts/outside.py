@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from airrep.answers.verdicts.nearest import ALIKE, evenly, nearest
-from airrep.attributors.direct import direct_parts
+from airrep.attributors.direct import is_direct
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
@@ -100,7 +100,7 @@ gradients by EK-FAC beside text come to, on the careful side."""
 
 def outside(index: Index, *, contrast: bool) -> Outside | None:
     """What answers that nothing taught come to, computed once for each index and kept; None if it cannot score them."""
-    if direct_parts(index.attributor):
+    if is_direct(index.attributor):
         return DIRECT
     key = {"index": index.fingerprint, "texts": _texts_digest(), "contrast": contrast, "version": VERSION}
     path = places.cache() / "verdicts" / f"{json_digest(key)[:32]}.json"
@@ -125,7 +125,7 @@ def _measured(index: Index, contrast: bool) -> Outside:
     answers = [Example(one["prompt"], one["response"]) for one in records]
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
     question = Question(answers, better if contrast else None)
-    found = nearest(index, question, index.encode_question(question), evenly(index.live, ROWS))
+    found = nearest(index, question, index.ask(question), evenly(index.live, ROWS))
     letters, more = np.array([len(one.response) for one in answers]), GROWTH * log10(max(1.0, len(index) / ROWS))
     first, tenth = (Spread.of(shares, letters) for shares in (found.shares, found.tenth))
     return Outside(replace(first, middle=first.middle + more), replace(tenth, middle=tenth.middle + more))

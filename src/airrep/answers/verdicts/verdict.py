@@ -8,7 +8,7 @@ import numpy as np
 from airrep.answers.spread import beside_spread, spread_of
 from airrep.answers.verdicts.nearest import COUNTED, MANY, Nearest, nearest
 from airrep.answers.verdicts.outside import outside
-from airrep.arrays import Features, Mask
+from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
@@ -16,6 +16,7 @@ from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict, kind_of
 from airrep.index.results.kinds import TopResult
+from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import at_most
 
 TOGETHER = 64
@@ -66,53 +67,53 @@ def top(
     index = as_index(index)
     question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
     at_most("top: k", k, int(keep.sum()))  # before any work
-    encoded = index.encode_question(question, progress)
-    found = index.top_of(question, encoded, k, least=least, where=where, why=why)
+    asked = index.ask(question, progress)
+    found = index.top_of(question, asked, k, least=least, where=where, why=why)
     if least:
-        return beside_spread(found, spread_of(*question.ranked(encoded, index.blocks), keep))
+        return beside_spread(found, spread_of(question.ranked(asked), keep))
     told = list[Hits]()
     for start in range(0, len(found), TOGETHER):
         places = slice(start, start + TOGETHER)
-        told += _judged(index, found[places], *_part(question, encoded, places), keep)
+        told += _judged(index, found[places], *_part(question, asked, places), keep)
     return replace(found, queries=tuple(told))
 
 
-def _part(question: Question, encoded: Features, places: slice) -> tuple[Question, Features]:
+def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, Asked]:
     """Some queries of a question, with their better answers."""
     better, count = question.better, len(question.queries)
     chosen = np.arange(count)[places]
     part = Question(question.queries[places], None if better is None else better[places])
-    return part, encoded[chosen if better is None else np.concatenate([chosen, chosen + count])]
+    return part, asked.chosen(chosen if better is None else np.concatenate([chosen, chosen + count]))
 
 
-def _judged(index: Index, found: TopResult, question: Question, encoded: Features, keep: Mask) -> list[Hits]:
-    near, told = _verdicts(index, question, encoded, keep)
-    spread = spread_of(*question.ranked(encoded, index.blocks), keep) if near is None else near.spread
+def _judged(index: Index, found: TopResult, question: Question, asked: Asked, keep: Mask) -> list[Hits]:
+    near, told = _verdicts(index, question, asked, keep)
+    spread = spread_of(question.ranked(asked), keep) if near is None else near.spread
     pairs = zip(beside_spread(found, spread), told, strict=True)
     return [replace(hits, verdict=one) for hits, one in pairs]
 
 
-def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) -> list[Verdict | None]:
+def verdicts(index: Index, question: Question, asked: Asked, keep: Mask) -> list[Verdict | None]:
     """The verdict on each answer; None for all where the method scores its own queries alone.
 
     Args:
         index: the index.
         question: the answers, with better ones or without.
-        encoded: features of all that it has (:meth:`Index.encode_question`).
+        asked: all that it has (:meth:`Index.ask`).
         keep: the rows that count.
     """
-    return _verdicts(index, question, encoded, keep)[1]
+    return _verdicts(index, question, asked, keep)[1]
 
 
 def _verdicts(
-    index: Index, question: Question, encoded: Features, keep: Mask
+    index: Index, question: Question, asked: Asked, keep: Mask
 ) -> tuple[Nearest | None, list[Verdict | None]]:
     """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
     known = outside(index, contrast=contrast)
     if known is None:
         return None, [None] * len(question.queries)
-    found = nearest(index, question, encoded, keep)
+    found = nearest(index, question, asked, keep)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     return found, [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]

@@ -5,26 +5,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures, multiply_rows
-from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
+from airrep.arrays import Features
+from airrep.attributors.base import Attributor, Encoded, OnProgress, OnRows, SeveralMethods, sample_of
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example
-from airrep.corpus.places import Places
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
-from airrep.sparse import SparseRows, beside, taken
+from airrep.scoring.asked import Asked, Kept, SumAsked
+from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
 """Kinds of pools that a channel may have."""
@@ -40,9 +39,8 @@ _log = logging.getLogger(__name__)
 class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     """f(x, S) = Σ_c w_c g_c(x, S) over channels c: each pools the scores of its own representation in its own way.
 
-    A single example is a group of one. Features are those of all channels side by side, dense ones dense and sparse
-    ones sparse. Weights are in the features of queries: since all pools keep factors, w g_T(s) = g_wT(w s) with
-    the temperature T of attention times w.
+    A single example is a group of one. What each channel keeps and asks stays its own; the weights are applied last
+    (:class:`airrep.scoring.asked.SumAsked`).
 
     The weight of a relative channel is w (1 − ρ(x)) σ(x) / σ_c(x): over random groups of the training corpus, its
     scores for query x have the deviation σ_c(x), the sum of the channels that are not relative σ(x), and both the
@@ -80,22 +78,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 first = models.setdefault(json_digest(one.settings.model_dump(mode="json", exclude={"view"})), one)
                 if first is not one:
                     one.share_encoder(first)
+            if isinstance(one, ChannelsAttributor):
+                raise ConfigError(
+                    "channels: have channels as a channel; expected methods. Name the inner ones themselves."
+                )
         return made
 
     @property
     def counted(self) -> tuple[bool, ...]:
         return tuple(channel.weight > 0 for channel in self.channels)
-
-    def held(self, *, dense: bool) -> tuple[tuple[str, ...], bool]:
-        """Names of the channels whose features are dense, or sparse, and whether any of them counts."""
-        places = _places([one.encode_train([]) for one in self.parts])
-        mine = [one for one, place in zip(self.channels, places, strict=True) if place.dense == dense]
-        return tuple(one.title for one in mine), any(one.weight > 0 for one in mine)
-
-    def widths(self, *, dense: bool) -> list[int]:
-        """Dense features of each channel, or sparse ones; 0 for a channel that has none of the kind."""
-        places = _places([one.encode_train([]) for one in self.parts])
-        return [place.stop - place.start if place.dense == dense else 0 for place in places]
 
     def unseen(self, examples: Sequence[Example]) -> dict[str, int]:
         """Examples of which a channel's view shows nothing, which score 0 there: how many, by the channel's name."""
@@ -112,38 +103,18 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def symmetric(self) -> bool:
         return False
 
-    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
+    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """Each channel's own pool when None; otherwise one pool over the summed scores of members.
 
         Raises:
             ConfigError: there is no such pool or temperature, or it needs the features of one method.
-            NotFittedError: nothing was learnt yet, so that the number of features is not known.
         """
-        if isinstance(pool, ChannelPooling):
-            return pool
         if pool is None and temperature != 1:
             raise ConfigError(
                 f"temperature {temperature}: belongs to attention, and pool 'channels' pools each channel at its own. "
                 "Leave it out, or name pool attention or signed-attention."
             )
-        if pool is not None:
-            return super().pooling(pool, temperature)
-        places = _places([one.encode_train([]) for one in self.parts])
-        parts = zip(self.channels, self._pools, places, strict=True)
-        return ChannelPooling(
-            tuple(
-                ChannelPool(
-                    channel.title,
-                    _weighed(pooling, channel),
-                    place.dense,
-                    place.start,
-                    place.stop,
-                    number if channel.relative else None,
-                )
-                for number, (channel, pooling, place) in enumerate(parts)
-                if channel.weight > 0
-            )
-        )
+        return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Let every channel learn what it needs; for relative ones take random groups of the corpus as well.
@@ -154,7 +125,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         self._check_warmed()
         super().fit(train, progress)
         if self._relative:
-            self._reference = Reference.of(self.parts, sample_of(train, REFERENCE, 0))
+            examples = sample_of(train, REFERENCE, 0)
+            self._reference = Reference.of(self.encode(examples), examples)
 
     def _check_warmed(self) -> None:
         """Hold an LM after a warm-up against the one before it, and tell what is odd."""
@@ -176,7 +148,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def load_state(self, folder: Path) -> None:
         super().load_state(folder)
-        self._reference = Reference.load(folder, len(self.parts))
+        self._reference = Reference.load(folder, [one.title for one in self.channels])
 
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """The same channels with the pools, temperatures and weights of a recipe; those that it lacks count nothing.
@@ -266,50 +238,37 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         told = (one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts)
         return " ".join(dict.fromkeys(filter(None, told)))
 
-    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
-        return self._beside([taken(one.encode_train(examples, done)) for one, done in self.in_turn(on_rows)])
+    def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
+        found: dict[str, Features | None] = {}
+        for channel, pool, (part, done) in zip(self.channels, self._pools, self.in_turn(on_rows), strict=True):
+            (features,) = part.encode(examples, done).values()
+            found[channel.title] = features
+            if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
+                raise ConfigError(
+                    f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense "
+                    "ones, such as those of logra or an encoder. Take another pool."
+                )
+        return found
 
-    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
-        """φ_query of each channel times its weight; a channel of weight 0 reads no query."""
-        last = max((number for number, counts in enumerate(self.counted) if counts), default=-1)
-        parts = [
-            taken(one.encode_queries(examples, on_rows if number == last else None))
-            if counts
-            else _nothing(one, len(examples))
-            for number, (one, counts) in enumerate(zip(self.parts, self.counted, strict=True))
-        ]
-        weights = [channel.weight for channel in self.channels]
-        if not self._relative:
-            return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
-        reference = self.check_fitted(self._reference)
-        factors = relative_weights(
-            self.channels, reference.asked(self.parts, self.counted, examples).scores(parts, self._pools)
-        )
-        scaled = [
-            multiply_rows(_times(part, 1.0 if channel.relative else weight), factor if channel.relative else None)
-            for part, weight, channel, factor in zip(parts, weights, self.channels, factors.T, strict=True)
-        ]
-        return replace(self._beside(scaled), factors=factors)
-
-    def places(self, example: Example) -> Places | None:
-        """Places of all channels of words, their columns those of the sparse features side by side."""
-        found = [one.places(example) for one in self.parts]
-        stands = _places([one.encode_train([]) for one in self.parts])
-        known = [(part, stand.start) for part, stand in zip(found, stands, strict=True) if part is not None]
-        return Places.beside(*zip(*known, strict=True)) if known else None
-
-    def _beside(self, parts: Sequence[Features]) -> MixedFeatures:
-        """Features of all channels side by side."""
-        places = _places(parts)
-        for channel, place, pool in zip(self.channels, places, self._pools, strict=True):
-            _check_pool(channel, place, pool)
-        dense = [part for part in parts if isinstance(part, np.ndarray)]
-        sparse_parts = [part for part in parts if isinstance(part, SparseRows)]
-        rows = parts[0].shape[0]
-        return MixedFeatures(
-            np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
-            _side_by_side(sparse_parts, rows),
-        )
+    def ask(
+        self,
+        queries: Sequence[Example],
+        kept: Kept,
+        on_rows: OnRows | None = None,
+        channel: str | None = None,  # noqa: ARG002
+    ) -> SumAsked:
+        """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file."""
+        every = zip(self.channels, self.parts, self._pools, strict=True)
+        counted = [(one, part, pool) for one, part, pool in every if one.weight > 0]
+        asked: dict[str, Asked] = {}
+        for number, (one, part, pool) in enumerate(counted, 1):
+            found = part.ask(queries, kept, on_rows if number == len(counted) else None, one.title)
+            asked[one.title] = found.pooled_by(pool)
+        weights = np.tile([one.weight for one, _, _ in counted], (len(queries), 1))
+        if self._relative:
+            scores = self.check_fitted(self._reference).scores(asked)
+            weights = relative_weights([one for one, _, _ in counted], scores)
+        return SumAsked(asked, weights, CHANNELS)
 
 
 def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
@@ -345,50 +304,6 @@ def _identity(method: Attributor) -> str:
     return json_digest({"method": method.name, "settings": settings})
 
 
-class _Place(NamedTuple):
-    """Where a channel's features stand."""
-
-    dense: bool
-    start: int
-    stop: int
-
-
-def _check_pool(channel: Channel, place: _Place, pool: Pooling) -> None:
-    """Refuse cosines of sparse features."""
-    if pool.kind == "diminishing" and not place.dense:
-        raise ConfigError(
-            f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense ones, such "
-            "as those of logra or an encoder. Take another pool."
-        )
-
-
-def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:
-    ends, found = {True: 0, False: 0}, []
-    for part in parts:
-        dense = isinstance(part, np.ndarray)
-        found.append(_Place(dense, ends[dense], ends[dense] + part.shape[1]))
-        ends[dense] += part.shape[1]
-    return tuple(found)
-
-
-def _nothing(method: Attributor, rows: int) -> Features:
-    """Features of a method that are all 0."""
-    features = method.encode_train([])
-    if isinstance(features, np.ndarray):
-        return np.zeros((rows, features.shape[1]), np.float32)
-    return SparseRows.empty(rows, features.shape[1])
-
-
-def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
-    """Sparse features side by side; columns ascend in each row."""
-    if not parts:
-        return SparseRows.empty(rows, 0)
-    width = sum(part.shape[1] for part in parts)
-    if width >= 2**31:
-        raise ConfigError(f"channels: have {width:,} sparse columns; expected fewer than 2^31. Take fewer channels.")
-    return beside([part.astype(np.float32, copy=False) for part in parts])
-
-
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     """A channel's pool: its own, or its method's.
 
@@ -396,44 +311,9 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
         ConfigError: there is no such pool, or it does not pool scores of members.
     """
     found = method.pooling(channel.pool, channel.temperature)
-    if not isinstance(found, Pooling) or found.kind not in POOLS:
+    if found.kind not in POOLS:
         raise ConfigError(
             f"channel {channel.title}: has the pool '{found}'; expected one that scores members, such as attention. "
             "Take another pool."
         )
     return found
-
-
-def _weighed(pooling: Pooling, channel: Channel) -> Pooling:
-    """The pool of scores that are multiplied by the weight already; those of relative channels are divided again."""
-    attends = pooling.attends and not channel.relative
-    return replace(pooling, temperature=pooling.temperature * channel.weight) if attends else pooling
-
-
-def _times(features: Features, factor: float) -> DenseFeatures | SparseFeatures:
-    if isinstance(features, MixedFeatures):
-        raise ConfigError("channels: have channels as a channel; expected methods. Name the inner ones themselves.")
-    scaled: DenseFeatures | SparseFeatures = features * np.float32(factor)
-    return scaled
-
-
-def even_pairs(attributor: Attributor, encoded: Features) -> Features:
-    """Features of answers, and behind them of a better one to each, with one factor of each channel for both.
-
-    A relative channel has a factor of its own for each query. For two answers to one prompt these differ by half or
-    more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two factors;
-    features without factors stay as they are.
-    """
-    own = encoded.factors if isinstance(encoded, MixedFeatures) else None
-    if own is None or not isinstance(encoded, MixedFeatures) or not isinstance(attributor, ChannelsAttributor):
-        return encoded
-    means = np.sqrt(own * np.roll(own, len(own) // 2, axis=0))
-    changes = np.divide(means, own, out=np.ones_like(own), where=own > 0)
-    dense = encoded.dense * np.repeat(changes, attributor.widths(dense=True), axis=1).astype(np.float32)
-    return MixedFeatures(dense, _scaled(encoded.sparse, changes, attributor.widths(dense=False)), means)
-
-
-def _scaled(features: SparseFeatures, changes: np.ndarray, widths: Sequence[int]) -> SparseFeatures:
-    """Sparse features with each channel's columns multiplied."""
-    channels = np.searchsorted(np.cumsum(widths), features.indices, side="right")
-    return features.with_data(features.data * changes[features.row_of, channels].astype(np.float32))

@@ -1,6 +1,6 @@
 """Random groups of the corpus, which tell the size of channels' scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,19 +9,18 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
-from airrep.attributors.base import Attributor
-from airrep.attributors.direct import DirectAttributor, RecentColumns, with_columns
+from airrep.arrays import DenseFeatures, Features, SparseFeatures
+from airrep.attributors.direct import InMemory, RecentScores
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import block_of
+from airrep.scoring.asked import Asked
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling
 from airrep.scoring.pools.sums import pooled_features
+from airrep.scoring.products import DenseAsked
 from airrep.sparse import SparseRows
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
@@ -39,85 +38,61 @@ KEY, EXAMPLES = "reference.txt", "reference.jsonl"
 class Reference:
     """Some training examples: their features in every channel, and their texts for methods that keep nothing."""
 
-    parts: tuple[Features, ...]
+    parts: Mapping[str, Features | None]
     key: str
     """Digest of the examples."""
-    examples: Corpus | None = None
+    examples: Sequence[Example] | None = None
     """The examples, where a channel keeps no features to score them by."""
 
     @classmethod
-    def of(cls, methods: Sequence[Attributor], examples: Corpus) -> "Reference":
-        """These examples."""
-        parts = tuple(one.encode_train(examples) for one in methods)
-        direct = any(isinstance(one, DirectAttributor) for one in methods)  # else texts stay out of the index
-        return cls(parts, json_digest([one.reading_hash for one in examples]), examples if direct else None)
+    def of(cls, encoded: Mapping[str, Features | None], examples: Corpus) -> "Reference":
+        """These examples, as channels keep them."""
+        direct = any(part is None for part in encoded.values())  # else texts stay out of the index
+        return cls(encoded, json_digest([one.reading_hash for one in examples]), examples if direct else None)
 
     @cached_property
-    def _direct_scores(self) -> RecentColumns[tuple[int, int]]:
-        """Scores of the examples by methods that keep no features, by channel and column."""
-        return RecentColumns(HELD)
-
-    def asked(self, methods: Sequence[Attributor], counted: Sequence[bool], queries: Sequence[Example]) -> "Reference":
-        """The same examples, with their scores for these queries where a channel that counts keeps no features."""
-        if self.examples is None:
-            return self
-        parts = list(self.parts)
-        for channel, (method, counts) in enumerate(zip(methods, counted, strict=True)):
-            if counts and isinstance(method, DirectAttributor):
-                parts[channel] = self._scored(channel, method, queries)
-        return Reference(tuple(parts), self.key)
-
-    def _scored(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> Features:
-        asked = {(channel, method.column(one)): one for one in queries}
-        found = self._direct_scores.known(asked)
-        missing = {key: one for key, one in asked.items() if key not in found}
-        if missing:
-            assert self.examples is not None  # such a method is why they are here
-            scores = method.score(self.examples, list(missing.values()))
-            found |= zip(missing, np.ascontiguousarray(scores.T), strict=True)
-        self._direct_scores.add(found)
-        keys = sorted(asked)
-        columns = np.array([column for _, column in keys])
-        return with_columns(self.parts[channel], columns, np.stack([found[key] for key in keys], axis=1))
+    def kept(self) -> InMemory:
+        """The examples as what queries are asked of."""
+        return InMemory(self.parts, self.examples, RecentScores(HELD))
 
     @cached_property
     def _groups(self) -> Groups:
-        rows = self.parts[0].shape[0]
+        rows = self.kept.spans[0].rows
         members = max(1, min(MEMBERS, rows // 4))
         drawn = (stream(0, "channels", "groups", number).permutation(rows)[:members] for number in range(GROUPS))
         return Groups.from_lists({str(number): row for number, row in enumerate(drawn)})
 
-    def scores(self, queries: Sequence[Features], pools: Sequence[Pooling]) -> np.ndarray:
+    def scores(self, asked: Mapping[str, Asked]) -> np.ndarray:
         """Scores of the groups in each channel, ``(channels, q, groups)``; those of a query depend on it alone."""
-        found = np.empty((len(pools), queries[0].shape[0], GROUPS))
-        for place, (part, own, pool) in enumerate(zip(queries, self.parts, pools, strict=True)):
-            blocks = [block_of(0, own)]
+        found = np.empty((len(asked), len(next(iter(asked.values()))), GROUPS))
+        for place, (channel, one) in enumerate(asked.items()):
+            here = one.over(self.kept, channel)
             # One by one: products of several differ in their last digits.
-            if isinstance(part, np.ndarray) and pool.linear:
-                pooled = pooled_features(blocks, self._groups, pool)
-                found[place] = [(pooled @ one).astype(np.float32) for one in part.astype(np.float64)]
+            if isinstance(here, DenseAsked) and here.pooling.linear:
+                pooled = pooled_features(here.blocks, self._groups, here.pooling)
+                found[place] = [(pooled @ query).astype(np.float32) for query in here.queries.astype(np.float64)]
                 continue
-            for row in range(part.shape[0]):
-                found[place, row] = group_scores(part[[row]], blocks, self._groups, pool)[0]
+            for row in range(len(here)):
+                found[place, row] = group_scores(here.chosen(np.array([row])), self._groups)[0]
         return found
 
     def save(self, folder: Path) -> None:
         """Write it into a folder."""
-        for number, part in enumerate(self.parts):
+        for number, part in enumerate(self.parts.values()):
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)
-            elif not isinstance(part, MixedFeatures):
+            elif part is not None:
                 _save_sparse(folder / f"reference-{number}.npz", part)
         if self.examples is not None:
-            self.examples.to_jsonl(folder / EXAMPLES)
+            Corpus.from_examples(self.examples).to_jsonl(folder / EXAMPLES)
         (folder / KEY).write_text(self.key, encoding="ascii")
 
     @classmethod
-    def load(cls, folder: Path, channels: int) -> "Reference | None":
+    def load(cls, folder: Path, channels: Sequence[str]) -> "Reference | None":
         """What :meth:`save` wrote; None where there is nothing."""
         if not (folder / KEY).is_file():
             return None
-        parts = tuple(_loaded(folder / f"reference-{number}") for number in range(channels))
+        parts = {name: _loaded(folder / f"reference-{number}") for number, name in enumerate(channels)}
         return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES))
 
 
@@ -134,8 +109,10 @@ def _save_sparse(path: Path, rows: SparseFeatures) -> None:
     np.savez_compressed(path, format=np.array(b"csr"), **parts)
 
 
-def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
+def _loaded(path: Path) -> Features | None:
     dense, thin = path.with_suffix(".npy"), path.with_suffix(".npz")
+    if not dense.is_file() and not thin.is_file() and path.with_name(EXAMPLES).is_file():
+        return None  # of a method that keeps no features
     try:
         if dense.is_file():
             features: DenseFeatures = np.load(dense, allow_pickle=False)

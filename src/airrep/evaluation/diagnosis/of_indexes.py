@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores, filled_rows
+from airrep.arrays import GroupScores
 from airrep.attributors.base import span
 from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, Level, level_of, worst
 from airrep.evaluation.judging import held_out_lds
@@ -16,8 +16,8 @@ from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
-from airrep.scoring.pooling import AnyPooling, PoolLike, exponents
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.asked import Asked, score_blocks
+from airrep.scoring.pooling import Pooling, PoolLike, exponents
 
 QUERIES, SUBSETS = 50, 20
 """Queries and subsets of the first instance for which attention is measured: members are scored one by one."""
@@ -45,9 +45,9 @@ class IndexScores:
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
         """Score all subsets; arguments and errors as of :func:`index_findings`."""
         self.index, self.instances = index, tuple(instances)
-        self.pooling: AnyPooling = index.attributor.pooling(pool, t)
+        self.pooling: Pooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)
-        self.queries: list[Features] = [index.encode_queries(one.queries) for one in instances]
+        self.queries = [index.ask(one.queries) for one in instances]
         pairs = zip(instances, self.queries, strict=True)
         self.scores: list[GroupScores] = [self._finder.score(one, self.pooling, asked) for one, asked in pairs]
 
@@ -72,7 +72,7 @@ class IndexScores:
     @cached_property
     def empty_queries(self) -> int:
         """Queries whose features are all 0."""
-        return sum(_empty(features) for features in self.queries)
+        return sum(int(np.count_nonzero(~asked.filled)) for asked in self.queries)
 
     @cached_property
     def weights(self) -> AttentionWeights:
@@ -81,17 +81,17 @@ class IndexScores:
         part = subsets.part(0, min(len(subsets), SUBSETS))
         chosen = np.linspace(0, len(self.instances[0].queries) - 1, QUERIES).astype(int)
         rows, places = np.unique(part.rows, return_inverse=True)
-        scores = self._members(self.queries[0][np.unique(chosen)], rows)
+        scores = self._members(self.queries[0].chosen(np.unique(chosen)), rows)
         groups = [scores[:, places[part.offsets[j] : part.offsets[j + 1]]] for j in range(len(part))]
         sizes = [exponents(group, self.pooling.kind) / self.pooling.temperature for group in groups]
         counted = np.mean([_effective(size) for size in sizes])
         deviation = float(np.std(scores)) / self.pooling.temperature
         return AttentionWeights(deviation, float(counted), float(part.sizes.mean()))
 
-    def _members(self, queries: Features, rows: np.ndarray) -> np.ndarray:
+    def _members(self, asked: Asked, rows: np.ndarray) -> np.ndarray:
         """Scores of some rows of the index, ``(q, b)`` float64."""
         parts = []
-        for start, scores in score_blocks(queries, self.index.blocks):
+        for start, scores in score_blocks(asked):
             here = rows[(rows >= start) & (rows < start + scores.shape[1])] - start
             parts.append(scores[:, here].astype(np.float64))
         return np.concatenate(parts, axis=1)
@@ -248,11 +248,6 @@ def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQuerie
         error = np.sqrt(here.var(ddof=1) / len(here) + rest.var(ddof=1) / len(rest))
         z = float((value - rest.mean()) / error) if error > 0 else 0.0
     return LabelledQueries(name, len(here), value, z)
-
-
-def _empty(features: Features) -> int:
-    """Rows that are all 0."""
-    return int(np.count_nonzero(~filled_rows(features)))
 
 
 def _effective(size: np.ndarray) -> float:

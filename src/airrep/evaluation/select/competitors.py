@@ -200,8 +200,8 @@ class Contest:
 
     def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
         """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
-        features = index.encode_queries(self.tasks.selecting.take(self.tasks.selecting_rows[task]))
-        picked = min_rank(features, index.blocks, self.settings.count, pool.keep).rows
+        asked = index.ask(self.tasks.selecting.take(self.tasks.selecting_rows[task]))
+        picked = min_rank(asked, self.settings.count, pool.keep).rows
         # Pools of the same texts have the same text at each place of their orders.
         same = np.empty(len(pool.hashes), np.int64)
         same[pool.order] = self._pool.order

@@ -13,7 +13,7 @@ import pyarrow.compute
 from airrep.arrays import Mask
 from airrep.corpus.fields import TEXT_FIELDS
 from airrep.index.rows import IndexRows
-from airrep.index.shards import Shard
+from airrep.index.shards import KeptChannel, Shard
 
 PIECE_ROWS = 4096
 """At most so many rows are in memory at once."""
@@ -54,9 +54,11 @@ class ExportedColumns:
     @cached_property
     def width(self) -> int:
         """Dense features of a row; 0 where there are none, or none are asked for."""
-        if not self.vectors or self.index.manifest["layout"] == "csr":
-            return 0
-        return int(self.index.shards[0].block.features.shape[1])
+        return sum(one.dimension for one in self._dense) if self.vectors else 0
+
+    @property
+    def _dense(self) -> list[KeptChannel]:
+        return [one for one in self.index.channels if one.kind == "dense"]
 
     @cached_property
     def chats(self) -> bool:
@@ -109,7 +111,8 @@ class ExportedColumns:
         columns += [_joined(table)] if self.text else []
         columns += self._metadata_of(table)
         if self.width:
-            numbers = np.ascontiguousarray(shard.block.dense()[rows], dtype=np.float32).reshape(-1)
+            parts = [shard.block(one.name).dense()[rows] for one in self._dense]
+            numbers = np.concatenate(parts, axis=1, dtype=np.float32).reshape(-1)
             columns.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), self.width))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows, whole_number
+from airrep.arrays import DenseFeatures, Rows, SparseFeatures, unit_rows, whole_number
 from airrep.errors import ConfigError
-from airrep.index.rows import DIRECT, IndexRows
-from airrep.scoring.pooling import ChannelPool
+from airrep.index.rows import IndexRows
 from airrep.sparse import beside
 
 NUMBERS = 2**28
@@ -89,11 +88,11 @@ class Chooser:
         limits: Limits,
         values: Callable[[Rows], Sequence[str | None]],
         tokens: Callable[[Rows], Sequence[int]],
-        channels: Sequence[ChannelPool] = (),
+        channels: Sequence[str] | None = None,
     ) -> None:
         """Arguments: the first rows of the ranking, and the number of all; then what tells of rows.
 
-        *channels* are those by which examples are alike, where features have several.
+        *channels* are those by which examples are alike; all when None.
         """
         self._ranked, self._count, self._index, self._limits = ranked, count, index, limits
         self._values_of, self._tokens_of, self._channels = values, tokens, channels
@@ -171,29 +170,20 @@ def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | Spa
     return np.asarray(left @ others.T)
 
 
-def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
+def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None) -> DenseFeatures | SparseFeatures:
     """Stored features of rows, brought to length 1: the dense ones, or the sparse ones where there are no dense."""
-    if index.manifest.get(DIRECT) and index.manifest["layout"] == "csr":
+    some = [one for one in index.channels if one.kind != "none" and (channels is None or one.name in channels)]
+    if not some:
         raise ConfigError(
             f"select: {index.method} keeps no features, by which examples are alike. Leave diversity out, or choose by "
             "an index of another method."
         )
-    first = _of_channels(index.features(rows[:1]), channels)  # tells how many numbers there are, before all are read
-    if isinstance(first, np.ndarray) and len(rows) * first.shape[1] > NUMBERS:
+    dense = [one for one in some if one.kind == "dense"]
+    width = sum(one.dimension for one in dense)
+    if len(rows) * width > NUMBERS:
         raise ConfigError(
-            f"select: {len(rows):,} candidates of {first.shape[1]:,} features each are too many for diversity. "
+            f"select: {len(rows):,} candidates of {width:,} features each are too many for diversity. "
             "Ask for fewer examples with --count, or choose among fewer with --where."
         )
-    return unit_rows(_of_channels(index.features(rows), channels))
-
-
-def _of_channels(features: Features, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
-    """Of several channels the dense features side by side, or the sparse ones where none is dense; others as are."""
-    if not isinstance(features, MixedFeatures):
-        return features
-    if not channels:  # a stack of older versions
-        return features.dense if features.dense.shape[1] else features.sparse
-    dense = [features.dense[:, one.start : one.stop] for one in channels if one.dense]
-    if dense:
-        return np.concatenate(dense, axis=1)
-    return beside([features.sparse.columns(one.start, one.stop) for one in channels])
+    parts: list[Any] = list(index.features(rows, [one.name for one in dense or some]).values())
+    return unit_rows(np.concatenate(parts, axis=1)) if dense else unit_rows(beside(parts))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, Rows, whole_number
+from airrep.arrays import Mask, Rows, whole_number
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
@@ -17,11 +17,11 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import Block, check_count
+from airrep.scoring.asked import Asked, score_all
+from airrep.scoring.blocks import check_count
 from airrep.scoring.contrast import without_worse
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
-from airrep.scoring.pooling import ChannelPooling
-from airrep.scoring.scores import score_blocks
+from airrep.scoring.products import ask
 
 
 def select(
@@ -80,17 +80,17 @@ def select(
         keep = first_of_each(keys, keep, index.rows)
     question = index.question(queries, better)
     asked = question.queries
-    features, blocks = question.ranked(index.encode_question(question, progress), index.blocks, towards=True)
+    whole = index.ask(question, progress)
+    ranked = question.ranked(whole, towards=True)
     if better is not None:
-        keep = without_worse(blocks, keep)
-    rankable, ranking = int(keep.sum()), _Ranking(features, blocks, keep)
+        keep = without_worse(ranked, keep)
+    rankable, ranking = int(keep.sum()), _Ranking(ranked, keep)
     ids, origin = [query.id for query in asked], question.told(index.provenance(), towards=True)
     if limits is None:
         ranking.first(count or 0)
         return SelectionResult(_picks(index, ranking.selection(), np.arange(count or 0), ids), origin)
     every = index.values(by, quoted=True) if by is not None else [None] * index.rows
     allowed = _allowed(limits, by, every, keep, count)
-    pooling = index.attributor.pooling()
     chooser = Chooser(
         ranking.first,
         rankable,
@@ -98,20 +98,20 @@ def select(
         limits,
         lambda rows: [every[row] for row in rows.tolist()],
         _token_counter(index, str(tokenizer or SUBWORDS)),
-        pooling.channels if isinstance(pooling, ChannelPooling) else (),
+        list(whole.channels()) or None,
     )
     chosen = chooser.choose(allowed if count is None else count)
     if not chosen:
         first = chooser.tokens[0]
         raise ConfigError(f"select: the first example has {first} tokens, the budget is {tokens}. Give more.")
-    ranked = _picks(index, ranking.selection(), np.array([one.place for one in chosen]), ids)
+    best = _picks(index, ranking.selection(), np.array([one.place for one in chosen]), ids)
     picks = (
         replace(
             pick,
             redundancy=float(np.float32(one.redundancy)) if diversity else None,
             tokens=chooser.tokens[one.place] if tokens is not None else None,
         )
-        for pick, one in zip(ranked, chosen, strict=True)
+        for pick, one in zip(best, chosen, strict=True)
     )
     return SelectionResult(tuple(picks), origin)
 
@@ -162,13 +162,13 @@ def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[st
 class _Ranking:
     """The order of rows by best rank, as far as it was asked for."""
 
-    def __init__(self, features: Features, blocks: Sequence[Block], keep: Mask) -> None:
-        self._features, self._blocks, self._keep = features, blocks, keep
+    def __init__(self, asked: Asked, keep: Mask) -> None:
+        self._asked, self._keep = asked, keep
         self._found: Selection | None = None
 
     def first(self, count: int) -> Rows:
         """The first rows."""
-        self._found = min_rank(self._features, self._blocks, count, self._keep)
+        self._found = min_rank(self._asked, count, self._keep)
         return self._found.rows
 
     def selection(self) -> Selection:
@@ -247,7 +247,7 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
             "method dsir. Build one, or pick by rank."
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
-    return np.concatenate([scores[0] for _, scores in score_blocks(target, index.blocks)])
+    return np.asarray(score_all(ask(target, index.blocks(index.method)))[0])
 
 
 def _content_keys(index: Index) -> np.ndarray:

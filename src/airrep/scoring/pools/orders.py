@@ -7,7 +7,7 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, room_for
+from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, spans_of
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.sparse import SparseRows
@@ -61,7 +61,6 @@ class _GroupPart:
         self.blocks, self.groups, self.size, self.dimension = blocks, groups, size, dimension
         self.used, membership = groups.membership()
         self.membership = membership.astype(np.float64)
-        self.room = room_for(blocks, size, np.float64)
 
     def total(self) -> np.ndarray:
         """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
@@ -76,11 +75,12 @@ class _GroupPart:
 
     def _read(self) -> Iterator[tuple[SparseRows, Any]]:
         """Which rows of a piece are in which group, ``(g, b)``, and their features, dense or CSR float64."""
-        for place, piece in pieces_of(self.blocks, self.size, self.used):
+        for place, piece in pieces_of(spans_of(self.blocks), self.size, self.used):
             yield self.membership[place].T, self._features(piece)
 
     def _features(self, piece: Piece) -> Any:
-        return piece.dense(self.room) if isinstance(piece.block.features, np.ndarray) else piece.sparse()
+        block = self.blocks[piece.number]
+        return piece.dense(self.blocks, np.float64) if isinstance(block.features, np.ndarray) else piece.sparse(block)
 
     def _add(self, parts: Iterator[tuple[SparseRows, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.arrays import unit_rows
-from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, room_for
+from airrep.scoring.blocks import Block, Piece, Span, piece_rows, pieces_of, spans_of
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.sparse import SparseRows
@@ -51,13 +51,11 @@ class MemberChunk(NamedTuple):
         return SparseRows(shares, self.members, self.offsets, shape)
 
 
-def member_chunks(
-    blocks: Sequence[Block], groups: Groups, size: int, dtype: type = np.float32
-) -> Iterator[MemberChunk]:
+def member_chunks(spans: Sequence[Span], groups: Groups, size: int, dtype: type = np.float32) -> Iterator[MemberChunk]:
     """Cut the rows that are in some group into pieces of at most *size*, to add up values of a type."""
     used, membership = groups.membership()
     narrow = np.uint16 if len(groups) < 2**16 else np.int64  # sorted in the time of counting
-    for place, piece in pieces_of(blocks, size, used):
+    for place, piece in pieces_of(spans, size, used):
         ends = membership.indptr[place.start : place.stop + 1]
         group = membership.indices[ends[0] : ends[-1]].astype(narrow)
         order = np.argsort(group, kind="stable")
@@ -86,20 +84,19 @@ def linear_scores(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, 
 def pooled_features(blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Features whose products with queries are the group scores by a linear pool, ``(m, d)`` float64."""
     size = piece_rows(blocks, ROWS)
-    room = room_for(blocks, size, np.float64)
-    sums = np.zeros((len(groups), room.shape[1]))
-    directions = _directions(blocks, groups, room) if pooling.kind == "diminishing" else None
-    for chunk in member_chunks(blocks, groups, size, np.float64):
-        features = chunk.piece.dense(room)
+    sums = np.zeros((len(groups), blocks[0].features.shape[1]))
+    directions = _directions(blocks, groups, size) if pooling.kind == "diminishing" else None
+    for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
+        features = chunk.piece.dense(blocks, np.float64)
         chunk.add(sums, features, None if directions is None else _shares(chunk, features, directions))
     return sums if pooling.kind == "sum" else sums / groups.sizes[:, None]
 
 
-def _directions(blocks: Sequence[Block], groups: Groups, room: np.ndarray) -> np.ndarray:
+def _directions(blocks: Sequence[Block], groups: Groups, size: int) -> np.ndarray:
     """Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members, ``(m, d)``."""
-    sums = np.zeros((len(groups), room.shape[1]))
-    for chunk in member_chunks(blocks, groups, len(room), np.float64):
-        chunk.add(sums, unit_rows(chunk.piece.dense(room)))
+    sums = np.zeros((len(groups), blocks[0].features.shape[1]))
+    for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
+        chunk.add(sums, unit_rows(chunk.piece.dense(blocks, np.float64)))
     return sums
 
 

@@ -8,17 +8,19 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from airrep.arrays import Features, GroupScores
+from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
+from airrep.attributors.direct import InMemory
 from airrep.attributors.sums.reference import REFERENCE, Reference
 from airrep.errors import DataError
-from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
+from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
+from airrep.scoring.asked import Asked, score_all
+from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
-from airrep.scoring.scores import score_all
 from airrep.shapes import Float
 from airrep.training.ranking_loss import NoPairsError, count_pairs, ranking_loss
 
@@ -39,35 +41,39 @@ class MemberFeatures:
     instance: LabelledInstance
     groups: Groups
     """The subsets as rows of the training features."""
-    train: Features
-    queries: Features
+    asked: Asked
+    kept: InMemory
 
     @classmethod
     def of(cls, method: Attributor, instance: LabelledInstance) -> "MemberFeatures":
         """Fit the method on the train pool; encode the queries and the examples that are in some subset."""
-        train, queries = encode_instance(method, instance)
-        return cls(instance, compact_subsets(instance.subsets)[1], train, queries)
+        rows, groups = compact_subsets(instance.subsets)
+        method.fit(instance.train)
+        kept = InMemory.of(method, instance.train.take(rows))
+        return cls(instance, groups, method.ask(instance.queries, kept), kept)
 
     @cached_property
     def _reference(self) -> Reference:
         """Random groups of the examples in some subset; the same rows for every method."""
-        rows = stream(0, "stack", "reference").permutation(self.train.shape[0])[:REFERENCE]
-        return Reference((self.train[np.sort(rows)],), "")
+        rows = stream(0, "stack", "reference").permutation(self.asked.rows)[:REFERENCE]
+        some = self.kept.taken(np.sort(rows))
+        return Reference(some.encoded, "", some.examples)
 
     def reference_scores(self, pooling: Pooling) -> np.ndarray:
         """Scores of random groups, ``(q, groups)``, by which a relative weight is told."""
-        found: np.ndarray = self._reference.scores([self.queries], [pooling])[0]
+        (channel,) = self.kept.encoded
+        found: np.ndarray = self._reference.scores({channel: self.asked.pooled_by(pooling)})[0]
         return found
 
     @cached_property
     def scores(self) -> np.ndarray:
         """``(n, q)`` float32: the scores of all training examples."""
-        return np.ascontiguousarray(score_all(self.queries, self.train).T)
+        return np.ascontiguousarray(score_all(self.asked).T)
 
     def pooled(self, pooling: PoolLike) -> GroupScores:
         """Group scores of the subsets, ``(q, m)``."""
         if isinstance(pooling, Pooling) and pooling.reads_features:
-            return score_features(self.train, self.queries, self.groups, pooling)
+            return group_scores(self.asked, self.groups, pooling)
         # Scores as features, with unit vectors as queries: many pools are tried, and none multiplies features again.
         return score_features(self.scores, np.eye(self.scores.shape[1], dtype=np.float32), self.groups, pooling)
 

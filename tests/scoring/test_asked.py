@@ -1,30 +1,41 @@
-"""Dense and sparse features side by side: against sums written out in float64."""
+"""Sums of channels, dense and sparse: against sums written out in float64."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airrep.arrays import MixedFeatures, filled_rows, numbers_of, stack_rows
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, block_of, error_bounds, quantise
+from airrep.scoring.asked import Asked, SumAsked, score_all, score_blocks
+from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.columns import Postings, select_columns
-from airrep.scoring.group_scores import group_scores
+from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.min_rank import min_rank
-from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling, pool_scores
-from airrep.scoring.scores import score_all, score_blocks
+from airrep.scoring.pooling import CHANNELS, SUM, Pooling, pool_scores
+from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows
 
 WIDE, N, Q = 2**24, 90, 9
 """More columns than are multiplied whole."""
 FIRST, SECOND = (0, 20), (20, 32)
-"""Dense columns of two channels."""
+"""Numbers of two dense channels."""
 WORDS, TERMS, COUNTS = (0, WIDE), (WIDE, WIDE + 300), (WIDE + 300, WIDE + 700)
-"""Sparse columns of three channels."""
+"""Columns of three sparse channels."""
+SPANS = {"first": FIRST, "second": SECOND, "words": WORDS, "terms": TERMS, "counts": COUNTS}
+WEIGHTS = {"first": 1.0, "second": 0.3, "words": 2.0, "terms": 1.0, "counts": 0.7}
+
+
+class Parts(NamedTuple):
+    """Dense numbers of both channels, and sparse ones of the three."""
+
+    dense: np.ndarray
+    sparse: SparseRows
 
 
 def numbers(generator: np.random.Generator, rows: int, share: float = 0.2) -> np.ndarray:
@@ -45,7 +56,7 @@ PLACES = np.sort(
 """The 60 columns that are filled: 20 of each channel; the first of the counts is the weight."""
 
 
-def mixed(seed: int, rows: int, *, queries: bool = False) -> MixedFeatures:
+def mixed(seed: int, rows: int, *, queries: bool = False) -> Parts:
     generator = np.random.default_rng(seed)
     table = numbers(generator, rows, 0.5 if queries else 0.3)
     table[:, 40] = 0 if queries else generator.integers(0, 5, rows)
@@ -54,18 +65,18 @@ def mixed(seed: int, rows: int, *, queries: bool = False) -> MixedFeatures:
     found = SparseRows.from_cells(row, PLACES[column], table[row, column], (rows, COUNTS[1]))
     found += SparseRows.empty(rows, COUNTS[1])  # columns ascend
     dense = generator.normal(size=(rows, 32)).astype(np.float16).astype(np.float32)
-    return MixedFeatures(dense, found)
+    return Parts(dense, found)
 
 
 TRAIN, QUERIES = mixed(1, N), mixed(2, Q, queries=True)
 
 
-def small(features: MixedFeatures) -> np.ndarray:
+def small(features: Parts) -> np.ndarray:
     """The filled sparse columns, dense."""
     return select_columns(features.sparse, PLACES).toarray().astype(np.float64)
 
 
-def parts(queries: MixedFeatures = QUERIES, train: MixedFeatures = TRAIN) -> dict[str, np.ndarray]:
+def parts(queries: Parts = QUERIES, train: Parts = TRAIN) -> dict[str, np.ndarray]:
     """Scores of each channel by itself, in float64."""
     q, t = small(queries), small(train)
     dense = {
@@ -77,20 +88,35 @@ def parts(queries: MixedFeatures = QUERIES, train: MixedFeatures = TRAIN) -> dic
 
 
 def single(found: dict[str, np.ndarray]) -> np.ndarray:
-    """Scores of examples: sums over channels."""
-    return np.sum(list(found.values()), axis=0)
+    """Scores of examples: weighted sums over channels."""
+    return np.sum([WEIGHTS[name] * found[name] for name in found], axis=0)
 
 
-def blocks(cuts: tuple[int, ...] = (), *, postings: bool = True, codes: bool = True) -> list[Block]:
-    made = []
-    for a, b in pairwise([0, *cuts, N]):
-        dense, rows = TRAIN.dense[a:b].astype(np.float16), TRAIN.sparse[a:b]
-        block = Block(a, dense, sparse=Postings.of(rows) if postings else rows)
-        if codes:
-            pair = quantise(dense)
-            block = block._replace(codes=pair[0], scales=pair[1], bounds=error_bounds(dense, *pair))
-        made.append(block)
-    return made
+def asked(
+    cuts: tuple[int, ...] = (),
+    *,
+    postings: bool = True,
+    codes: bool = True,
+    pools: dict[str, Pooling] | None = None,
+    names: Sequence[str] = tuple(SPANS),
+) -> SumAsked:
+    """The queries, asked of some channels."""
+    made: dict[str, Asked] = {}
+    for name in names:
+        start, stop = SPANS[name]
+        blocks = []
+        for a, b in pairwise([0, *cuts, N]):
+            rows = TRAIN.sparse[a:b].columns(start, stop)
+            block = Block(a, Postings.of(rows) if postings else rows)
+            if name in ("first", "second"):
+                dense = TRAIN.dense[a:b, start:stop].astype(np.float16)
+                pair = quantise(dense)
+                block = Block(a, dense, *pair, error_bounds(dense, *pair)) if codes else Block(a, dense)
+            blocks.append(block)
+        dense_query = name in ("first", "second")
+        query = QUERIES.dense[:, start:stop] if dense_query else QUERIES.sparse.columns(start, stop)
+        made[name] = ask(query, blocks, (pools or {}).get(name, SUM))
+    return SumAsked(made, np.tile([WEIGHTS[name] for name in names], (Q, 1)), CHANNELS)
 
 
 WAYS = [
@@ -108,25 +134,24 @@ def test_the_first_are_those_of_the_summed_scores(way: dict, least: bool) -> Non
     keep = np.random.default_rng(3).random(N) < 0.7
     for mask in (None, keep):
         allowed = np.arange(N) if mask is None else np.flatnonzero(mask)
-        found = top_k(QUERIES, blocks(**way), 7, keep=mask, least=least)
+        found = top_k(asked(**way), 7, keep=mask, least=least)
         rounded = wanted.astype(np.float32)[:, allowed] * (1 if least else -1)
         np.testing.assert_array_equal(found.rows, allowed[np.argsort(rounded, axis=1, kind="stable")[:, :7]])
         np.testing.assert_allclose(found.scores, np.take_along_axis(wanted, found.rows, 1), rtol=1e-6)
 
 
 def test_neither_blocks_nor_batches_change_a_bit_of_a_score() -> None:
-    whole = top_k(QUERIES, blocks(), N)
+    whole = top_k(asked(), N)
     for way in WAYS:
-        alone = [top_k(QUERIES[[q]], blocks(**way), N) for q in range(Q)]
+        alone = [top_k(asked(**way).chosen(np.array([q])), N) for q in range(Q)]
         np.testing.assert_array_equal(np.concatenate([one.scores for one in alone]), whole.scores)
         np.testing.assert_array_equal(np.concatenate([one.rows for one in alone]), whole.rows)
 
 
 @pytest.mark.parametrize("way", WAYS[::3], ids=str)
 def test_all_scores_are_streamed(way: dict) -> None:
-    pieces = [scores for _, scores in score_blocks(QUERIES, blocks(**way), block_rows=13)]
+    pieces = [scores for _, scores in score_blocks(asked(**way), block_rows=13)]
     np.testing.assert_allclose(np.concatenate(pieces, axis=1), single(parts()), rtol=2e-5, atol=1e-4)
-    np.testing.assert_allclose(score_all(QUERIES, TRAIN), single(parts()), rtol=2e-5, atol=1e-4)
 
 
 MEMBERS = {"all": range(N), "few": [3, 40, 41, 89], "one": [50], "half": range(0, N, 2)}
@@ -151,47 +176,64 @@ def test_each_channel_is_pooled_in_its_own_way_and_added(way: dict) -> None:
         "terms": Pooling("sum"),
         "counts": Pooling("ngram-lm"),
     }
-    spans = {"first": FIRST, "second": SECOND, "words": WORDS, "terms": TERMS, "counts": COUNTS}
-    pooling = ChannelPooling(
-        tuple(ChannelPool(name, pool, name in ("first", "second"), *spans[name]) for name, pool in pools.items())
-    )
-    found, scores = group_scores(QUERIES, blocks(**way), GROUPS, pooling), parts()
+    found, scores = group_scores(asked(**way, pools=pools), GROUPS), parts()
     for place, members in enumerate(map(list, MEMBERS.values())):
-        wanted = gains(members)
+        wanted = WEIGHTS["counts"] * gains(members)
         for name, pool in pools.items():
             if name != "counts":
-                wanted = wanted + pool_scores(scores[name][:, members], pool)
+                wanted = wanted + WEIGHTS[name] * pool_scores(scores[name][:, members], pool)
         np.testing.assert_allclose(found[:, place], wanted, rtol=2e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("pool", ["sum", "mean", "attention", "signed-attention"])
 def test_one_pool_over_all_channels_takes_the_summed_scores(pool: str) -> None:
-    found = group_scores(QUERIES, blocks((33,)), GROUPS, pool)
+    found = group_scores(asked((33,)), GROUPS, pool)
     scores = single(parts())
     for place, members in enumerate(map(list, MEMBERS.values())):
         np.testing.assert_allclose(found[:, place], pool_scores(scores[:, members], pool), rtol=1e-4, atol=1e-3)
 
 
 def test_min_rank_takes_them_too() -> None:
-    chosen = min_rank(QUERIES, blocks((20,)), 12)
+    chosen = min_rank(asked((20,)), 12)
     order = np.argsort(np.argsort(-single(parts()).astype(np.float32), axis=1, kind="stable"), axis=1)
     np.testing.assert_array_equal(chosen.ranks, np.sort(order.min(axis=0))[:12] + 1)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_channels_of_one_kind_alone(kind: str) -> None:
-    nothing = np.zeros((N, 0), np.float32), SparseRows.empty(N, COUNTS[1])
-    train = MixedFeatures(nothing[0], TRAIN.sparse) if kind == "sparse" else MixedFeatures(TRAIN.dense, nothing[1])
-    asked = (
-        MixedFeatures(nothing[0][:Q], QUERIES.sparse)
-        if kind == "sparse"
-        else MixedFeatures(QUERIES.dense, nothing[1][:Q])
-    )
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_any_number_of_channels_of_any_kind(first: int, count: int) -> None:
+    names = (list(SPANS) * 2)[first : first + count]
     known = parts()
-    scores = single({name: s for name, s in known.items() if (name in ("first", "second")) == (kind == "dense")})
-    found = top_k(asked, [block_of(0, train)], 5)
-    np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :5], rtol=1e-5)
-    np.testing.assert_allclose(score_all(asked, train), scores, rtol=1e-4, atol=1e-4)
+    scores = single({name: known[name] for name in names})
+    order = np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
+    for cuts in ((), (7, 50)):
+        found = top_k(asked(cuts, names=names), 5)
+        np.testing.assert_array_equal(found.rows, order)
+        np.testing.assert_allclose(found.scores, np.take_along_axis(scores, order, 1), rtol=1e-6)
+        np.testing.assert_allclose(score_all(asked(cuts, names=names)), scores, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_each_query_are_applied_last() -> None:
+    weights = np.random.default_rng(5).random((Q, len(SPANS)))
+    pools = {"first": Pooling("attention"), "words": Pooling("signed-attention")}
+    plain = asked(pools=pools)
+    found = group_scores(plain.weighed(weights), GROUPS)
+    apart = [part.groups(GROUPS) for part in plain.parts.values()]
+    wanted = np.sum([weights[:, [place]] * part for place, part in enumerate(apart)], axis=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    told = by_channel(plain.weighed(weights), GROUPS, CHANNELS, "sum")
+    np.testing.assert_allclose(np.sum(list(told.values()), axis=0), found, rtol=1e-6)
+
+
+def test_crowds_of_ties_go_by_row() -> None:
+    dense, thin = np.ones((30_000, 4), np.float16), SparseRows.of(np.ones((30_000, 2), np.float32))
+    dense[20_000:, 0] = np.arange(10_000) % 3
+    parts = {
+        "dense": ask(np.ones((3, 4), np.float32), [Block(0, dense, *quantise(dense))]),
+        "sparse": ask(SparseRows.of(np.ones((3, 2), np.float32)), [Block(0, thin)]),
+    }
+    found = top_k(SumAsked(parts, np.full((3, 2), 0.3), CHANNELS), 5)
+    np.testing.assert_array_equal(found.rows, [20_002 + 3 * np.arange(5) - 20_002 % 3 + (20_000 % 3)] * 3)
 
 
 @settings(deadline=None, max_examples=60)
@@ -209,29 +251,14 @@ def test_postings_hold_what_they_were_made_of(seed: int, rows: int, columns: int
     np.testing.assert_array_equal(select_columns(SparseRows.of(wide), chosen).toarray(), wide[:, chosen])
 
 
-def test_rows_are_stacked_and_counted() -> None:
-    whole = stack_rows([TRAIN[:10], TRAIN[10:]])
-    assert isinstance(whole, MixedFeatures)
-    np.testing.assert_array_equal(whole.dense, TRAIN.dense)
-    np.testing.assert_array_equal(whole.sparse.toarray(), TRAIN.sparse.toarray())
-    assert filled_rows(TRAIN).all()
-    empty = MixedFeatures(np.zeros((2, 1), np.float32), SparseRows.of(np.array([[0, 1.0], [0, 0]], np.float32)))
-    assert filled_rows(empty).tolist() == [True, False]
-    assert numbers_of(empty).tolist() == [0, 0, 1]
-
-
 def test_what_does_not_fit_is_told() -> None:
-    with pytest.raises(DataError, match="are not of channels as the blocks are"):
-        top_k(QUERIES.dense, blocks(), 1)
+    thin, dense = QUERIES.sparse, QUERIES.dense
     with pytest.raises(DataError, match="their features are not dense as the blocks' are"):
-        top_k(QUERIES, [Block(0, TRAIN.dense)], 1)
+        ask(thin, [Block(0, TRAIN.dense)])
     with pytest.raises(DataError, match=r"queries: are 9x31; expected \(q, 32\)"):
-        top_k(MixedFeatures(QUERIES.dense[:, :31], QUERIES.sparse), blocks(), 1)
+        ask(dense[:, :31], [Block(0, TRAIN.dense)])
     with pytest.raises(DataError, match="is unlike the first"):
-        top_k(QUERIES, [*blocks()[:1], Block(N, TRAIN.dense)], 1)
-    with pytest.raises(ConfigError, match="needs the features of one method"):
-        group_scores(QUERIES, blocks(), GROUPS, "order-1")
-    with pytest.raises(ConfigError, match="needs counts of n-grams"):
-        group_scores(QUERIES, blocks(), GROUPS, "ngram-lm")
-    with pytest.raises(DataError, match="are not of channels, as their pool is"):
-        group_scores(QUERIES.dense, [Block(0, TRAIN.dense)], GROUPS, ChannelPooling(()))
+        ask(dense, [Block(0, TRAIN.dense), Block(N, TRAIN.sparse)])
+    for pool in ("order-1", "ngram-lm", "diminishing"):
+        with pytest.raises(ConfigError, match=pool):
+            group_scores(asked(), GROUPS, pool)

@@ -1,0 +1,422 @@
+"""What queries ask of the rows of an index: scores, bounds on them, group scores; and sums of these.
+
+A score of several channels is f(x, z) = Σ_c w_c(x) s_c(x, z), and that of a group f(x, S) = Σ_c w_c(x) g_c(x, S). The
+weight w_c(x) is one number a query and channel, which is applied last.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from airrep.arrays import Mask, Rows, whole_number
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.blocks import PIECE_ROWS, Block, Piece, Span, pieces
+from airrep.scoring.group_scores import pooled
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import Pooling
+
+ROUNDING = 2.0**-21
+"""Covers the float32 roundings of a scaled product, and of the final score."""
+WIDE = 8192
+"""Scores compared with their limits at a time."""
+CELLS = 2**22
+"""Scores in float64 that are held at a time, 32 MiB."""
+
+
+@dataclass(frozen=True)
+class BoundedScores:
+    """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:-1] + slack[-1]`` of ``values``."""
+
+    values: np.ndarray
+    """``(b, q)`` float32."""
+    slack: np.ndarray
+    """``(2c + 1, q)`` float64, for c channels of approximate scores."""
+    bounds: np.ndarray
+    """``(2c, b)`` float32: norm, norm of the rounding error, of each of these channels."""
+    known: np.ndarray | None = None
+    """``(b, q)`` float64: the part of the scores that is exact; the values have it too."""
+
+    def negated(self) -> "BoundedScores":
+        """Bounds on the scores times -1."""
+        return BoundedScores(-self.values, self.slack, self.bounds, None if self.known is None else -self.known)
+
+    @cached_property
+    def widest(self) -> np.ndarray:
+        """The largest error for each query, ``(q,)``."""
+        most = np.array([column.max() for column in self.bounds], np.float64)  # numpy is slow at both at once
+        widest: np.ndarray = most @ self.slack[:-1] + self.slack[-1]
+        return widest
+
+    def least_of_best(self, k: int) -> np.ndarray:
+        """Score that at least k rows of the piece are known to reach, ``(q,)``: k of its first rows, if it has many."""
+        first = self.values[: max(WIDE, 32 * k)]
+        place = len(first) - k
+        kth: np.ndarray = np.partition(first, place, axis=0)[place]
+        known: np.ndarray = kth - self.widest
+        return known
+
+    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
+        with np.errstate(over="ignore"):
+            limit = np.nextafter((floor - self.widest).astype(np.float32), np.float32(-np.inf))
+        place = np.flatnonzero(_reached(self.values, limit))
+        if not len(place):  # as mostly, once good rows were seen
+            return None
+        row, query = np.divmod(place, len(limit))
+        score = self.values[row, query].astype(np.float64)
+        error = self.slack[-1, query].copy()
+        for bound, slack in zip(self.bounds, self.slack, strict=False):
+            error += bound[row] * slack[query]
+        chosen = score + error > floor[query]
+        row, query = row[chosen], query[chosen]
+        known = np.zeros(len(query)) if self.known is None else self.known[row, query]
+        return query.astype(np.uint8), row, score[chosen], error[chosen], known
+
+
+def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
+    b, q = values.shape
+    if q == 1:
+        return values >= limit
+    together = max(1, WIDE // q)  # rows: numpy compares few long rows twice as fast as many short ones
+    whole = b - b % together
+    found = np.empty((b, q), bool)
+    wide = (values[:whole].reshape(-1, together * q), np.tile(limit, together))
+    np.greater_equal(*wide, out=found[:whole].reshape(-1, together * q))
+    np.greater_equal(values[whole:], limit, out=found[whole:])
+    return found
+
+
+class Kept(Protocol):
+    """What is kept of some examples, channel by channel."""
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Where their blocks stand."""
+
+    def blocks(self, channel: str) -> Sequence[Block]:
+        """Features of a channel."""
+
+    def scores(self, channel: str, method: Any, queries: Sequence[Any]) -> np.ndarray:
+        """Scores ``(q, n)`` of all examples by a method that keeps no features, a channel."""
+
+
+class Asked(ABC):
+    """Some queries, asked of all rows of an index; higher scores = more helpful.
+
+    A class needs ``spans``, ``pooling``, :meth:`__len__`, :meth:`chosen`, :meth:`over` and :meth:`scores`. The other
+    methods make answers faster, or pool groups in another way.
+    """
+
+    spans: Sequence[Span]
+    """Where the blocks of rows stand."""
+    pooling: Pooling
+    """Its own pool of group scores."""
+    final: bool = True
+    """Whether :meth:`scores` cost no more than bounds on them, so that top-k needs no bounds."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of queries."""
+
+    @abstractmethod
+    def chosen(self, queries: slice | np.ndarray) -> Self:
+        """Some of the queries."""
+
+    @abstractmethod
+    def over(self, kept: Kept, channel: str) -> Self:
+        """The same queries, asked of other examples, of which a channel is read."""
+
+    @abstractmethod
+    def scores(self, piece: Piece) -> np.ndarray:
+        """Scores ``(b, q)`` float64; where :attr:`final`, their digits do not depend on what else is in the piece."""
+
+    def pooled_by(self, pooling: Pooling) -> Self:
+        """The same with another pool of its own."""
+        return self._like(pooling=pooling)
+
+    def _like(self, **changes: Any) -> Self:
+        """A copy with some attributes changed, and nothing that was worked out of the others."""
+        other = copy.copy(self)
+        for name in [name for name in vars(other) if isinstance(getattr(type(self), name, None), cached_property)]:
+            del vars(other)[name]
+        vars(other).update(changes)
+        return other
+
+    @property
+    def rows(self) -> int:
+        """Rows of all blocks."""
+        return sum(span.rows for span in self.spans)
+
+    def rows_at_once(self, most: int) -> int:
+        """Rows that are read together, at most so many."""
+        return most
+
+    def rows_scanned(self) -> int:
+        """Rows that are read together for bounds."""
+        return self.rows_at_once(PIECE_ROWS)
+
+    def bounded(self, piece: Piece) -> BoundedScores:
+        """Approximate scores."""
+        wide = self.scores(piece)
+        check_size(np.abs(wide).max(initial=0), piece)
+        values = wide.astype(np.float32, order="C")
+        return BoundedScores(values, np.zeros((1, len(self))), np.empty((0, len(values)), np.float32))
+
+    def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
+        """Write scores ``(b, q)`` in float32; how large they may be, and how large what float32 rounded may be."""
+        out[...] = self.scores(piece)
+        return float(np.abs(out).max(initial=0)), 0.0
+
+    def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """The part of pairs' scores that :attr:`BoundedScores.known` lacks, float64, sums in one fixed order."""
+        raise NotImplementedError
+
+    def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """That part for all queries and some rows, ``(len(rows), q)`` float64, and bounds on its error."""
+        raise NotImplementedError
+
+    def groups(
+        self,
+        groups: Groups,
+        pool: Pooling | None = None,
+        *,
+        exact: bool = False,
+        examples: int | None = None,  # noqa: ARG002
+    ) -> np.ndarray:
+        """Scores of groups, ``(q, m)`` float64.
+
+        Args:
+            groups: which rows belong together.
+            pool: its own pool when None.
+            exact: all is worked out in float64, so that small changes of large groups are right; for a few groups.
+            examples: training examples that order-K removes a group from; all rows when None.
+
+        Raises:
+            ConfigError: the pool needs features that are not here.
+        """
+        pooling = pool or self.pooling
+        if pooling.reads_features or pooling.kind == "channels":
+            raise ConfigError(
+                f"pool '{pooling}': needs the features of one method that has it; these are others. Take another pool."
+            )
+        return pooled(self, groups, pooling, exact=exact)
+
+    @property
+    def filled(self) -> np.ndarray:
+        """Whether a query asks anything, ``(q,)``: one whose features are all 0 does not."""
+        return np.ones(len(self), bool)
+
+    def of_row(self, row: int) -> np.ndarray:
+        """Scores of one row, ``(q,)`` float64."""
+        number = bisect_right(self.spans, row, key=attrgetter("start")) - 1
+        found: np.ndarray = self.scores(Piece(number, self.spans[number].start, np.array([row]), 1))[0]
+        return found
+
+    def channels(self) -> "Mapping[str, Asked]":
+        """The channels of a sum, each with its weights; none of what is no sum."""
+        return {}
+
+
+class ScoresAsked(Asked):
+    """Queries whose scores of all examples a method has computed, since it keeps no features."""
+
+    def __init__(self, method: Any, queries: Sequence[Any], kept: Kept, channel: str, pooling: Pooling) -> None:
+        self.method, self.queries, self.spans, self.pooling = method, queries, kept.spans, pooling
+        self.values = kept.scores(channel, method, queries)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def chosen(self, queries: slice | np.ndarray) -> "ScoresAsked":
+        some = np.arange(len(self))[queries].tolist()
+        return self._like(queries=[self.queries[place] for place in some], values=self.values[queries])
+
+    def over(self, kept: Kept, channel: str) -> "ScoresAsked":
+        return ScoresAsked(self.method, self.queries, kept, channel, self.pooling)
+
+    def scores(self, piece: Piece) -> np.ndarray:
+        found: np.ndarray = self.values[:, piece.rows].T.astype(np.float64)
+        return found
+
+
+class SumAsked(Asked):
+    """The weighted sum of what several channels score."""
+
+    def __init__(self, parts: Mapping[str, Asked], weights: np.ndarray, pooling: Pooling) -> None:
+        """*weights* are ``(q, c)``, in the order of the parts; *pooling* is of kind "channels", or one over sums."""
+        self.parts, self.weights, self.pooling = parts, weights, pooling
+        first = next(iter(parts.values()))
+        self.spans, self.final = first.spans, all(part.final for part in parts.values())
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def chosen(self, queries: slice | np.ndarray) -> "SumAsked":
+        parts = {name: part.chosen(queries) for name, part in self.parts.items()}
+        return SumAsked(parts, self.weights[queries], self.pooling)
+
+    def over(self, kept: Kept, channel: str) -> "SumAsked":  # noqa: ARG002
+        parts = {name: part.over(kept, name) for name, part in self.parts.items()}
+        return SumAsked(parts, self.weights, self.pooling)
+
+    @property
+    def filled(self) -> np.ndarray:
+        return np.asarray(np.any([part.filled for part in self.parts.values()], axis=0))
+
+    def weighed(self, weights: np.ndarray) -> "SumAsked":
+        """The same with other weights ``(q, c)``."""
+        return SumAsked(self.parts, weights, self.pooling)
+
+    def channels(self) -> Mapping[str, Asked]:
+        return {
+            name: SumAsked({name: part}, self.weights[:, [place]], self.pooling)
+            for place, (name, part) in enumerate(self.parts.items())
+        }
+
+    def rows_at_once(self, most: int) -> int:
+        return min(part.rows_at_once(most) for part in self.parts.values())
+
+    def rows_scanned(self) -> int:
+        return min(part.rows_scanned() for part in self.parts.values())
+
+    def _with_weights(self, *, final: bool) -> list[tuple[Asked, np.ndarray]]:
+        """The parts whose scores are final at once, or the others, with their weights."""
+        pairs = zip(self.parts.values(), self.weights.T, strict=True)
+        return [(part, weights) for part, weights in pairs if part.final == final]
+
+    def scores(self, piece: Piece) -> np.ndarray:
+        total = np.zeros((len(piece.rows), len(self)))
+        for part, weights in (*self._with_weights(final=False), *self._with_weights(final=True)):
+            total += part.scores(piece) * weights
+        return total
+
+    def bounded(self, piece: Piece) -> BoundedScores:
+        if self.final:
+            return super().bounded(piece)
+        parts = [(part.bounded(piece), weights) for part, weights in self._with_weights(final=False)]
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for in their size
+            values = [one.values * weights.astype(np.float32) for one, weights in parts]
+        greatest = np.sum([_largest(one) for one in values], axis=0)
+        total, known = sum(values[1:], values[0]), None
+        for part, weights in self._with_weights(final=True):
+            own = part.scores(piece) * weights
+            known = own if known is None else known + own
+        if known is not None:
+            greatest = greatest + _largest(known)
+            total = (total + known).astype(np.float32, order="C")
+        check_size(float(greatest.max(initial=0)), piece)
+        slack = [one.slack[:-1] * weights for one, weights in parts]
+        rest = sum(one.slack[-1] * weights for one, weights in parts) + greatest * ROUNDING * (1 + len(self.parts) / 4)
+        return BoundedScores(
+            total, np.concatenate([*slack, rest[None]]), np.concatenate([one.bounds for one, _ in parts]), known
+        )
+
+    def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
+        out[...], most, rounded = 0, 0.0, 0.0
+        own = np.empty(out.shape, np.float32)
+        for part, weights in zip(self.parts.values(), self.weights.T, strict=True):
+            sizes = part.rough(piece, own)
+            own *= weights.astype(np.float32)
+            out += own
+            heaviest = float(weights.max(initial=0))
+            most, rounded = most + sizes[0] * heaviest, rounded + sizes[1] * heaviest
+        return most, rounded
+
+    def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(query))
+        for part, weights in self._with_weights(final=False):
+            total += part.exact(query, row) * weights[query]
+        return total
+
+    def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        product, error = np.zeros((2, len(rows), len(self)))
+        for part, weights in self._with_weights(final=False):
+            own, off = part.refined(rows)
+            product += own * weights
+            error += off * weights
+        return product, error
+
+    def groups(
+        self, groups: Groups, pool: Pooling | None = None, *, exact: bool = False, examples: int | None = None
+    ) -> np.ndarray:
+        pooling = pool or self.pooling
+        if pooling.kind != "channels":
+            return super().groups(groups, pooling, exact=exact)
+        total = np.zeros((len(self), len(groups)))
+        for part, weights in zip(self.parts.values(), self.weights.T, strict=True):
+            total += part.groups(groups, exact=exact, examples=examples) * weights[:, None]
+        return total
+
+
+def even_pairs(asked: Asked) -> Asked:
+    """Answers, and behind them a better one to each, with one weight of each channel for both.
+
+    A relative channel has a weight of its own for each query. For two answers to one prompt these differ by half or
+    more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights.
+    """
+    if not isinstance(asked, SumAsked):
+        return asked
+    return asked.weighed(np.sqrt(asked.weights * np.roll(asked.weights, len(asked) // 2, axis=0)))
+
+
+def _largest(values: np.ndarray) -> np.ndarray:
+    """The greatest size of a number in each column."""
+    found: np.ndarray = np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0)).astype(np.float64)
+    return found
+
+
+def check_size(greatest: float, piece: Piece) -> None:
+    """Refuse scores that float32 cannot hold."""
+    if not greatest <= float(np.finfo(np.float32).max):
+        raise DataError(
+            f"{piece}: a feature is not finite, or too large for scores in float32; expected ordinary numbers. "
+            "Check the model that made them."
+        )
+
+
+def score_blocks(asked: Asked, *, block_rows: int = PIECE_ROWS) -> Iterator[tuple[int, np.ndarray]]:
+    """All influence scores, streamed in order of rows.
+
+    Yields:
+        The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.
+
+    Raises:
+        ConfigError: *block_rows* is below 1, or no whole number.
+        DataError: a score is not finite.
+    """
+    if whole_number("block_rows", block_rows) < 1:
+        raise ConfigError(f"block_rows {block_rows}: is below 1. Ask for one row at a time or more.")
+    return _stream(asked, asked.rows_at_once(block_rows))  # checked here, not when the generator takes its first step
+
+
+def _stream(asked: Asked, size: int) -> Iterator[tuple[int, np.ndarray]]:
+    for piece in pieces(asked.spans, size):
+        scores = np.empty((len(piece.rows), len(asked)), np.float32)
+        asked.rough(piece, scores)
+        if not np.isfinite(scores).all():
+            raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
+        yield int(piece.rows[0]), np.ascontiguousarray(scores.T)
+
+
+def score_all(asked: Asked) -> np.ndarray:
+    """All influence scores, ``(q, n)`` float32."""
+    return np.concatenate([scores for _, scores in score_blocks(asked)], axis=1)
+
+
+def stream_scores(asked: Asked, keep: Mask | None = None) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Influence scores of all kept rows, in order of rows, a part at a time; memory does not grow with the rows.
+
+    Yields:
+        Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.
+    """
+    size = asked.rows_at_once(min(PIECE_ROWS, max(1, CELLS // max(1, len(asked)))))
+    for piece in pieces(asked.spans, size, keep):
+        yield piece.rows, asked.scores(piece).T
