@@ -18,6 +18,7 @@ from airrep.attributors.recipes import recipe_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.explorer.served import ServedIndex
+from airrep.index.contrast import Question
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings

@@ -55,9 +55,9 @@ def test_the_channels_of_a_damaged_file_are_named_and_the_others_answer_if_asked
     alone = answers(build_index(TRAIN, tmp_path / "alone", "channels", settings={"channels": others}, shard_rows=8))
     for found, wanted in zip(expected, alone, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
-    flip(next((index.path / "shards").glob(f"0000000008-*/{name}.npy")))
-    channels = "'meaning' and 'airrep response'" if name in DENSE else "'n-grams' and 'tfidf'"
-    told = rf"{name}\.npy: was altered .* It holds the channels {channels}; .* recipe without these: --recipe"
+    folder, channel = ("2-meaning", "meaning") if name in DENSE else ("0-n-grams", "n-grams")
+    flip(next((index.path / "shards").glob(f"0000000008-*/{folder}/{name}.npy")))
+    told = rf"{name}\.npy: was altered .* It holds the channel '{channel}'; .* recipe without it: --recipe"
     with pytest.raises(ArtifactError, match=told) as caught:
         answers(Index(index.path))
     assert "\n" not in str(caught.value)
@@ -81,6 +81,7 @@ def test_a_damaged_state_names_its_channel(index: Index) -> None:
 def test_channels_that_differ_in_rows_are_refused(index: Index, name: str) -> None:
     folder = next((index.path / "shards").glob("0000000008-*"))
     other = next((index.path / "shards").glob("0000000016-*"))  # of four rows, not eight
-    (folder / f"{name}.npy").write_bytes((other / f"{name}.npy").read_bytes())
+    channel = "2-meaning" if name == "features" else "1-tfidf"
+    (folder / channel / f"{name}.npy").write_bytes((other / channel / f"{name}.npy").read_bytes())
     with pytest.raises(ArtifactError, match=rf"{name}\.npy: has \d+ bytes; expected \d+"):
         Index(index.path)
