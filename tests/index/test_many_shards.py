@@ -309,6 +309,6 @@ def test_examples_of_many_rows_are_those_of_each(tmp_path: Path) -> None:
 
 def test_features_of_rows_are_theirs_in_their_order(tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(20), tmp_path / "index", HashAttributor(), shard_rows=3)
-    whole = np.concatenate([shard.features() for shard in index.shards])
+    whole = np.concatenate([shard.features()[index.method] for shard in index.shards])
     rows = np.array([7, 0, 19, 7, 3, 2])
-    np.testing.assert_array_equal(index.features(rows), whole[rows])
+    np.testing.assert_array_equal(index.features(rows)[index.method], whole[rows])

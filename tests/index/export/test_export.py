@@ -72,7 +72,7 @@ def test_parquet_has_examples_metadata_and_vectors(index: airrep.Index, tmp_path
     for name in TEXTS:
         assert table[name].to_pylist() == [getattr(example, name) for example in examples]
     assert table["year"].to_pylist() == [example.metadata["year"] for example in examples]
-    stored = np.concatenate([shard.features() for shard in index.shards])
+    stored = np.concatenate([shard.features()[index.method] for shard in index.shards])
     vectors = np.stack(pd.read_parquet(tmp_path / "out.parquet")["vector"].to_numpy())
     assert vectors.dtype == np.float32
     assert np.array_equal(vectors, stored)
@@ -143,9 +143,9 @@ def test_methods_that_count_words_have_no_vectors(tmp_path: Path) -> None:
     assert export_index(index, tmp_path / "o.parquet").width == 0
     mixed = [{"method": "tfidf"}, {"method": "airrep", "settings": {"encoder": "untrained"}}]
     index = airrep.build_index(make_corpus(6), tmp_path / "mixed", settings={"channels": mixed})
-    assert index.manifest["layout"] == "mixed"
+    assert {one.kind for one in index.channels} == {"dense", "postings"}
     assert export_index(index, tmp_path / "p.parquet").width == 384, "the dense ones alone"
-    stored = index.shards[0].features().dense
+    stored = index.shards[0].features()["airrep"]
     assert np.array_equal(np.stack(pd.read_parquet(tmp_path / "p.parquet")["vector"].to_numpy()), stored)
 
 
@@ -278,7 +278,7 @@ def test_a_folder_that_is_no_lance_dataset_is_not_replaced(index: airrep.Index, 
 
 
 def _stored(index: airrep.Index) -> np.ndarray:
-    return np.concatenate([np.asarray(shard.features()) for shard in index.shards])
+    return np.concatenate([np.asarray(shard.features()[index.method]) for shard in index.shards])
 
 
 def test_rows_are_written_some_at_a_time(index: airrep.Index, tmp_path: Path, monkeypatch) -> None:
