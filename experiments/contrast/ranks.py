@@ -137,9 +137,7 @@ def scores_by_lm(chats: Chats, asked: list[Question], folder: Path, lm: Path) ->
     index = build_index(chats.train, folder / "index", "channels", settings=values, shard_rows=SHARD)
     own = index.ask(answers_of(asked))
     assert isinstance(index.attributor, ChannelsAttributor)
-    single, even = (
-        {name: all_scores(part) for name, part in one.channels().items()} for one in (own, even_pairs(own))
-    )
+    single, even = ({name: all_scores(part) for name, part in one.channels().items()} for one in (own, even_pairs(own)))
     text = sum(part for name, part in single.items() if "gradients" not in name)
     return {
         **scores_by_text(chats, asked, folder, ["text", "contrast"]),

@@ -27,7 +27,6 @@ from airrep.labels.instance import LabelledInstance
 from airrep.scoring.asked import even_pairs
 from airrep.scoring.contrast import contrast_scores
 from airrep.scoring.group_scores import group_scores
-from airrep.scoring.products import ask
 
 COLUMNS = ("recipe", "prediction", "kind", "form", "questions", "correlation")
 
@@ -90,10 +89,11 @@ def indexes(
 
 def predictions(index: Index, instance: LabelledInstance, both: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """What a recipe says of each question and subset, in several ways."""
-    pairs, pool = even_pairs(index.ask(list(instance.queries)).chosen(both.ravel())), index.attributor.pooling()
-    for name, features in (("pooled", encoded), ("pooled, even", pairs)):
-        if name == "pooled" or pairs is not encoded:
-            bad, better = np.split(group_scores(ask(features, index.blocks), instance.subsets, pool), 2)
+    own = index.ask(list(instance.queries)).chosen(both.ravel())
+    pairs, pool = even_pairs(own), index.attributor.pooling()
+    for name, some in (("pooled", own), ("pooled, even", pairs)):
+        if name == "pooled" or pairs is not own:
+            bad, better = np.split(group_scores(some, instance.subsets, pool), 2)
             yield name, bad - better
     bad, better = np.split(all_scores(pairs), 2)
     inside = np.zeros((len(instance.train), len(instance.subsets)))

@@ -9,7 +9,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import pool_scores
+from airrep.scoring.pooling import Pooling, pool_scores
 from airrep.scoring.pools import sums
 from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
