@@ -113,7 +113,7 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if path.exists():
         raise ConfigError(f"encoder {name}: is a file; expected a folder with a model. Give the folder.")
     if _HUB_ID.fullmatch(name) is None:
-        moved = "Check the path; where one has moved, say where it is: --encoder FOLDER."
+        moved = "Check the path; where one has moved, say where it is: --set encoder=FOLDER."
         raise ConfigError(
             f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
             f"Hugging Face Hub. {near(name, BUNDLED, near_path(path, moved))}"

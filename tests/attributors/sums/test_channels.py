@@ -517,7 +517,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     louder = {"channels": [{**channels[0], "weight": 7.0}, shipped]}
     expected = [index.top(ASKED[0], 3).hits, index.made_with(louder).top(ASKED[0], 3).hits]
     old.rename(new)
-    with pytest.raises(ConfigError, match=f"encoder {old}: there is no such folder.*--encoder FOLDER"):
+    with pytest.raises(ConfigError, match=f"encoder {old}: there is no such folder.*--set encoder=FOLDER"):
         Index(index.path).top(ASKED[0], 3)
     moved = {"encoder": str(new)}
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
