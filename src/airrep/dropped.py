@@ -1,4 +1,4 @@
-"""What was dropped, and what to type instead: commands, options, names."""
+"""What was dropped, and what to type instead: commands, options, pools, names."""
 
 from collections.abc import Mapping
 
@@ -25,6 +25,9 @@ OPTIONS: Mapping[str, str] = {
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }
 """Options of the command line, whatever the command."""
+_ATTENTION = "attention at a low temperature, where the highest scores decide: --pool attention:0.2"
+POOLS: Mapping[str, str] = {"power": _ATTENTION, "top": _ATTENTION}
+"""Pools, without their number."""
 NAMES: Mapping[str, str] = {
     "explain": "airrep.top(index, answers, better=better)",
     "harmful": "airrep.top(index, queries, least=True), or airrep.clean(index, queries)",

@@ -168,3 +168,43 @@ def test_an_earlier_index_names_its_setting_and_the_command(
         refuse_earlier("channels" if in_recipe else name, own, "an i")
     assert str(caught.value).startswith(f"an i: was built by an earlier version with {told}, which is gone. ")
     assert str(caught.value).endswith(f"Build it again: airrep index DATA --out 'an i' --replace {again}")
+
+
+@pytest.mark.parametrize(
+    ("channel", "told"),
+    [
+        ("{method: ngram, wieght: 2}", r"'wieght' .* Did you mean 'weight'\?"),
+        ("{methd: ngram}", r"'methd' .* Did you mean 'method'\?"),
+        ("{method: ngrm}", r"method 'ngrm'.* Did you mean 'ngram'\?"),
+        ("{method: ngram, settings: {ordres: [1]}}", r"ngram has no setting 'ordres'.* Did you mean 'orders'\?"),
+        ("{method: ngram, weight: -1}", "weight=-1"),
+        ("{method: ngram, pool: top-5}", "pool top-5: is gone; .*attention"),
+        ("{method: readout}", "--method rds"),
+        ("ngram", "'ngram' is no channel"),
+    ],
+)
+def test_an_error_in_a_recipe_names_the_file_and_the_channel(tmp_path: Path, channel: str, told: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"- method: tfidf\n- {channel}\n")
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: channel 2: .*{told}") as caught:
+        build_index(make_corpus(6), tmp_path / "i", recipe=path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_of_several_channels_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("- method: tfidf\n- method: tfidf\n")
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*two are called 'tfidf'"):
+        build_index(make_corpus(6), tmp_path / "i", recipe=path)
+
+
+@pytest.mark.parametrize("recipe", ["lm", "lm-warm", "papers/logra"])
+def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_path: Path, recipe: str) -> None:
+    index = build_index(make_corpus(6), tmp_path / "i")
+    with pytest.raises(ConfigError, match="^recipe: its channel '(gradients|logra)' reads .*--lm MODEL") as caught:
+        index.made_with({"channels": recipe})
+    assert "\n" not in str(caught.value)
+    assert "{" not in str(caught.value)
+    with pytest.raises(ConfigError, match="--lm MODEL") as caught:
+        build_index(make_corpus(6), tmp_path / "j", recipe=recipe)
+    assert "Channel(" not in str(caught.value)

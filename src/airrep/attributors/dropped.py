@@ -43,18 +43,18 @@ _AGAIN = {"readout": "--method rds", "curvature": "--method trak", "gradients": 
 """What builds an index of today in place of an earlier one, by method or setting."""
 
 
-def refuse_dropped(method: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a method, or a setting, that airrep no longer has.
+def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:
+    """Refuse a method, or a setting, that airrep no longer has; errors begin with *where*.
 
     Raises:
         ConfigError: it says what to type instead.
     """
     if method in DROPPED:
-        raise ConfigError(f"method {method!r}: {method} does not exist any more. {DROPPED[method]}")
+        raise ConfigError(f"{where}method {method!r}: {method} does not exist any more. {DROPPED[method]}")
     for name, value in settings.items():
         entry = _entry(method, name)
         if entry is not None:
-            raise ConfigError(f"{method}: {name}={value!r}: does not exist any more. {entry[1]}")
+            raise ConfigError(f"{where}{method}: {name}={value!r}: does not exist any more. {entry[1]}")
 
 
 def without_dropped(method: str, settings: Mapping[str, Any], where: str, *, channel: bool = False) -> dict[str, Any]:

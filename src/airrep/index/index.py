@@ -161,7 +161,7 @@ class Index(EditableIndex):
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
                 f"{self._other_packages(attributor)}. "
-                "Give the models that it was built with (--set encoder=, lm=, warmed=), or build it again with --replace."
+                "Give the models that it was built with (--set encoder=, lm=, warmed=), or build it again: --replace."
             )
         if read_before(self, attributor):  # told, not refused: its other rows are as they should be
             caution(_log, f"{self.path}: {READ_BEFORE}")
