@@ -114,7 +114,7 @@ SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
 REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
-ADAPTED = ("adapt", "train.jsonl", "--queries", "more.jsonl", "--labels", "labels#0", "--held-out", "unseen#0")
+LEARNT = ("adapt", "train.jsonl", "--queries", "queries.jsonl", "--queries", "more.jsonl")
 OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
 SELECTS = (
     *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
@@ -189,7 +189,9 @@ OPERATIONS = {
     ),
     "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
     "compare": Operation(command("compare", "judged", "--out", "out/c")),
-    "adapt --labels": Operation(command(*ADAPTED, "--recipe", "tfidf.yaml", "--out", "out/s")),
+    "adapt --labels": Operation(
+        command(*LEARNT, "--labels", "labels#0", "--held-out", "unseen#0", "--recipe", "tfidf.yaml", "--out", "out/s")
+    ),
     "label --import": Operation(command(*OUTSIDE, "--import", "losses.npy")),
     "label --command": Operation(
         command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")

@@ -438,12 +438,12 @@ MOVED = ("encoder", "lm", "tokenizer")
 """Settings of a channel whose folder may stand beside what was learnt."""
 
 
-def placed(channel: object, folder: Path, names: Sequence[str] = MOVED) -> object:
+def placed(channel: object, folder: Path) -> object:
     """A channel whose models' folders, if they begin with a dot, are found from the recipe's folder."""
     settings = channel.get("settings") if isinstance(channel, Mapping) else None
     if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
-    near = {name: one for name, one in settings.items() if name in names and str(one).startswith(".")}
+    near = {name: one for name, one in settings.items() if name in MOVED and str(one).startswith(".")}
     found = {name: str((folder / str(one)).resolve()) for name, one in near.items()}
     return {**channel, "settings": {**settings, **found}} if found else channel
 

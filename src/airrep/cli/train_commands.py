@@ -136,7 +136,11 @@ def adapt_command(
         str | None,
         "With --labels: its channels are weighed, a shipped name or a YAML file.",
     ] = None,
-    queries: Annotated[str | None, f"What to judge on; random rows of DATA if not given. {options.DATA_HELP}"] = None,
+    queries: Annotated[
+        list[str] | None,
+        "What to judge on; random rows of DATA if not given. With --labels: the data they were made from; repeatable. "
+        f"{options.DATA_HELP}",
+    ] = None,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, options.START_HELP] = "default",
@@ -163,7 +167,7 @@ def adapt_command(
     if labels:
         made = _from_labels(
             reading,
-            [data, *([queries] if queries else [])],
+            [data, *(queries or [])],
             (labels, held_out or []),
             out,
             {"channels": recipe, "lm": lm},
@@ -174,6 +178,8 @@ def adapt_command(
     if lm is None or held_out or recipe:
         what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
         raise ConfigError(f"adapt: has {what}; expected --lm, or --labels with --held-out. Give them.")
+    if len(queries or []) > 1:
+        raise ConfigError(f"adapt: has {len(queries or [])} --queries; expected one without --labels. Join the files.")
     need("airrep adapt", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
@@ -189,7 +195,7 @@ def adapt_command(
         model,
         tuning,
         out,
-        queries=reading.read_if(queries),
+        queries=reading.read_if(queries[0] if queries else None),
         start=start,
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster

@@ -127,7 +127,7 @@ def _corpus(labels: Labels, name: str, corpora: Sequence[Corpus]) -> Corpus:
             return corpus
     given = ", ".join(corpus.fingerprint[:12] for corpus in corpora) or "nothing"
     raise ArtifactError(
-        f"{labels.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file with --data."
+        f"{labels.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file too."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import channels_before_training, make_attributor
-from airrep.attributors.recipes import LEARNT, MOVED, RECIPE, Channel, placed, unplaced
+from airrep.attributors.recipes import LEARNT, RECIPE, Channel, placed, unplaced
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
@@ -162,7 +162,7 @@ def adapt(
     }
     finished = Stage(path, LEARNT, "a recipe learnt", request, replace).finished(verify=True)
     if finished is not None:
-        known = tuple(Channel.model_validate(placed(one, path, MOVED)) for one in finished["channels"])
+        known = tuple(Channel.model_validate(placed(one, path)) for one in finished["channels"])
         return Adapted(path, known, finished["report"])
     every = []
     for number, one in enumerate(members, start=1):
