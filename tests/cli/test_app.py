@@ -351,6 +351,7 @@ def test_report_from_runs(world: Run) -> None:
 
 def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
+    assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
     assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
     assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
