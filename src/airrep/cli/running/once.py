@@ -129,18 +129,22 @@ class RecordedCommand(OnceCommand):
     """A command that adds itself to the history of the artifact which it made or changed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; its line is written when it has ended well."""
+        """Run the command; its line is written when it has ended well, or has made something."""
         artifact = self._made(ctx)
         if artifact is None:
             return super().invoke(ctx)
         from airrep.cli.running import history  # here, since --help must load little
 
-        before, replaces = history.state_of(artifact), "replace" in ctx.params
-        result = super().invoke(ctx)
-        # A read-only artifact that was found finished stays as it is.
-        with suppress(OSError, ArtifactError):
-            history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
-        return result
+        before, replaces, ended = history.state_of(artifact), "replace" in ctx.params, False
+        written = history.written(artifact)
+        try:
+            result = super().invoke(ctx)
+            ended = True
+            return result
+        finally:  # also where a reader of stdout stopped early: what was made before is made
+            if ended or history.written(artifact) != written:
+                with suppress(OSError, ArtifactError):  # a read-only artifact that was found finished stays as it is
+                    history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
 
     def _made(self, ctx: Any) -> Path | None:
         """The directory that the command makes or changes; None if it does neither."""
