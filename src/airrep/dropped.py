@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "explain": "airrep top INDEX QUERIES, with --better as before",
+    "diagnose": "airrep evaluate lds INDEX... --labels LABELS --why, with or without an index",
+    "evaluate loo": "airrep evaluate lds INDEX... --labels LABELS --removals",
     "compact": "airrep delete INDEX --compact",
     "join": "airrep append NEW-INDEX PART...",
     "methods": "airrep show methods, or airrep show METHOD",

@@ -572,7 +572,7 @@ def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     for line in (
         ("top", "a", "b", "-k", "many"),
         ("--nope",),
-        ("evaluate", "lds"),
+        ("evaluate", "classify"),
         ("report", "--out"),
         ("top", "--x"),
     ):

@@ -181,8 +181,20 @@ OPERATIONS = {
     "train": Operation(train),
     "save an encoder": Operation(save_encoder),
     "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
-    "evaluate loo": Operation(
-        command("evaluate", "loo", "index", "--labels", "removed", *LABELS, "--resamples", "50", "--out", "out/r")
+    "evaluate lds --removals": Operation(
+        command(
+            "evaluate",
+            "lds",
+            "index",
+            "--removals",
+            "--labels",
+            "removed",
+            *LABELS,
+            "--resamples",
+            "50",
+            "--out",
+            "out/r",
+        )
     ),
     "evaluate classify": Operation(
         command("evaluate", "classify", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")
@@ -206,7 +218,9 @@ OPERATIONS = {
     ),
     "index of channels": Operation(command("index", "more.jsonl", "--lm", "lm", "--recipe", "lm-whole", *SMALL[2:4])),
     "adapt": Operation(adapt),
-    "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
+    "evaluate lds --why": Operation(
+        command("evaluate", "lds", "--why", "--labels", "labels#0", *LABELS, "--out", "out/r")
+    ),
     "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
 }
 

@@ -156,7 +156,7 @@ def label_command(
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
         whole = "" if labels.plan.settings.removals_by is None else " --what-if"
-        following = f"airrep evaluate loo INDEX --labels {out} {read}{whole}"
+        following = f"airrep evaluate lds INDEX --removals --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
 
 

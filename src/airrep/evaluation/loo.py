@@ -111,7 +111,7 @@ class LooStudy(LdsStudy):
     def _check(self) -> None:
         if self.temperature != 1 and self.asked_pool is None:
             raise ConfigError(
-                "evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention."
+                "evaluate lds --removals: a temperature belongs to attention; the pool is sum. Add --pool attention."
             )
         super()._check()
 

@@ -36,13 +36,18 @@ class OneLineGroup(TyperGroup):
             sys.exit(1)
         sys.exit(ended if isinstance(ended, int) else 0)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; a group hides nothing, so all of its help is its help."""
+        return super().parse_args(ctx, ["--help"] if args[:1] == [HELP_ALL] else args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of a name.
 
         Raises:
             UsageError: it was dropped; the error has what to type instead.
         """
-        told = dropped.instead_of(dropped.COMMANDS, args[0]) if args and args[0] not in self.commands else None
+        words = " ".join([*ctx.command_path.split()[1:], *args[:1]])  # "evaluate loo", below the group
+        told = dropped.instead_of(dropped.COMMANDS, words) if args and args[0] not in self.commands else None
         if told is not None:
             raise UsageError(told)
         return super().resolve_command(ctx, args)
