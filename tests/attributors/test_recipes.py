@@ -14,6 +14,7 @@ from airrep.attributors.recipes import (
     ChannelsSettings,
     default_recipe,
     recipe_channels,
+    recipe_of,
     recipe_text,
     shipped_recipes,
 )
@@ -208,3 +209,12 @@ def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_p
     with pytest.raises(ConfigError, match="--lm MODEL") as caught:
         build_index(make_corpus(6), tmp_path / "j", recipe=recipe)
     assert "Channel(" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_channels_tell_their_recipe(name: str) -> None:
+    channels = recipe_channels(name)
+    assert recipe_of(channels) == name
+    assert recipe_of([one.with_settings({"lm": "m", "tokenizer": "m"}) for one in channels]) == name
+    heavier = [one.model_copy(update={"weight": one.weight + 1}) for one in channels]
+    assert recipe_of(heavier).startswith("of its own (")

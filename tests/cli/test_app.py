@@ -349,6 +349,19 @@ def test_report_from_runs(world: Run) -> None:
     assert (ran.status, "is of kind 'index'; expected" in ran.err) == (1, True)
 
 
+def test_show_and_answers_name_the_recipe(run: Run) -> None:
+    write("train.jsonl", make_corpus(12))
+    write("q.jsonl", make_corpus(2, "q"))
+    Path("mine.yaml").write_text("- method: tfidf\n- method: bm25\n")
+    for recipe, told in (("text", "recipe text"), ("mine.yaml", "recipe of its own (tfidf, bm25)")):
+        assert run("index", "train.jsonl", "--recipe", recipe, "--out", "i", "--replace").status == 0
+        answers = [run("top", "i", "q.jsonl"), run("group", "i", "q.jsonl", "--by", "label")]
+        for ran in (*answers, run("what-if", "i", "q.jsonl", "--remove", "id == 'e1'"), run("show", "i")):
+            assert told in " ".join(ran.out.split()), ran.out + ran.err
+    assert run("index", "train.jsonl", "--out", "i", "--replace").status == 0
+    assert "recipe kind" in " ".join(run("top", "i", "q.jsonl", "--recipe", "kind").out.split())
+
+
 def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
     assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err

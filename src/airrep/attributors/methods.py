@@ -420,6 +420,7 @@ def _before_training(name: str, settings: Settings, how: Meant) -> Settings:
     trained = name in TRAINED or getattr(settings, "checkpoints", "final") == "all"
     if lm is None or trained or "merged" not in type(settings).model_fields:
         return settings
+    need(f"lm {lm}", "lm", *LM)  # before the Hub is asked
     said, base, trusted = (getattr(settings, key, None) for key in ("merged", "base", "trust_remote_code"))
     merged = how(lm, said, base, bool(trusted))
     return settings if merged == said else settings.model_copy(update={"merged": merged})

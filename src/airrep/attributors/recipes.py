@@ -337,6 +337,28 @@ def recipe_channels(name: str) -> tuple[Channel, ...]:
     return listed(name)
 
 
+def recipe_of(channels: Sequence[Channel]) -> str:
+    """The name of the shipped recipe that channels are of, its slots filled; the channels' own names where none is.
+
+    Example:
+        >>> recipe_of(recipe_channels("kind"))
+        'kind'
+    """
+    weighed = [one.model_dump(exclude={"settings"}) for one in channels]
+    for name in shipped_recipes():
+        known = listed(name)
+        same = [one.model_dump(exclude={"settings"}) for one in known] == weighed
+        if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
+            return name
+    return f"of its own ({', '.join(one.title for one in channels)})"
+
+
+def _is_filled(recipe: Channel, own: Channel) -> bool:
+    """Whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
+    free = ("tokenizer", "encoder")
+    return all(own.settings.get(name) == one for name, one in recipe.settings.items() if name not in free)
+
+
 def recipe_text(name: str | None = None) -> str:
     """The file of a shipped recipe; without a name a line for each: its name, and the first line of its file.
 

@@ -11,6 +11,7 @@ from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
+    from airrep.index.index import Index
     from airrep.scoring.pooling import Pooling
 
 app = typer.Typer()
@@ -48,7 +49,18 @@ def top_command(
 
             delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
         else:
-            delivery.deliver(top(opened, asked, k, **how, why=why, progress=meter), print_top)
+            delivery.deliver(
+                top(opened, asked, k, **how, why=why, progress=meter), partial(print_top, made=_made(opened))
+            )
+
+
+def _made(index: "Index") -> str:
+    """The recipe by which an index is asked, or its one method, in words."""
+    from airrep.attributors.recipes import recipe_of
+    from airrep.attributors.sums.channels import ChannelsAttributor
+
+    method = index.attributor
+    return f"recipe {recipe_of(method.channels)}" if isinstance(method, ChannelsAttributor) else ""
 
 
 @app.command("group")
@@ -79,7 +91,7 @@ def group_command(
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:
         result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
-    delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
+    delivery.deliver(result, partial(print_groups, general=opened.attributor.caution, made=_made(opened)))
 
 
 def _pool(typed: str | None) -> "Pooling | None":
@@ -120,7 +132,7 @@ def what_if_command(
             why=why,
             progress=meter,
         )
-    delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution))
+    delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution, made=_made(opened)))
 
 
 @app.command("select")

@@ -896,3 +896,12 @@ def test_only_channels_that_count_give_a_caution(weight: float, told: bool) -> N
     encoder = {"method": "airrep", "settings": {"encoder": "default"}, "weight": weight}
     method = make_attributor("channels", {"channels": [{"method": "ngram"}, encoder]})
     assert ("shipped encoder" in method.caution) == told
+
+
+def test_a_caution_that_channels_share_is_told_once() -> None:
+    views = ("whole", "response", "prompt")
+    settings = [{"encoder": "static", "view": view} for view in views]
+    channels = [{"method": "airrep", "name": f"of {one['view']}", "settings": one} for one in settings]
+    caution = make_attributor("channels", {"channels": channels}).caution
+    assert caution.count("The static encoder learnt") == 1
+    assert ("reads 'response'" in caution, "reads 'prompt'" in caution) == (True, True)

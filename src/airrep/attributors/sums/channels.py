@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures, multiply_rows
-from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of, sentences
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
@@ -264,7 +264,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @property
     def caution(self) -> str:
         told = (one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts)
-        return " ".join(dict.fromkeys(filter(None, told)))
+        return " ".join(dict.fromkeys(one for text in told for one in sentences(text)))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
         return self._beside([taken(one.encode_train(examples, done)) for one, done in self.in_turn(on_rows)])

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
-from airrep.attributors.recipes import short_text
+from airrep.attributors.recipes import Channel, recipe_of, short_text
 from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
 from airrep.cli.show.hits import (
     CAUSE,
@@ -34,7 +34,7 @@ from airrep.reports.tables import bytes_text, short, signed
 from airrep.runtime.remote.places import shown
 
 
-def print_top(result: TopResult, wide: bool = False) -> None:
+def print_top(result: TopResult, wide: bool = False, made: str = "") -> None:
     """Print what the queries have in common, and the ranking of each if they are few, or all is asked for."""
     console, several = out(), len(result) > 1
     order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
@@ -46,7 +46,7 @@ def print_top(result: TopResult, wide: bool = False) -> None:
     each = shows_each(len(result), wide, any(hit.why is not None for hits in result for hit in hits))
     for hits in result if each else ():
         _print_hits(console, hits, wide)
-    _print_provenance(console, result, told=told)
+    _print_provenance(console, result, told=told, made=made)
     if not each:
         say_where_all_are(console, len(result))
     elif has_same_words(hit.why for hits in result for hit in hits):
@@ -67,7 +67,7 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
         say(console, ZERO)
 
 
-def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
+def print_groups(result: GroupResult, general: str = "", wide: bool = False, made: str = "") -> None:
     """Print the groups, most helpful first; of the caution, what is not said in *general*."""
     console = out()
     each = shows_each(len(result.entries), wide, result.channels is not None)
@@ -80,7 +80,7 @@ def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> 
         say(console, ZERO)
     elif result.better is not None:
         _print_first_to_drop(console, result)
-    _print_provenance(console, result, general)
+    _print_provenance(console, result, general, made=made)
     if not each:
         say_where_all_are(console, len(result.entries))
 
@@ -96,7 +96,7 @@ def _print_first_to_drop(console: Console, result: GroupResult) -> None:
     print_lines(console, Text(told, style="bold"))
 
 
-def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
+def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False, made: str = "") -> None:
     """Print how each query's group score changes; of the caution, what is not said in *general*."""
     console = out()
     named = f"{result.removal}: " if result.removal else ""
@@ -108,19 +108,25 @@ def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -
         say(console, changes_text(result.entries, contrast=result.better is not None))
     if not result.before.any() and not result.after.any():
         say(console, ZERO)
-    _print_provenance(console, result, general)
+    _print_provenance(console, result, general, made=made)
     if not each:
         say_where_all_are(console, len(result.entries))
 
 
 def _print_provenance(
-    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
+    console: Console,
+    result: TopResult | GroupResult | WhatIfResult,
+    general: str | None = None,
+    *,
+    told: bool = False,
+    made: str = "",
 ) -> None:
-    """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
+    """Print how to read the scores, and the recipe that *made* them. What is *general* about the method is told with
+    the index, not each time."""
     origin = result.provenance
     units = f"deviations from the mean of all; {origin.units}" if told else origin.units
     pool = f", {origin.pooling} pooling" if origin.pooling else ""
-    say(console, f"{origin.sign}; {units}{pool}; method {origin.method}, index {origin.index[:12]}")
+    say(console, f"{origin.sign}; {units}{pool}; {made or f'method {origin.method}'}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
         say(console, caution)
@@ -177,10 +183,15 @@ def _corpus_text(entry: Mapping[str, Any]) -> str:
     return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
 
 
+def _recipe(settings: Mapping[str, Any]) -> str:
+    return recipe_of([Channel.model_validate(one) for one in settings["channels"]])
+
+
 def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
     corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
+        **({"recipe": _recipe(manifest["settings"])} if manifest["method"] == "channels" else {}),
         **({"of packages": packages} if (packages := _packages(manifest)) else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
