@@ -409,7 +409,7 @@ def _channel(value: object, where: str) -> Channel:
             f"{near(odd, names, 'Correct the name.')}"
         )
     if one.pool is not None:
-        Pooling.parse(one.pool, one.temperature, f"{where}: pool {one.pool}")
+        Pooling.parse(one.pool, where=f"{where}: pool {one.pool}")
     return one
 
 

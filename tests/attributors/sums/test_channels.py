@@ -347,10 +347,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
         (
             [{"method": "ngram", "weight": 1e39}],
-            r"channels\.0\.weight=1e\+39: input should be less than",
+            r"channel 1: weight=1e\+39: input should be less than",
         ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
-        ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative="),
+        ([{"method": "ngram", "relative": "Apart"}], "channel 1: relative="),
         (
             "missing.yaml",
             r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
