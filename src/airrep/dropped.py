@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "explain": "airrep top INDEX QUERIES, with --better as before",
+    "datamodels": "airrep train LABELS#i --method datamodels --out DIR",
     "diagnose": "airrep evaluate lds INDEX... --labels LABELS --why, with or without an index",
     "evaluate loo": "airrep evaluate lds INDEX... --labels LABELS --removals",
     "compact": "airrep delete INDEX --compact",

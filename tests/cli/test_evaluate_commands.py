@@ -310,7 +310,7 @@ def test_evaluate_refuses_other_data_and_other_indexes(run):
 
 @pytest.mark.slow
 def test_datamodels_are_fitted_indexed_and_evaluated(run):
-    status, out, err = run("datamodels", "labels#0", *LABELS, "--out", "dm", "--set", "folds=4")
+    status, out, err = run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm", "--set", "folds=4")
     assert status == 0, err
     assert "R² × 100" in out
     assert "next: airrep index dm/train.jsonl --method datamodels --set weights=dm" in err
@@ -320,6 +320,17 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "lds", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
-    _refused(run("datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one")
-    _refused(run("datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)")
+    _refused(
+        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one"
+    )
+    _refused(
+        run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)"
+    )
     assert run("show", "dm", "--verify")[0] == 0
+
+
+@pytest.mark.parametrize("beside", ["--held-out labels#1", "--test labels#1", "--mixed", "--dry-run", "--steps 3"])
+def test_datamodels_refuse_options_of_an_encoder(run, beside):
+    asked = ("train", "labels#0", "--method", "datamodels", *LABELS, "--out", "idle", *beside.split())
+    _refused(run(*asked), beside.split()[0].removeprefix("--"))
+    assert not Path("idle").exists()

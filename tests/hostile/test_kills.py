@@ -221,7 +221,9 @@ OPERATIONS = {
     "evaluate lds --why": Operation(
         command("evaluate", "lds", "--why", "--labels", "labels#0", *LABELS, "--out", "out/r")
     ),
-    "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
+    "datamodels": Operation(
+        command("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")
+    ),
 }
 
 

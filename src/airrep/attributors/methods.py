@@ -284,7 +284,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="datamodels",
             summary="for each query a regression of its losses on who was in the subset",
-            needs="labels: what `airrep datamodels` made of them",
+            needs="labels: what `airrep train --method datamodels` made of them",
             bytes_per_example=f"{_DENSE}, one for each query",
             cost="no model, but one fine-tune for each subset before",
             paper="Datamodels, arXiv 2202.00622",

@@ -261,7 +261,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "proving.proving_commands": ("prove", "judge"),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
-    "evaluate_commands": ("evaluate", "compare", "datamodels"),
+    "evaluate_commands": ("evaluate", "compare"),
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
 as all of them together take longer than most answers."""

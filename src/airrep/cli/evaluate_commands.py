@@ -1,4 +1,4 @@
-"""Commands that judge methods by labels, or learn from labels alone."""
+"""Commands that judge methods by labels, and compare what was judged."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.judging import INDEXES, EvaluationOptions, IndexesArgument, open_named, parse_named
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.options import shared_options
 from airrep.cli.running.once import OneLineGroup
 from airrep.errors import ConfigError
 
@@ -289,32 +289,3 @@ def compare_command(
         print_comparison,
         "; --replace makes it again",
     )
-
-
-@app.command("datamodels")
-@shared_options
-def datamodels_command(
-    labels: Annotated[str, typer.Argument(metavar="LABELS#i", help=f"One instance. {options.CHOICE_HELP}")],
-    out: Annotated[Path, "Directory of the weights."],
-    reading: options.ReadingOptions,
-    data: DataOption = None,
-    partial: options.PartialOption = False,
-    as_json: options.JsonOption = False,
-    *,
-    configuring: Annotated[options.ConfigOptions, {"settings": "One setting, as key=value, such as penalty=lasso."}],
-    replace: options.ReplaceOption = False,
-) -> None:
-    """Regress each query's losses on who was in the subset. The result knows these queries and examples alone."""
-    from airrep.cli.show.evaluations import print_datamodels
-    from airrep.labels.gather import label_lineage
-    from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
-
-    chosen = RegressionSettings.of(configuring.values())
-    (judged,) = _gather([labels], data=data, reading=reading, partial=partial, named=[labels])
-    instance = the_only(judged, labels)
-    made = fit_datamodels(instance, out, chosen, lineage=label_lineage([labels]), replace=replace)
-    if as_json:
-        print_json(dict(made.report))
-    else:
-        print_datamodels(made)
-    note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -60,6 +60,11 @@ def train_command(
     reading: options.ReadingOptions,
     parts: LabelOptions,
     learning: TrainingOptions,
+    method: Annotated[
+        Literal["encoder", "datamodels"],
+        "datamodels: regress each query's losses on who was in the subset; of one instance, whose queries and examples "
+        "alone the result knows.",
+    ] = "encoder",
     device: options.DeviceOption = None,
     precision: options.PrecisionOption = None,
     activations: Annotated[Path | None, "Directory of activations that several runs share."] = None,
@@ -75,13 +80,18 @@ def train_command(
     --config and --set hold settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
     share the work of each step.
     """
+    values = configuring.values(learning, device=device, precision=precision)
+    if method == "datamodels":
+        beside = {"--activations": activations, "--mixed": mixed, "--dry-run": dry_run}
+        _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
+        return
     need("airrep train", "lm", "torch")
     from airrep.cli.show.learning import StepMeter
     from airrep.labels.gather import label_lineage
     from airrep.training.settings import TrainingSettings
     from airrep.training.train import train_encoder
 
-    chosen = TrainingSettings.of(configuring.values(learning, device=device, precision=precision))
+    chosen = TrainingSettings.of(values)
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
@@ -103,6 +113,31 @@ def train_command(
         replace=replace,
     )
     _report(out, result)
+
+
+def _fit_datamodels(
+    out: Path,
+    parts: LabelOptions,
+    reading: options.ReadingOptions,
+    values: dict[str, Any],
+    beside: Mapping[str, Any],
+    *,
+    partial: bool,
+    replace: bool,
+) -> None:
+    """Regress losses on membership; *beside* are options of training an encoder alone, which are refused."""
+    from airrep.cli.show.evaluations import print_datamodels
+    from airrep.labels.gather import label_lineage
+    from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
+
+    given = {"--held-out": parts.held_out, "--test": parts.test, **beside}
+    for name in (name for name, value in given.items() if value):
+        raise ConfigError(f"train: {name} is of an encoder; expected none with --method datamodels. Leave it out.")
+    chosen = RegressionSettings.of(values)
+    judged, _, _ = parts.gather(reading, [reading.read(path) for path in parts.data or ()], partial)
+    instance = the_only(judged, ", ".join(parts.labels))
+    print_datamodels(fit_datamodels(instance, out, chosen, lineage=label_lineage(parts.labels), replace=replace))
+    note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
 
 
 def _report(out: Path, result: "TrainingResult") -> None:

@@ -102,9 +102,6 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
     "compare": Short("to out json resamples replace", "$ airrep compare runs/lds-one runs/lds-two"),
-    "datamodels": Short(
-        "data out set partial replace", "$ airrep datamodels runs/labels#0 --data train.jsonl --out runs/weights"
-    ),
     "evaluate classify": Short(
         "queries by vote where out", "$ airrep evaluate classify runs/index --queries queries.jsonl --by source"
     ),

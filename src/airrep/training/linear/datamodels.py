@@ -30,7 +30,7 @@ from airrep.training.linear.regression import (
 
 
 class RegressionSettings(Settings):
-    """Settings of the regressions of `airrep datamodels`."""
+    """Settings of the regressions of `airrep train --method datamodels`."""
 
     penalty: Literal["ridge", "lasso"] = "ridge"
     """ridge: one decomposition for all queries; lasso: one path for each, as the datamodels paper has it, and slow."""
@@ -100,7 +100,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
-    need("airrep datamodels", "evaluation", "scipy")
+    need("airrep train --method datamodels", "evaluation", "scipy")
     instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
