@@ -24,6 +24,8 @@ OPTIONS: Mapping[str, str] = {
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
     "--member": "--recipe FILE.yaml, which lists the channels",
     "--rival": "airrep compare RUN..., which tests one method against another",
+    "--stratify": "--set stratify=source, or --set stratify=label",
+    "--train-layers": "--set train_layers=N, or --set train_layers=all",
     "--temperature": "a recipe's temperature, or, of group, what-if and evaluate, --pool attention:0.2",
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }

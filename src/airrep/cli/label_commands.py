@@ -23,7 +23,7 @@ QueriesOption = Annotated[str | None, f"Where queries come from, when not from D
 app = typer.Typer()
 
 
-_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "stratify", "disjoint_instances", "held_out")
+_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "disjoint_instances", "held_out")
 SamplingOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(

@@ -49,7 +49,7 @@ class LabelOptions:
 
 TrainingOptions = Annotated[
     Mapping[str, Any],
-    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "train_layers", "steps")),
+    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "steps")),
 ]
 
 
