@@ -55,7 +55,7 @@ class Settings(BaseModel):
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """What each field means: the text below it. It is read when it is asked for, as most commands show none."""
+        """Meaning of each field, from the text below it. Reads the source only when called: most commands show none."""
         told = {name: field.description for name, field in cls.model_fields.items() if field.description}
         kinds = [kind for kind in reversed(cls.__mro__) if issubclass(kind, Settings)]
         return {name: text for kind in kinds for name, text in _texts_below(kind)} | told
