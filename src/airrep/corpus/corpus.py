@@ -44,7 +44,7 @@ from airrep.sparse import distinct
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
-"""Of an example that was given none; the empty text is an id."""
+"""Id of an example that was given none; the empty text is a valid id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Example:
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     chat: Mapping[str, Any] | None = field(default=None, hash=False)
-    """What a trainer reads that the two texts do not tell: ``messages`` as its record has them, the last one the
+    """Facts that a trainer reads beyond the two texts: ``messages`` as its record has them, the last one the
     response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
     place: str | None = field(default=None, compare=False)
-    """Where it was read, such as ``train.jsonl:12``, its line; None where no file has it."""
+    """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
 
     def __post_init__(self) -> None:
         """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
@@ -84,7 +84,7 @@ class Example:
 
     @property
     def reading_hash(self) -> str:
-        """The same, over :attr:`chat` too where the texts do not tell it: examples that a trainer reads as one."""
+        """Hash of the texts and of :attr:`chat`; equal for examples that a trainer reads alike."""
         if self.chat is None or self.chat == MESSAGES:
             return self.content_hash
         return content_hash(encode_chat(self.chat), self.content_hash)
