@@ -132,7 +132,7 @@ class LdsStudy:
     own_pool: ClassVar[PoolLike | None] = None
     """Pool where the user names none; None for each method's own."""
     more_request: ClassVar[Mapping[str, Any]] = {}
-    """What else of :attr:`request` decides the result."""
+    """Further entries of :attr:`request` that decide the result."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class LdsStudy:
         return facts_of(self.instances) | hardly
 
     def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
-        """What temperatures were chosen on, if any were, and the rows whose pools have none."""
+        """Instances that temperatures were chosen on, if any, and the rows whose pools have no temperature."""
         kept = [one.name for one in contenders if self.tune and not one.pooling.attends]
         tuned = [] if len(kept) == len(contenders) else [instance.name for instance in self.tune]
         return {"tuned_on": tuned, **({"not_tuned": kept} if kept else {})}

@@ -141,12 +141,12 @@ class LooStudy(LdsStudy):
 
     @property
     def _by_name(self) -> bool:
-        """Whether removals have names, those of whole sources or labels, and not numbers."""
+        """True if removals have names (of whole sources or labels), not numbers."""
         return not any(name.isdecimal() for one in self.scored for name in one.subsets.names)
 
 
 class WhatIfStudy(LooStudy):
-    """The same, predicted by what-if of the whole pool."""
+    """Leave-one-out study that predicts effects by what-if of the whole pool."""
 
     own_pool = None
     more_request: ClassVar[Mapping[str, Any]] = {"prediction": "what-if"}

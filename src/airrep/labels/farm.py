@@ -142,7 +142,7 @@ class LabelData:
 
 
 class LossSource(ABC):
-    """Where losses come from: fine-tunes of ours, another trainer's command, or a file of losses."""
+    """Source of losses: airrep's fine-tunes, another trainer's command, or a file of losses."""
 
     @property
     @abstractmethod
@@ -377,7 +377,7 @@ class _FarmRun:
             self._mirror.finish()
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
-        """Whether the manifest is that of the request, with the same tasks given up."""
+        """True if the manifest has the request, with the same tasks given up."""
         sealed, wanted = self._sealed, self._request.state["keys"]
         return sealed is not None and sealed.state["keys"] == wanted and sealed.quarantined == given_up
 

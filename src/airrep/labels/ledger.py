@@ -102,7 +102,7 @@ class Ledger:
             return Quarantined(task.place, "unknown: the file that says it was altered", 0)
 
     def given_up(self, tasks: Iterable[LabelTask]) -> list[Quarantined]:
-        """Those of some tasks that were given up."""
+        """List the given tasks that failed too often and were given up."""
         return [found for task in tasks if (found := self.quarantined(task)) is not None]
 
     def give_up(self, task: LabelTask, reason: str, attempts: int) -> Path:

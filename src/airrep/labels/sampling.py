@@ -73,11 +73,12 @@ def sample(
 
 
 def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> SamplingSettings:
-    """Settings in which what was not set fits the data; the paper's values, where the data are as many as its own.
+    """Fill in the settings that were not given, so that they fit the data.
 
-    Those are 100 instances of 100,000 examples and 10,000 queries each. Fewer data give fewer instances, from 2,200
-    examples on two or more; one instance has all examples but its queries, a query for eleven examples where these are
-    drawn from them. A subset has a fifth of its pool, at most 1,000.
+    Data as large as the paper's get its values: 100 instances of 100,000 examples and 10,000 queries. Smaller data get
+    fewer instances: two or more from 2,200 examples on, else one. One instance takes all examples as its pool, less
+    its queries. If queries come from the train corpus, at most one example in eleven is one. A subset has a fifth of
+    its pool, at most 1,000.
     """
     given = settings.model_dump(include=settings.model_fields_set)
     own, n, paper = queries is train, len(train), SamplingSettings.model_fields
@@ -167,9 +168,9 @@ class _InstanceDraw:
     train: _SampledCorpus
     queries: _SampledCorpus
     first: np.ndarray
-    """Whether each query is the first with its text."""
+    """``(q,)`` bool: the query is the first with its text."""
     taken: np.ndarray
-    """Whether each text belongs to an instance that shares none."""
+    """``(texts,)`` bool: the text belongs to an instance that shares no text."""
 
     @classmethod
     def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_InstanceDraw":

@@ -88,7 +88,7 @@ def open_warmup(folder: str | Path) -> Warmup | None:
 
 
 def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:
-    """Whether the second LM is the first one after a warm-up, as far as files tell.
+    """Check that the second LM is the first one after a warm-up, as far as files tell.
 
     Args:
         before: the LM.
@@ -253,7 +253,7 @@ def _request(
 
 
 def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
-    """How the LM reads conversations, where its files do not tell it; see :meth:`Chat.rendering`.
+    """Ways of reading conversations that the LM's files do not tell; see :meth:`Chat.rendering`.
 
     Of a corpus without conversations, as most are, no tokenizer is loaded.
     """

@@ -100,7 +100,7 @@ def evaluate_selection(
 
 @contextmanager
 def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
-    """Where answers are kept until the evaluation is written, held by this process."""
+    """Folder of answers until the evaluation is written, locked by this process."""
     if out is None:
         with TemporaryDirectory() as folder:
             yield AnswerFiles(Path(folder))
@@ -114,7 +114,7 @@ def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) 
 
 
 def _holds_work(working: Path) -> bool:
-    """Whether there is anything but the lock, the request and empty folders."""
+    """True if the folder holds more than the lock, the request and empty folders."""
     others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
     return any(child.is_file() or any(child.iterdir()) for child in others)
 
@@ -129,7 +129,7 @@ def _bring(old: Path, new: Path) -> None:
 
 
 class DataSelection:
-    """What is asked for, checked; :attr:`request` says what decides the answer."""
+    """A checked evaluation by selection; :attr:`request` holds everything that decides its answer."""
 
     def __init__(
         self, contest: Contest, lm: LoadLike, fine_tune: FineTuneSettings, engine: Engine | None = None

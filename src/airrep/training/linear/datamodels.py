@@ -33,11 +33,11 @@ class RegressionSettings(Settings):
     """Settings of the regressions of `airrep train --method datamodels`."""
 
     penalty: Literal["ridge", "lasso"] = "ridge"
-    """ridge: one decomposition for all queries; lasso: one path for each, as the datamodels paper has it, and slow."""
+    """'ridge' solves all queries at once. 'lasso' solves one by one, as the datamodels paper does, and is slow."""
     folds: int = Field(default=5, ge=3)
-    """Parts that subsets are cut into, to choose each query's penalty and to judge."""
+    """Parts that the subsets are cut into, for cross-validation."""
     seed: int = Field(default=0, ge=0)
-    """Of the cut."""
+    """Random seed."""
 
 
 @dataclass(frozen=True)

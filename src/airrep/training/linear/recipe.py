@@ -37,7 +37,7 @@ class Adapted(Shown):
 
     path: Path
     channels: tuple[Channel, ...]
-    """Those with a weight, which `--recipe PATH` takes."""
+    """Channels with a weight, which `--recipe PATH` takes."""
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
     held-out instances and what the sum has more; ``better``: whether it beats all members and rivals, by fine-tunes
@@ -69,9 +69,9 @@ class _Judged:
 
     title: str
     scores: Sequence[GroupScores]
-    """Of each held-out instance."""
+    """Group scores of each held-out instance."""
     part: bool = False
-    """Whether it is of the sum itself, so that beating it is no aim."""
+    """True if this is a part of the sum, which the sum need not beat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class _Part:
     """Group scores of one channel on one instance."""
 
     scores: GroupScores
-    """Of the subsets, ``(q, m)``."""
+    """Group scores of the subsets, ``(q, m)``."""
     reference: np.ndarray
-    """Of random groups, ``(q, groups)``."""
+    """Group scores of random groups, ``(q, groups)``."""
 
 
 class _Member:
@@ -102,7 +102,7 @@ class _Member:
             self.alone.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
 
     def with_channel(self, channel: Channel) -> "_Member":
-        """The same scores as another channel."""
+        """Copy the member, with its scores, as another channel."""
         other = copy(self)
         other.channel = channel
         return other
@@ -265,7 +265,7 @@ def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Cha
 
 
 def _tell(scores: Sequence[GroupScores]) -> bool:
-    """Whether any two subsets of a query have other scores, by more than rounding."""
+    """True if some query's scores differ between subsets by more than rounding."""
     return any(bool(varies(one).any()) for one in scores)
 
 
@@ -315,7 +315,7 @@ def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> l
 
 
 def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, part: str) -> np.ndarray:
-    """What each channel gives on one instance, ``(channels, q, m)``."""
+    """Group scores of each channel on one instance, ``(channels, q, m)``."""
     channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
     found = [getattr(one, part)[place] for one in members]
     factors = relative_weights(channels, np.stack([one.reference for one in found]))
