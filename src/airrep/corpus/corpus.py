@@ -323,7 +323,7 @@ def _fields(example: object) -> tuple[str, list[Fields]]:
 
 
 def given_id(example: Example) -> str | None:
-    """The id of an example; None where it is the one that its texts make, of which equal ones are numbered."""
+    """The id of an example; None if the corpus made it from the texts (equal ids get numbers)."""
     texts = isinstance(example.prompt, str) and isinstance(example.response, str)
     made = isinstance(example.id, str) and len(example.id) == HASH and texts
     return None if made and example.id == example.content_hash else example.id
@@ -368,23 +368,23 @@ def read_corpus(
         path: the file, a folder of such files or of texts, a folder of ``datasets`` or Lance, or the Hub id of a
             dataset such as "org/name".
         prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
-        response_field: name of the response's field; likewise.
+        response_field: name of the response's field; by default the accepted names are looked for.
         id_field: name of the id's field, by default "id". Records without get the hash of their texts.
         label_field: name of the label's field, by default "label".
         source_field: name of the source's field, by default "source".
-        turns: which assistant turns of a conversation are examples: its "last" (the default), or "all".
-        preferences: which responses of a preference pair are examples: the "chosen", or "both".
+        turns: assistant turns of a conversation that are examples: its "last" (the default), or "all".
+        preferences: responses of a preference pair that are examples: the "chosen", or "both".
         trained_with: the trainer that rows are read as (docs/trainers.md): "trl", "axolotl", "llamafactory",
             "ms-swift" or "open-instruct"; it decides what is joined, which turns are learnt, and what of them.
-        split: which split of a dataset or a folder that has some, by default "train".
-        config: which config of a dataset of the Hub.
+        split: name of the split, in a dataset or a folder with splits; by default "train".
+        config: name of the config of a dataset on the Hub.
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
         longest_line: MiB that a line, or a record of a text file that spans lines, may have; memory is bounded by it.
-        progress: told now and then how many records were read, and None for how many there are.
+        progress: called now and then with the number of records read, and None for the unknown total.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
-        ConfigError: a limit below 1, a split or a config of something that has none, or a choice that is none.
+        ConfigError: a limit below 1, a split or config for data without any, or an unknown choice.
         MissingExtraError: a dataset, without the package ``datasets``.
 
     Example:

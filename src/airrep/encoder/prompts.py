@@ -38,7 +38,7 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
         folder: the model's folder.
         name: the encoder's name, for errors.
         query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
-        train: likewise, for training examples.
+        train: name or text for training examples, in the same form.
     """
     own, default = _own_prompts(folder / SETTINGS)
     return Prompts(

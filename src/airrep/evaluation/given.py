@@ -45,7 +45,7 @@ def named_indexes(
 
 
 def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledInstance]:
-    """Labelled instances, checked to be such.
+    """Check that the arguments are labelled instances.
 
     Raises:
         ConfigError: something else is given, or two of one name or content.

@@ -93,21 +93,20 @@ def evaluate_lds(
     resamples: int = RESAMPLES,
     names: Sequence[str] | str | None = None,
 ) -> Evaluation:
-    """LDS of each index's group scores on labelled subsets: mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
+    """Measure each index's LDS on labelled subsets: the mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
 
     An index may hold any corpus that contains the train pools; their examples are found by content. Queries are
     encoded by the index's method.
 
     Args:
-        indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
-            compared with.
+        indexes: or their paths, or pairs ``(name, index)``, or one alone. The others are compared with the first.
         instances: queries, subsets and losses to judge by; or one instance alone.
         pool: of all indexes; each method's own when None.
         temperature: of attention; where *pool* is None, 1 is each method's own.
         tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
-            among its own and those that bring the deviation of its scores to 1/8 to 8.
+            out of its own and some that bring the deviation of its scores to 1/8 to 8.
         resamples: bootstrap draws behind each interval.
-        names: of the rows; those of the pairs, or else the paths of the indexes, if None.
+        names: of the rows; None takes the names of the pairs, or else the paths of the indexes.
 
     Raises:
         ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,

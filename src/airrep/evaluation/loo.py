@@ -74,7 +74,7 @@ def evaluate_loo(
     resamples: int = RESAMPLES,
     names: Sequence[str] | str | None = None,
 ) -> Evaluation:
-    """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
+    """Measure leave-one-out: the mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
     The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
     mean over the seeds that have both. The prediction f is the sum of the influence scores of the removed examples: to
@@ -87,8 +87,8 @@ def evaluate_loo(
 
     Args:
         instances: with the whole pool as subset 0, and removals; or one instance alone.
-        pool: how scores of the removed examples become one; ``sum`` when None. With *what_if*, how those of the whole
-            pool do; the method's own when None.
+        pool: turns the scores of the removed examples into one; ``sum`` when None. With *what_if*, turns those of the
+            whole pool into one; the method's own when None.
         what_if: predict by the change of the whole pool's group score.
 
     Example:

@@ -48,7 +48,7 @@ class Quarantined:
 
 
 class Ledger:
-    """Files of finished tasks and of those that were given up."""
+    """Files of finished tasks and of tasks that were given up."""
 
     def __init__(self, folder: Path, settings: str, part: Share | None = None) -> None:
         """Open a label directory; *settings* are 8 hex digits, *part* is needed for writing alone."""

@@ -40,19 +40,19 @@ def sample(
 
     Instance i depends on (seed, i) and its subset j on (seed, i, j), so that more instances or subsets leave the
     earlier ones as they are. A text that is a query of an instance is never in its train pool, even where
-    examples repeat. A plan that is there already and was drawn in the same way is returned as it is.
+    examples repeat. An existing plan that was drawn in the same way is returned as it is.
 
     Args:
         train: the data that train pools are drawn from, in any form that :func:`airrep.build_index` takes.
         out: the directory to make.
-        settings: what to draw, or a dict of some of it; what is not set fits the data (:func:`fitted`).
+        settings: of the draw, or a dict of some; settings left out fit the data (:func:`fitted`).
         queries: the data that queries are drawn from; the train corpus if None.
-        replace: replace a plan that is there and differs.
+        replace: replace an existing plan that differs.
 
     Raises:
         ConfigError: settings that do not go together.
         DataError: too few examples, subsets not smaller than their pool, examples without source or label to
-            stratify or remove by, or pools with different numbers of those to remove.
+            stratify or remove by, or pools with different numbers of sources or labels to remove.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
 
     Example:

@@ -125,7 +125,7 @@ class IndexCost:
 
     @property
     def fit_seconds(self) -> float | None:
-        """Seconds of learning from the corpus, likewise."""
+        """Seconds of learning from the corpus, by the same clock."""
         return self.encoding.fit_wall_seconds if self.by_clock else self.encoding.fit_seconds
 
 

@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, flag: str) -> Self:
-        """From ``"i/n"``, which was given with a flag (ConfigError: it is no such text, or i is not from 1 to n)."""
+        """Parse ``"i/n"``, which was given with a flag (ConfigError: another form, or i is not from 1 to n)."""
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
             raise ConfigError(f"{flag} {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")

@@ -1,4 +1,4 @@
-"""The layers that learn, over stored activations of those that do not."""
+"""Layers that learn, over stored activations of the frozen layers below."""
 
 import hashlib
 import io
@@ -206,7 +206,7 @@ class Trunk:
     depth: int | None = None
     """Number of frozen layers below; None if the embeddings learn too."""
     stored: Activations | None = None
-    """Activations after those layers."""
+    """Activations after the frozen layers."""
     beside: Mixture | None = None
     """Weights of given channels and of the encoder, where it is trained beside some."""
 

@@ -54,21 +54,21 @@ def evaluate_selection(
     over the queries of a task, then over tasks. No text of a query is selected by any competitor.
 
     Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
-            one that the others are compared with.
+        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``. The others are
+            compared with the first.
         queries: prompts to answer, with reference responses and tasks.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
             worker.
-        settings: how many examples, which competitors; or a dict of some of these settings.
+        settings: numbers of examples, and competitors; or a dict of some of these settings.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's of labels.
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call goes on with what is missing, and gives the same values on the CPU whatever the engine.
+            The same call resumes with the missing answers. On the CPU, every engine gives the same values.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: how often a failed fine-tune is tried again.
+        retries: number of times that a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
-        replace: take over what another request has left unfinished beside *out*.
+        replace: replace another request's unfinished work beside *out*.
         on_task: told about each fine-tune.
 
     Raises:

@@ -143,12 +143,12 @@ _CLOSE = 0.05  # of an epoch
 
 @dataclass(frozen=True)
 class TrainingRead:
-    """Settings of a training, as those of our fine-tunes."""
+    """Settings of a training, in the form of airrep's fine-tune settings."""
 
     path: Path
     """File or folder that they were read from."""
     values: Mapping[str, Any]
-    """Fields of :class:`airrep.lm.settings.FineTuneSettings`; those alone that were read."""
+    """Fields of :class:`airrep.lm.settings.FineTuneSettings` that were read."""
     batch: str = ""
     """Parts of the batch, such as ``"4 x 4 accumulation"``; empty if unknown."""
     unfollowed: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class TrainingRead:
 
 
 def read_training(path: str | Path) -> TrainingRead:
-    """Read how an LM was trained, so that our fine-tunes do the same.
+    """Read the settings that an LM was trained with, so that airrep's fine-tunes do the same.
 
     A folder is that of transformers' Trainer, trl, axolotl, LLaMA-Factory or ms-swift: its ``training_args.bin`` (of
     which no code runs), ``args.json``, YAML config, ``trainer_state.json`` and ``adapter_config.json`` count, also

@@ -79,15 +79,15 @@ def fit_datamodels(
     """Fit, for each query, −ℓ(x, S) ≈ b_x + Σ_{z∈S} w_xz over the labelled subsets S, and write the weights.
 
     A text that is several times in the train pool is one unknown, counted as often as a subset holds it. Subsets
-    without a loss for every query are left out. Datamodels of the same request that are there are returned.
+    without a loss for every query are left out. Existing datamodels of the same request are returned.
 
     Args:
         instance: queries, train pool, subsets and losses; or a list of one.
         out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
         settings: of the regressions, or a dict of some of them.
-        lineage: what the labels were made from, for the manifest.
+        lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace datamodels that are there.
+        replace: replace existing datamodels.
 
     Raises:
         ConfigError: too few subsets for the folds, or a setting that cannot hold.

@@ -124,8 +124,8 @@ def adapt(
     """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
-    better, with an interval of the paired difference clear of 0. Weights are those of least ranking loss (Eq. 8), none
-    below 0; a channel of no weight is left out. They are few numbers: sixteen subsets are enough to begin with.
+    better, with an interval of the paired difference clear of 0. Weights of 0 or more minimise the ranking loss
+    (Eq. 8); a channel of weight 0 is left out. They are few numbers: sixteen subsets are enough to begin with.
 
     Args:
         members: the channels; their weights are not read.
@@ -133,11 +133,11 @@ def adapt(
         held_out: instances to judge by, with other queries.
         out: the directory to make.
         rivals: methods that the sum is compared with beside its members, by name, each with its own pool.
-        lineage: what the labels were made from, for the manifest.
+        lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace what is there, if it was learnt so.
-        tell: told in a line which channel is read, as gradients of a large LM take long.
-        tuned: how the fine-tunes behind the labels trained, for the sentence; empty leaves it out.
+        replace: replace an existing recipe that was learnt.
+        tell: called with a line that names the channel being read, as gradients of a large LM take long.
+        tuned: settings of the fine-tunes behind the labels, for the sentence; empty leaves them out.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
