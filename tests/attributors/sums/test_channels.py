@@ -604,11 +604,16 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}, {"channels": 5}]
+    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}]
 )
 def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="warmed: fills the slot of the LM after a warm-up; expected a recipe"):
         ChannelsSettings.of({"warmed": "some/model", **values})
+
+
+def test_a_recipe_that_is_no_list_is_told() -> None:
+    with pytest.raises(ConfigError, match="recipe: 5 is no list of channels"):
+        ChannelsSettings.of({"channels": 5})
 
 
 def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, before_and_after: tuple[str, str]) -> None:

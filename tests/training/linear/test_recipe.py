@@ -15,6 +15,7 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 from airrep import check_attributor
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings, placed, unplaced
+from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
@@ -73,6 +74,7 @@ def _part_is_a_method(monkeypatch):
         METHODS["tfidf"], name="part", settings=PartSettings, location=(__name__, "PartAttributor")
     )
     monkeypatch.setitem(METHODS, "part", part)
+    monkeypatch.setitem(METHOD_SETTINGS, "part", PartSettings)
 
 
 def planted(seed: int, name: str, parts: Sequence[str] = ("one", "two"), n=50, q=12, m=30, size=12):
