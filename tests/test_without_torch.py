@@ -177,7 +177,7 @@ NEEDY = {
     f"judge index --queries queries.jsonl --lm {LM} --out OUT": "lm",
     f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
     f"warmup train.jsonl --lm {LM} --out OUT": "lm",
-    "datamodels labels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
+    "train labels --method datamodels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
     "demo --learn --out OUT": "lm",
 }
 
@@ -186,7 +186,7 @@ JUDGED = {
     "evaluate lds index ngram --labels labels --data train.jsonl --out OUT": "evaluation",
     "evaluate classify tfidf ngram --queries queries.jsonl --out OUT": "evaluation",
     "compare lds --json": "evaluation",
-    "datamodels labels --data train.jsonl --out OUT": "evaluation",
+    "train labels --method datamodels --data train.jsonl --out OUT": "evaluation",
     f"index train.jsonl --method logra --lm {LM} --out OUT": "lm",
 }
 

@@ -353,13 +353,18 @@ def test_show_and_answers_name_the_recipe(run: Run) -> None:
     write("train.jsonl", make_corpus(12))
     write("q.jsonl", make_corpus(2, "q"))
     Path("mine.yaml").write_text("- method: tfidf\n- method: bm25\n")
-    for recipe, told in (("text", "recipe text"), ("mine.yaml", "recipe of its own (tfidf, bm25)")):
+    text, mine = "1 × n-grams of tokens + 0.3 × n-grams of words + 0.3 × encoder", "1 × tfidf + 1 × bm25"
+    named = ("text", "recipe text", text), ("mine.yaml", "recipe of its own (tfidf, bm25)", mine)
+    for recipe, told, channels in named:
         assert run("index", "train.jsonl", "--recipe", recipe, "--out", "i", "--replace").status == 0
         answers = [run("top", "i", "q.jsonl"), run("group", "i", "q.jsonl", "--by", "label")]
-        for ran in (*answers, run("what-if", "i", "q.jsonl", "--remove", "id == 'e1'"), run("show", "i")):
-            assert told in " ".join(ran.out.split()), ran.out + ran.err
+        for ran in (*answers, run("what-if", "i", "q.jsonl", "--remove", "id == 'e1'")):
+            assert f"channels {channels}" in " ".join(ran.out.split()), ran.out + ran.err
+        assert told in " ".join(run("show", "i").out.split())
     assert run("index", "train.jsonl", "--out", "i", "--replace").status == 0
-    assert "recipe kind" in " ".join(run("top", "i", "q.jsonl", "--recipe", "kind").out.split())
+    kind = " ".join(run("top", "i", "q.jsonl", "--recipe", "kind").out.split())
+    assert "channels " in kind
+    assert text not in kind
 
 
 def test_append_delete_compact_show(world: Run) -> None:

@@ -1,7 +1,7 @@
 """Recipes: YAML files that list the channels of an index, read and checked."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -353,6 +353,11 @@ def recipe_of(channels: Sequence[Channel]) -> str:
     return f"of its own ({', '.join(one.title for one in channels)})"
 
 
+def sum_text(channels: Iterable[Channel]) -> str:
+    """Channels with their weights, as a sum."""
+    return " + ".join(f"{one.weight:.3g} × {one.title}" for one in channels)
+
+
 def _is_filled(recipe: Channel, own: Channel) -> bool:
     """Whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
     free = ("tokenizer", "encoder")
@@ -419,7 +424,7 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(channels, list | tuple):
         return dict(settings)
     known = (Channel.model_validate(one) for one in channels)
-    return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
+    return {**settings, "channels": sum_text(known)}
 
 
 def read_channels(name: str) -> tuple[Channel, ...]:

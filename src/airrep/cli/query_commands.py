@@ -55,12 +55,12 @@ def top_command(
 
 
 def _made(index: "Index") -> str:
-    """The recipe by which an index is asked, or its one method, in words."""
-    from airrep.attributors.recipes import recipe_of
+    """The channels by which an index is asked, with their weights; empty for one method."""
+    from airrep.attributors.recipes import sum_text
     from airrep.attributors.sums.channels import ChannelsAttributor
 
     method = index.attributor
-    return f"recipe {recipe_of(method.channels)}" if isinstance(method, ChannelsAttributor) else ""
+    return f"channels {sum_text(method.channels)}" if isinstance(method, ChannelsAttributor) else ""
 
 
 @app.command("group")
