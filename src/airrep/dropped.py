@@ -1,4 +1,4 @@
-"""What was dropped, and what to type instead: commands, options, pools, names."""
+"""Names that were dropped, each with what to type instead: commands, options, pools, Python."""
 
 from collections.abc import Mapping
 

@@ -13,7 +13,7 @@ from airrep.attributors.recipes import (
     SHIPPED,
     ChannelsSettings,
     default_recipe,
-    recipe_channels,
+    read_channels,
     recipe_of,
     recipe_text,
     shipped_recipes,
@@ -25,7 +25,7 @@ from airrep.index.building import build_index
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_recipe_that_ships_can_be_read_once_its_slots_are_filled(name: str) -> None:
-    channels = recipe_channels(name)
+    channels = read_channels(name)
     reads = {one.warmed for one in channels if METHOD_SETTINGS[one.method].model_fields.get("lm") is not None}
     slots = {"lm": "some/model"} if reads else {}
     slots |= {"warmed": "other/model"} if True in reads else {}
@@ -39,7 +39,7 @@ def test_every_recipe_that_ships_can_be_read_once_its_slots_are_filled(name: str
 def test_a_line_before_each_channel_says_why_its_weight_is_what_it_is(name: str) -> None:
     lines = (SHIPPED / f"{name}.yaml").read_text().splitlines()
     places = [place for place, line in enumerate(lines) if line.startswith("- method")]
-    assert len(places) == len(recipe_channels(name))
+    assert len(places) == len(read_channels(name))
     assert all(re.match(r"# \w.{20,}\.$", lines[place - 1]) for place in places)
 
 
@@ -47,7 +47,7 @@ def test_recipes_of_papers_are_of_the_methods_of_their_names() -> None:
     papers = [name for name in shipped_recipes() if name.startswith("papers/")]
     assert {"papers/tracin", "papers/logra"} <= set(papers)
     for name in papers:
-        (channel,) = recipe_channels(name)
+        (channel,) = read_channels(name)
         assert f"papers/{channel.method}" == name
 
 
@@ -213,7 +213,7 @@ def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_p
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_channels_tell_their_recipe(name: str) -> None:
-    channels = recipe_channels(name)
+    channels = read_channels(name)
     assert recipe_of(channels) == name
     assert recipe_of([one.with_settings({"lm": "m", "tokenizer": "m"}) for one in channels]) == name
     heavier = [one.model_copy(update={"weight": one.weight + 1}) for one in channels]

@@ -1,7 +1,7 @@
 """Recipes: YAML files that list the channels of an index, read and checked."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -168,7 +168,7 @@ class ChannelsSettings(Settings):
     """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
     by rounding alone. None suits the device."""
     channels: tuple[Channel, ...] = Field(
-        default_factory=lambda: recipe_channels("text"), min_length=1, max_length=MOST_CHANNELS
+        default_factory=lambda: read_channels("text"), min_length=1, max_length=MOST_CHANNELS
     )
     """The channels. They are kept with the index."""
 
@@ -327,21 +327,11 @@ def shipped_recipes() -> tuple[str, ...]:
     )
 
 
-def recipe_channels(name: str) -> tuple[Channel, ...]:
-    """The channels of a recipe as its file has them, slots not filled.
-
-    Example:
-        >>> [channel.title for channel in recipe_channels("text")]
-        ['n-grams of tokens', 'n-grams of words', 'encoder']
-    """
-    return listed(name)
-
-
 def recipe_of(channels: Sequence[Channel]) -> str:
     """The name of the shipped recipe that channels are of, its slots filled; the channels' own names where none is.
 
     Example:
-        >>> recipe_of(recipe_channels("kind"))
+        >>> recipe_of(read_channels("kind"))
         'kind'
     """
     weighed = [one.model_dump(exclude={"settings"}) for one in channels]
@@ -351,11 +341,6 @@ def recipe_of(channels: Sequence[Channel]) -> str:
         if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"
-
-
-def sum_text(channels: Iterable[Channel]) -> str:
-    """Channels with their weights, as a sum."""
-    return " + ".join(f"{one.weight:.3g} × {one.title}" for one in channels)
 
 
 def _is_filled(recipe: Channel, own: Channel) -> bool:
@@ -424,13 +409,18 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(channels, list | tuple):
         return dict(settings)
     known = (Channel.model_validate(one) for one in channels)
-    return {**settings, "channels": sum_text(known)}
+    return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
 
 
 def read_channels(name: str) -> tuple[Channel, ...]:
     """The channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
 
-    A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
+    Slots are not filled. A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the
+    file's own folder.
+
+    Example:
+        >>> [channel.title for channel in read_channels("text")]
+        ['n-grams of tokens', 'n-grams of words', 'encoder']
 
     Raises:
         ConfigError: there is no such recipe, or the file cannot be read, is too large, or has no channels.

@@ -11,7 +11,6 @@ from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
-    from airrep.index.index import Index
     from airrep.scoring.pooling import Pooling
 
 app = typer.Typer()
@@ -49,18 +48,7 @@ def top_command(
 
             delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
         else:
-            delivery.deliver(
-                top(opened, asked, k, **how, why=why, progress=meter), partial(print_top, made=_made(opened))
-            )
-
-
-def _made(index: "Index") -> str:
-    """The channels by which an index is asked, with their weights; empty for one method."""
-    from airrep.attributors.recipes import sum_text
-    from airrep.attributors.sums.channels import ChannelsAttributor
-
-    method = index.attributor
-    return f"channels {sum_text(method.channels)}" if isinstance(method, ChannelsAttributor) else ""
+            delivery.deliver(top(opened, asked, k, **how, why=why, progress=meter), print_top)
 
 
 @app.command("group")
@@ -91,7 +79,7 @@ def group_command(
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:
         result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
-    delivery.deliver(result, partial(print_groups, general=opened.attributor.caution, made=_made(opened)))
+    delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
 
 
 def _pool(typed: str | None) -> "Pooling | None":
@@ -132,7 +120,7 @@ def what_if_command(
             why=why,
             progress=meter,
         )
-    delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution, made=_made(opened)))
+    delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution))
 
 
 @app.command("select")

@@ -34,7 +34,7 @@ from airrep.reports.tables import bytes_text, short, signed
 from airrep.runtime.remote.places import shown
 
 
-def print_top(result: TopResult, wide: bool = False, made: str = "") -> None:
+def print_top(result: TopResult, wide: bool = False) -> None:
     """Print what the queries have in common, and the ranking of each if they are few, or all is asked for."""
     console, several = out(), len(result) > 1
     order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
@@ -46,7 +46,7 @@ def print_top(result: TopResult, wide: bool = False, made: str = "") -> None:
     each = shows_each(len(result), wide, any(hit.why is not None for hits in result for hit in hits))
     for hits in result if each else ():
         _print_hits(console, hits, wide)
-    _print_provenance(console, result, told=told, made=made)
+    _print_provenance(console, result, told=told)
     if not each:
         say_where_all_are(console, len(result))
     elif has_same_words(hit.why for hits in result for hit in hits):
@@ -67,7 +67,7 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
         say(console, ZERO)
 
 
-def print_groups(result: GroupResult, general: str = "", wide: bool = False, made: str = "") -> None:
+def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
     """Print the groups, most helpful first; of the caution, what is not said in *general*."""
     console = out()
     each = shows_each(len(result.entries), wide, result.channels is not None)
@@ -80,7 +80,7 @@ def print_groups(result: GroupResult, general: str = "", wide: bool = False, mad
         say(console, ZERO)
     elif result.better is not None:
         _print_first_to_drop(console, result)
-    _print_provenance(console, result, general, made=made)
+    _print_provenance(console, result, general)
     if not each:
         say_where_all_are(console, len(result.entries))
 
@@ -96,7 +96,7 @@ def _print_first_to_drop(console: Console, result: GroupResult) -> None:
     print_lines(console, Text(told, style="bold"))
 
 
-def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False, made: str = "") -> None:
+def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
     """Print how each query's group score changes; of the caution, what is not said in *general*."""
     console = out()
     named = f"{result.removal}: " if result.removal else ""
@@ -108,25 +108,20 @@ def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False, m
         say(console, changes_text(result.entries, contrast=result.better is not None))
     if not result.before.any() and not result.after.any():
         say(console, ZERO)
-    _print_provenance(console, result, general, made=made)
+    _print_provenance(console, result, general)
     if not each:
         say_where_all_are(console, len(result.entries))
 
 
 def _print_provenance(
-    console: Console,
-    result: TopResult | GroupResult | WhatIfResult,
-    general: str | None = None,
-    *,
-    told: bool = False,
-    made: str = "",
+    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
 ) -> None:
-    """Print how to read the scores, and the recipe that *made* them. What is *general* about the method is told with
-    the index, not each time."""
+    """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
     units = f"deviations from the mean of all; {origin.units}" if told else origin.units
-    pool = f", {origin.pooling} pooling" if origin.pooling else ""
-    say(console, f"{origin.sign}; {units}{pool}; {made or f'method {origin.method}'}, index {origin.index[:12]}")
+    pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
+    method = "sum of channels" if origin.method == "channels" else f"method {origin.method}"
+    say(console, f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
         say(console, caution)
