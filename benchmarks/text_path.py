@@ -221,11 +221,14 @@ def indexing(trees: dict[str, Path], texts: Path, count: int, rounds: int) -> No
 
 
 def large(folder: Path, count: int) -> None:
-    """Print what a large index costs, and a query of it in a running process."""
+    """Print what a large index costs by one process and by two, and a query of it in a running process."""
     texts = write(folder / "large.jsonl", changed(count))
     built = spend(airrep("index", texts, "--out", folder / "large"), watch=True)
+    two = spend(airrep("index", texts, "--out", folder / "two", "--workers", 2))
     each = f"{1e3 * built.cpu / count:.2f} ms an example (ask <= 2.5), {built.clock:.0f} s by the clock"
     row(f"`airrep index`, {count:,} texts", "–", each, f"memory {built.memory:.2f} GB (ask <= 1.5)")
+    clocks = f"{built.clock / two.clock:.2f} times as fast by the clock"
+    row("the same by two processes", "–", f"{two.cpu:.0f} s", f"{two.cpu / built.cpu:.2f} × the CPU of one, {clocks}")
     asked = spend([sys.executable, "-c", QUERIES, str(folder / "large")], watch=True, where=HERE)
     (first, _), *others = json.loads(asked.printed.splitlines()[-1])
     cpu, clock = (statistics.median(one) for one in zip(*others, strict=True))

@@ -31,7 +31,7 @@ PAGES = {
     "index_commands": ("index-commands", "Indexes"),
     "label_commands": ("label", "Labels"),
     "train_commands": ("train", "Training"),
-    "evaluate_commands": ("compare", "Comparing and learning from labels"),
+    "evaluate_commands": ("compare", "Comparing"),
 }
 """Page and title of the commands of a module of `airrep.cli`; those of others are on the last page."""
 OF_COMMANDS = {"evaluate": ("evaluate", "Judging")}

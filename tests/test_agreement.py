@@ -9,10 +9,7 @@ import typer.main
 
 import airrep
 from airrep.cli import app as cli
-from airrep.evaluation.diagnosis.diagnosis import diagnose
-from airrep.evaluation.loo import evaluate_loo
 from airrep.evaluation.select.select import evaluate_selection
-from airrep.training.linear.datamodels import fit_datamodels
 
 PAIRS = {
     "index": airrep.build_index,
@@ -31,12 +28,9 @@ PAIRS = {
     "sample": airrep.sample,
     "label": airrep.label,
     "train": airrep.train_encoder,
-    "datamodels": fit_datamodels,
     "warmup": airrep.warm_up,
     "compare": airrep.compare_evaluations,
-    "diagnose": diagnose,
     "evaluate lds": airrep.evaluate_lds,
-    "evaluate loo": evaluate_loo,
     "evaluate classify": airrep.classify,
     "evaluate select": evaluate_selection,
 }
@@ -64,7 +58,6 @@ def test_what_has_one_name_has_one_default(words: str) -> None:
         "delete",
         "sample",
         "warmup",
-        "diagnose",
         "evaluate classify",
     ):  # no such names
         assert shared

@@ -29,7 +29,7 @@ def ends_well(name: str, known: dict[str, Any]) -> bool:
     """Whether a notebook ends with what it set out to show."""
     match name:
         case "why":
-            return bool(known["told"].lessons[0].deviations > 3 and known["gone"].change.shape == (50,))
+            return bool(known["told"][0].deviations > 3 and known["gone"].change.shape == (50,))
         case "clean":
             copies = {copy["id"] for copy in known["copies"]}
             return len(known["found"] & known["flipped"]) >= 5 and known["repeated"] >= copies

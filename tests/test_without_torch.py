@@ -164,6 +164,9 @@ def test_python_runs_without_torch(tmp_path: Path) -> None:
 
 NEEDY = {
     f"index train.jsonl --lm {LM} --out OUT": "lm",
+    "index train.jsonl --lm nowhere --out OUT": "lm",
+    "index train.jsonl --lm owner/nowhere --out OUT": "lm",
+    "index train.jsonl --recipe papers/logra --lm ./nowhere --out OUT": "lm",
     f"index train.jsonl --method rds --lm {LM} --out OUT": "lm",
     f"index train.jsonl --method tracin --lm {LM} --out OUT": "lm",
     "index train.jsonl --encoder default --out OUT": "encoders",
@@ -174,7 +177,7 @@ NEEDY = {
     f"judge index --queries queries.jsonl --lm {LM} --out OUT": "lm",
     f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
     f"warmup train.jsonl --lm {LM} --out OUT": "lm",
-    "datamodels labels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
+    "train labels --method datamodels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
     "demo --learn --out OUT": "lm",
 }
 
@@ -183,12 +186,14 @@ JUDGED = {
     "evaluate lds index ngram --labels labels --data train.jsonl --out OUT": "evaluation",
     "evaluate classify tfidf ngram --queries queries.jsonl --out OUT": "evaluation",
     "compare lds --json": "evaluation",
-    "datamodels labels --data train.jsonl --out OUT": "evaluation",
+    "train labels --method datamodels --data train.jsonl --out OUT": "evaluation",
     f"index train.jsonl --method logra --lm {LM} --out OUT": "lm",
 }
 
 
-@pytest.mark.parametrize(("lines", "absent"), [(NEEDY, EXTRAS), (JUDGED, ["scipy"])])
+@pytest.mark.parametrize(
+    ("lines", "absent"), [(NEEDY, EXTRAS), (JUDGED, ["scipy"]), ({"serve index": "explorer"}, ["fastapi"])]
+)
 def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(
     worlds: tuple[Path, Ran, Path, Ran], lines: dict[str, str], absent: Sequence[str]
 ) -> None:
@@ -197,6 +202,7 @@ def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(
         assert (status, told) == (1, ""), line
         assert warned.count("\n") == 1, warned
         assert warned.strip().endswith(f"pip install 'airrep[{extra}]'"), warned
+        assert re.search(r"optional dependency: \w+ is not installed\. ", warned), warned
     assert not list(worlds[0].glob("OUT*"))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 import airrep
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import Channel, ChannelsSettings, recipe_channels
+from airrep.attributors.recipes import Channel, ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -90,7 +90,7 @@ class Scores(NamedTuple):
 def with_lm(recipe: Sequence[Channel], lm: Path, warmed: Path | None = None) -> Sequence[Channel]:
     """Channels of an LM; beside gradients what it expects counts less, as in an index with both."""
     if not any(one.relative for one in recipe):
-        return ChannelsSettings(lm=str(lm), channels=recipe_channels("text")).channels
+        return ChannelsSettings(lm=str(lm), channels=read_channels("text")).channels
     few = [
         one.model_copy(update={"settings": {**one.settings, "sample": SAMPLE}}) if one.method == "ekfac" else one
         for one in recipe
@@ -145,7 +145,7 @@ def main() -> None:
     lms = given.lm or ["4.5M", "135M"]
     warm = given.gradients == "warmed"
     name = {None: "text", "logra": "lm", "warmed": "lm-warm", "both": "lm-whole"}.get(given.gradients)
-    chosen = recipe_channels(name or str(HERE / "channels" / "whole.yaml"))
+    chosen = read_channels(name or str(HERE / "channels" / "whole.yaml"))
     recipe = [_by_exponent(one, given.exponent) for one in chosen]
     learn: dict[str, list[Scores]] = {}
     for role in given.role or ROLES:

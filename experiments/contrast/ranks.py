@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import binomtest
 from worlds.planted_chats import COUNTS, FORMS, KINDS, ORDINARY, Chats, Question, plant_chats, precision_of, rank_of
 
-from airrep.attributors.recipes import recipe_channels
+from airrep.attributors.recipes import read_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.index.building import build_index
 from airrep.scoring.asked import Asked, even_pairs, stream_scores
@@ -109,7 +109,7 @@ def answers_of(asked: list[Question]) -> list[Any]:
 
 def text_recipes() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Methods and settings of each recipe that needs no LM."""
-    tokens = recipe_channels("text")[0]
+    tokens = read_channels("text")[0]
     return {
         "text": ("channels", {}),
         "contrast": ("channels", {"channels": "contrast"}),

@@ -17,7 +17,7 @@ import torch
 from scipy.sparse import csr_array
 
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import ChannelsSettings, recipe_channels
+from airrep.attributors.recipes import ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.encoder.load import load_encoder
@@ -32,7 +32,7 @@ from airrep.training.ranking_loss import ranking_loss
 STEPS, QUERIES, SUBSETS, LEFT_OUT = 80, 80, 60, 0.1
 RATE_OF_MAP, RATE_OF_WEIGHTS, RATE_OF_SIZES = 1e-3, 2e-2, 2e-2
 """Adam's, warmed up over ten steps, then falling to 0 in a straight line."""
-ENCODER = recipe_channels("text")[2]
+ENCODER = read_channels("text")[2]
 """Its temperature and weight are those of the sum."""
 
 

@@ -21,11 +21,11 @@ import numpy as np
 import yaml
 
 import airrep
-from airrep.attributors.recipes import recipe_channels
+from airrep.attributors.recipes import read_channels
 from airrep.attributors.sums.reference import MEMBERS
 
 HERE = Path(__file__).parent
-(EKFAC_WEIGHT,) = (one.weight for one in recipe_channels("lm-whole") if one.method == "ekfac")
+(EKFAC_WEIGHT,) = (one.weight for one in read_channels("lm-whole") if one.method == "ekfac")
 WRITTEN = HERE / "weighed.yaml"
 ROLES = ("tasks", "mixture", "general", "safety")
 MORE = ("tasks-2.6M", "tasks-4.5M", "mixture-2.6M", "mixture-4.5M", "mixture-57M", "tasks-1000", "mixture-1000")

@@ -1,9 +1,12 @@
-"""What was dropped, and what to type instead: commands, options, names."""
+"""Names that were dropped, each with what to type instead: commands, options, pools, Python."""
 
 from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "explain": "airrep top INDEX QUERIES, with --better as before",
+    "datamodels": "airrep train LABELS#i --method datamodels --out DIR",
+    "diagnose": "airrep evaluate lds INDEX... --labels LABELS --why, with or without an index",
+    "evaluate loo": "airrep evaluate lds INDEX... --labels LABELS --removals",
     "compact": "airrep delete INDEX --compact",
     "join": "airrep append NEW-INDEX PART...",
     "methods": "airrep show methods, or airrep show METHOD",
@@ -21,10 +24,15 @@ OPTIONS: Mapping[str, str] = {
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
     "--member": "--recipe FILE.yaml, which lists the channels",
     "--rival": "airrep compare RUN..., which tests one method against another",
+    "--stratify": "--set stratify=source, or --set stratify=label",
+    "--train-layers": "--set train_layers=N, or --set train_layers=all",
     "--temperature": "a recipe's temperature, or, of group, what-if and evaluate, --pool attention:0.2",
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }
 """Options of the command line, whatever the command."""
+_ATTENTION = "attention at a low temperature, where the highest scores decide: --pool attention:0.2"
+POOLS: Mapping[str, str] = {"power": _ATTENTION, "top": _ATTENTION}
+"""Pools, without their number."""
 NAMES: Mapping[str, str] = {
     "explain": "airrep.top(index, answers, better=better)",
     "harmful": "airrep.top(index, queries, least=True), or airrep.clean(index, queries)",

@@ -196,7 +196,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
             import_module(name)
         except Exception as error:  # also of a shared library that is missing, and of packages that do not fit others
             if isinstance(error, ModuleNotFoundError) and error.name == name:
-                raise MissingExtraError(feature, extra) from error
+                raise MissingExtraError(feature, extra, f"{name} is not installed") from error
             told = " ".join(str(error).split())[:200].rstrip(".")
             reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
             from importlib.metadata import packages_distributions

@@ -292,7 +292,7 @@ def test_an_encoder_that_learnt_from_another_view_says_so(tmp_path: Path, learnt
 
     view, other = learnt or "whole", "response" if learnt is None else "whole"
     words = f"The encoder learnt from the view '{view}' and reads '{other}' here: give it view={view}, "
-    words += "by --set or, in a recipe, in the settings of its channel"
+    words += "by --set or, in a recipe, in the settings of its channel."
     assert caution(view=view) == ""
     assert caution(view=other) == words
     if learnt is not None:

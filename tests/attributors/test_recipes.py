@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from worlds.small_world import make_corpus
 
-from airrep.attributors.dropped import without_dropped
+from airrep.attributors.dropped import refuse_earlier, without_dropped
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import (
     SHIPPED,
     ChannelsSettings,
     default_recipe,
-    recipe_channels,
+    read_channels,
+    recipe_of,
     recipe_text,
     shipped_recipes,
 )
@@ -24,7 +25,7 @@ from airrep.index.building import build_index
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_recipe_that_ships_can_be_read_once_its_slots_are_filled(name: str) -> None:
-    channels = recipe_channels(name)
+    channels = read_channels(name)
     reads = {one.warmed for one in channels if METHOD_SETTINGS[one.method].model_fields.get("lm") is not None}
     slots = {"lm": "some/model"} if reads else {}
     slots |= {"warmed": "other/model"} if True in reads else {}
@@ -38,7 +39,7 @@ def test_every_recipe_that_ships_can_be_read_once_its_slots_are_filled(name: str
 def test_a_line_before_each_channel_says_why_its_weight_is_what_it_is(name: str) -> None:
     lines = (SHIPPED / f"{name}.yaml").read_text().splitlines()
     places = [place for place, line in enumerate(lines) if line.startswith("- method")]
-    assert len(places) == len(recipe_channels(name))
+    assert len(places) == len(read_channels(name))
     assert all(re.match(r"# \w.{20,}\.$", lines[place - 1]) for place in places)
 
 
@@ -46,7 +47,7 @@ def test_recipes_of_papers_are_of_the_methods_of_their_names() -> None:
     papers = [name for name in shipped_recipes() if name.startswith("papers/")]
     assert {"papers/tracin", "papers/logra"} <= set(papers)
     for name in papers:
-        (channel,) = recipe_channels(name)
+        (channel,) = read_channels(name)
         assert f"papers/{channel.method}" == name
 
 
@@ -134,7 +135,86 @@ def test_an_earlier_index_opens_unless_it_uses_what_is_gone() -> None:
     channel = {"method": "logra", "settings": kept, "relative": "apart"}
     summed = {"lm": "m", "channels": [{**channel, "settings": {**kept, **plain}}]}
     assert without_dropped("channels", summed, "runs/i") == {"lm": "m", "channels": [channel]}
-    for method, own in (("ekfac", {"lm": "m", "rank": 3}), ("logra", {"lm": "m", "curvature": "fisher"})):
-        for name, settings in ((method, own), ("channels", {"channels": [{"method": method, "settings": own}]})):
-            with pytest.raises(ConfigError, match=r"^runs/i: .* Build the index again with --replace\."):
-                without_dropped(name, settings, "runs/i")
+
+
+def test_a_setting_of_another_package_is_its_own() -> None:
+    own = {"projection": "random", "curvature": "fisher"}
+    assert without_dropped("mine", own, "i") == own
+
+
+PAPER = {"lm": "m", "modules": None, "rank": 8, "reduction": "mean", "sample": 1000}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "told", "again"),
+    [
+        ("readout", {"lm": "m"}, "method readout", "--method rds --lm m"),
+        ("stack", {}, "method stack", "--recipe FILE.yaml"),
+        ("ekfac", {"lm": "m", "rank": 3}, "rank=3", "--method ekfac --lm m"),
+        ("logra", {"lm": "m", "curvature": "fisher"}, "curvature=fisher", "--method trak --lm m"),
+        ("logra", PAPER, "preset=paper", "--recipe papers/logra --lm m"),
+        ("tracin", PAPER, "preset=paper", "--recipe papers/tracin --lm m"),
+        ("ekfac in a recipe", {"lm": "m", "rank": 3}, "gradients=factors", "--recipe lm-whole --lm m"),
+        ("logra in a recipe", {"lm": "m", "curvature": "fisher"}, "curvature=fisher", "--recipe FILE.yaml --lm m"),
+        ("tracin in a recipe", {"rank": 8}, "preset=paper of channel tracin", "--recipe FILE.yaml --lm m"),
+    ],
+)
+def test_an_earlier_index_names_its_setting_and_the_command(
+    method: str, settings: dict[str, Any], told: str, again: str
+) -> None:
+    name, in_recipe, _ = method.partition(" ")
+    own = {"lm": "m", "channels": [{"method": name, "settings": settings}]} if in_recipe else settings
+    with pytest.raises(ConfigError) as caught:
+        without_dropped("channels" if in_recipe else name, own, "an i")
+        refuse_earlier("channels" if in_recipe else name, own, "an i")
+    assert str(caught.value).startswith(f"an i: was built by an earlier version with {told}, which is gone. ")
+    assert str(caught.value).endswith(f"Build it again: airrep index DATA --out 'an i' --replace {again}")
+
+
+@pytest.mark.parametrize(
+    ("channel", "told"),
+    [
+        ("{method: ngram, wieght: 2}", r"'wieght' .* Did you mean 'weight'\?"),
+        ("{methd: ngram}", r"'methd' .* Did you mean 'method'\?"),
+        ("{method: ngrm}", r"method 'ngrm'.* Did you mean 'ngram'\?"),
+        ("{method: ngram, settings: {ordres: [1]}}", r"ngram has no setting 'ordres'.* Did you mean 'orders'\?"),
+        ("{method: ngram, weight: -1}", "weight=-1"),
+        ("{method: ngram, pool: top-5}", "pool top-5: is gone; .*attention"),
+        ("{method: readout}", "--method rds"),
+        ("ngram", "'ngram' is no channel"),
+    ],
+)
+def test_an_error_in_a_recipe_names_the_file_and_the_channel(tmp_path: Path, channel: str, told: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"- method: tfidf\n- {channel}\n")
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: channel 2: .*{told}") as caught:
+        build_index(make_corpus(6), tmp_path / "i", recipe=path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_of_several_channels_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("- method: tfidf\n- method: tfidf\n")
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*two are called 'tfidf'"):
+        build_index(make_corpus(6), tmp_path / "i", recipe=path)
+
+
+@pytest.mark.parametrize("recipe", ["lm", "lm-warm", "papers/logra"])
+def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_path: Path, recipe: str) -> None:
+    index = build_index(make_corpus(6), tmp_path / "i")
+    with pytest.raises(ConfigError, match="^recipe: its channel '(gradients|logra)' reads .*--lm MODEL") as caught:
+        index.made_with({"channels": recipe})
+    assert "\n" not in str(caught.value)
+    assert "{" not in str(caught.value)
+    with pytest.raises(ConfigError, match="--lm MODEL") as caught:
+        build_index(make_corpus(6), tmp_path / "j", recipe=recipe)
+    assert "Channel(" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_channels_tell_their_recipe(name: str) -> None:
+    channels = read_channels(name)
+    assert recipe_of(channels) == name
+    assert recipe_of([one.with_settings({"lm": "m", "tokenizer": "m"}) for one in channels]) == name
+    heavier = [one.model_copy(update={"weight": one.weight + 1}) for one in channels]
+    assert recipe_of(heavier).startswith("of its own (")

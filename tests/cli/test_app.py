@@ -349,8 +349,21 @@ def test_report_from_runs(world: Run) -> None:
     assert (ran.status, "is of kind 'index'; expected" in ran.err) == (1, True)
 
 
+def test_show_names_the_recipe_and_answers_are_sums_of_channels(run: Run) -> None:
+    write("train.jsonl", make_corpus(12))
+    write("q.jsonl", make_corpus(2, "q"))
+    Path("mine.yaml").write_text("- method: tfidf\n- method: bm25\n")
+    for recipe, told in (("text", "recipe text"), ("mine.yaml", "recipe of its own (tfidf, bm25)")):
+        assert run("index", "train.jsonl", "--recipe", recipe, "--out", "i", "--replace").status == 0
+        answers = [run("top", "i", "q.jsonl"), run("group", "i", "q.jsonl", "--by", "label")]
+        for ran in (*answers, run("what-if", "i", "q.jsonl", "--remove", "id == 'e1'")):
+            assert "sum of channels, index " in " ".join(ran.out.split()), ran.out + ran.err
+        assert told in " ".join(run("show", "i").out.split())
+
+
 def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
+    assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
     assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
     assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
@@ -571,7 +584,7 @@ def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     for line in (
         ("top", "a", "b", "-k", "many"),
         ("--nope",),
-        ("evaluate", "lds"),
+        ("evaluate", "classify"),
         ("report", "--out"),
         ("top", "--x"),
     ):
@@ -604,6 +617,9 @@ def test_methods_are_listed(run: Run) -> None:
     listed = run("show", "methods").out
     assert "trained to rank subsets" in listed
     assert [method["name"] for method in json.loads(run("show", "methods", "--json").out)] == list(METHODS)
+    assert run("show", "methods", "tfidf").out == run("show", "tfidf").out
+    refused = run("show", "methods", "tfidff")
+    assert (refused.status, "method 'tfidff': does not exist" in refused.err) == (1, True)
 
 
 def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

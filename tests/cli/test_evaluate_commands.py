@@ -130,7 +130,7 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
 def test_show_prints_what_evaluating_and_comparing_printed(run):
     asked = {
         "made-lds": ("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE),
-        "made-loo": ("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50"),
+        "made-loo": ("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--resamples", "50"),
         "made-compare": ("compare", "made-lds"),
     }
     for folder, command in asked.items():
@@ -143,7 +143,9 @@ def test_show_prints_what_evaluating_and_comparing_printed(run):
 
 
 def test_evaluate_loo_shows_the_effects_noise(run):
-    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50")
+    status, out, err = run(
+        "evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--resamples", "50"
+    )
     assert status == 0, err
     assert "LOO × 100" in out
     assert "Pearson" in out
@@ -152,16 +154,24 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "signal-to-noise ratio of the effects: " in said
     assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
     assert "same sign" not in out.lower()
-    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--what-if")
+    status, out, err = run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--what-if")
     assert status == 0, err
     assert "same sign" in out.lower()
     assert "predicted by what-if; effects above 0, so of what had helped: " in " ".join(out.split())
-    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--json")
+    status, out, err = run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
-    _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
+    _refused(
+        run("evaluate", "lds", "tfidf", "--removals", "--labels", "labels#0", *LABELS),
+        "labels/0: is not made of removals",
+    )
     _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
-    _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
+    _refused(
+        run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to"
+    )
+    tuned = ("--labels", "removals", "--tune", "labels#1")
+    _refused(run("evaluate", "lds", "tfidf", "--removals", *LABELS, *tuned), "--tune")
+    _refused(run("evaluate", "lds", "--labels", "labels#0", *LABELS), "names no index")
 
 
 @pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])
@@ -173,7 +183,18 @@ def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removal
 
 
 def test_evaluate_loo_tells_what_each_source_did(run):
-    judged = ("evaluate", "loo", "tfidf", "--labels", "sources", *LABELS, "--what-if", "--resamples", "50")
+    judged = (
+        "evaluate",
+        "lds",
+        "tfidf",
+        "--removals",
+        "--labels",
+        "sources",
+        *LABELS,
+        "--what-if",
+        "--resamples",
+        "50",
+    )
     status, out, err = run(*judged)
     assert status == 0, err
     status, told, err = run(*judged, "--json")
@@ -199,8 +220,11 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
     _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
-    _refused(run("diagnose", "labels", "labels#1", *LABELS), "instances labels/1 and labels/1: have the same")
-    loo = ("evaluate", "loo", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
+    _refused(
+        run("evaluate", "lds", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
+        "instances labels/1 and labels/1: have the same",
+    )
+    loo = ("evaluate", "lds", "tfidf", "--removals", *LABELS, "--labels", "removals", "--labels", "removals")
     _refused(run(*loo), "instances removals/0 and removals/0: have the same")
     _refused(run("evaluate", "lds", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
@@ -286,7 +310,7 @@ def test_evaluate_refuses_other_data_and_other_indexes(run):
 
 @pytest.mark.slow
 def test_datamodels_are_fitted_indexed_and_evaluated(run):
-    status, out, err = run("datamodels", "labels#0", *LABELS, "--out", "dm", "--set", "folds=4")
+    status, out, err = run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm", "--set", "folds=4")
     assert status == 0, err
     assert "R² × 100" in out
     assert "next: airrep index dm/train.jsonl --method datamodels --set weights=dm" in err
@@ -296,6 +320,17 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "lds", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
-    _refused(run("datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one")
-    _refused(run("datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)")
+    _refused(
+        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one"
+    )
+    _refused(
+        run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)"
+    )
     assert run("show", "dm", "--verify")[0] == 0
+
+
+@pytest.mark.parametrize("beside", ["--held-out labels#1", "--test labels#1", "--mixed", "--dry-run", "--steps 3"])
+def test_datamodels_refuse_options_of_an_encoder(run, beside):
+    asked = ("train", "labels#0", "--method", "datamodels", *LABELS, "--out", "idle", *beside.split())
+    _refused(run(*asked), beside.split()[0].removeprefix("--"))
+    assert not Path("idle").exists()

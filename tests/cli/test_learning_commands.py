@@ -50,7 +50,7 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     labelled = _run(*said, "--set", "epochs=1", folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     following = labelled.stderr.strip().split("next: airrep ")[1]
-    assert following == "evaluate loo INDEX --labels effects --data pool.jsonl --data asked.jsonl"
+    assert following == "evaluate lds INDEX --removals --labels effects --data pool.jsonl --data asked.jsonl"
     indexed = _run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words", folder=folder)
     assert indexed.returncode == 0, indexed.stderr
     judged = _run(*following.replace("INDEX", "words").split(), folder=folder)
@@ -67,7 +67,7 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
     labelled = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning, folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     assert "15 of 15 done" in labelled.stderr
-    chosen = ["--start", "start", "--train-layers", "1", "--steps", 4, "--set", "warmup_steps=1"]
+    chosen = ["--start", "start", "--set", "train_layers=1", "--steps", 4, "--set", "warmup_steps=1"]
     parts = ["labels#2", "--held-out", "labels#0", "--test", "labels#1", "--data", "data.jsonl", "--out", "encoder"]
     trained = _run("train", *parts, *chosen, folder=folder)
     assert trained.returncode == 0, trained.stderr

@@ -105,7 +105,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     asked = (*SELECT, *QUICK, "--full", "--selecting", "other.jsonl", "--tag", "role=tasks", "--out", "selected")
     status, out, err = run(*asked)
     assert status == 0, err
-    for words in ("words", "random", "full", "none", "of the same", "colours", "numbers", "towns"):
+    for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
     assert "3 of 30 training examples for each of 3 tasks by label, selected by other queries; LM lm" in out
     assert "selected: written" in err

@@ -114,7 +114,7 @@ SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
 REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
-ADAPTED = ("adapt", "train.jsonl", "--queries", "more.jsonl", "--labels", "labels#0", "--held-out", "unseen#0")
+LEARNT = ("adapt", "train.jsonl", "--queries", "queries.jsonl", "--queries", "more.jsonl")
 OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
 SELECTS = (
     *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
@@ -181,15 +181,29 @@ OPERATIONS = {
     "train": Operation(train),
     "save an encoder": Operation(save_encoder),
     "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
-    "evaluate loo": Operation(
-        command("evaluate", "loo", "index", "--labels", "removed", *LABELS, "--resamples", "50", "--out", "out/r")
+    "evaluate lds --removals": Operation(
+        command(
+            "evaluate",
+            "lds",
+            "index",
+            "--removals",
+            "--labels",
+            "removed",
+            *LABELS,
+            "--resamples",
+            "50",
+            "--out",
+            "out/r",
+        )
     ),
     "evaluate classify": Operation(
         command("evaluate", "classify", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")
     ),
     "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
     "compare": Operation(command("compare", "judged", "--out", "out/c")),
-    "adapt --labels": Operation(command(*ADAPTED, "--recipe", "tfidf.yaml", "--out", "out/s")),
+    "adapt --labels": Operation(
+        command(*LEARNT, "--labels", "labels#0", "--held-out", "unseen#0", "--recipe", "tfidf.yaml", "--out", "out/s")
+    ),
     "label --import": Operation(command(*OUTSIDE, "--import", "losses.npy")),
     "label --command": Operation(
         command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")
@@ -204,8 +218,12 @@ OPERATIONS = {
     ),
     "index of channels": Operation(command("index", "more.jsonl", "--lm", "lm", "--recipe", "lm-whole", *SMALL[2:4])),
     "adapt": Operation(adapt),
-    "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
-    "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
+    "evaluate lds --why": Operation(
+        command("evaluate", "lds", "--why", "--labels", "labels#0", *LABELS, "--out", "out/r")
+    ),
+    "datamodels": Operation(
+        command("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")
+    ),
 }
 
 

@@ -14,7 +14,7 @@ import airrep
 from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import DirectAttributor, InMemory
-from airrep.attributors.recipes import recipe_channels
+from airrep.attributors.recipes import read_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.explorer.served import ServedIndex
@@ -224,7 +224,7 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
 def test_both_ways_of_reading_gradients_stand_in_one_sum(
     tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus
 ) -> None:
-    whole = recipe_channels("lm-whole")
+    whole = read_channels("lm-whole")
     recipes = {
         "none": "text",
         "logra": "lm",

@@ -692,7 +692,7 @@ def test_the_sum_of_the_queries_stands_first() -> None:
 def test_one_query_has_one_better_answer() -> None:
     one, other = contrasted(top({"q1": [(1.0, 1)]})), contrasted(groups({"q1": [1.0]}, ["a"]))
     other["queries"][0]["better"] = example("another")
-    with pytest.raises(ConfigError, match="query 'q1'"):
+    with pytest.raises(ConfigError, match="query 'good q1'"):
         render_report([one, other])
 
 

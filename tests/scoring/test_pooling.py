@@ -111,11 +111,17 @@ def test_a_pool_tells_its_temperature() -> None:
     assert Pooling.parse(cold, 3.0).temperature == 3.0
 
 
+@pytest.mark.parametrize("text", ["top-3", "top-x", "power-2"])
+def test_a_dropped_pool_says_what_to_type(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--pool {text}: is gone; type instead: attention .*--pool attention:0.2"):
+        Pooling.parse(text, where=f"--pool {text}")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *("", "order", "order-", "order-0", "order--1", "order-1.5", "order-\u0663", "order-5 ", "order-x", "Sum"),
-        *("order-inf-paper", "order-1234567890", "order-3-paper", "order-2\n", "top-3", "power-2"),
+        *("order-inf-paper", "order-1234567890", "order-3-paper", "order-2\n"),
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:

@@ -1,6 +1,7 @@
 """The contract of attribution methods: what an index keeps of examples, and what queries ask of it."""
 
 import hashlib
+import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -284,6 +285,11 @@ def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a caution, so that what several methods share is told once."""
+    return [one for one in re.split(r"(?<=\.) ", text) if one]
 
 
 def sample_of(train: Corpus, size: int, seed: int) -> Corpus:

@@ -42,7 +42,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
     def __init__(self, settings: DatamodelsSettings | None = None) -> None:
         if settings is None:
-            raise ConfigError("datamodels: needs weights. Make them with `airrep datamodels`, and pass their folder.")
+            raise ConfigError(
+                "datamodels: needs weights. Make them with `airrep train --method datamodels`, and pass their folder."
+            )
         super().__init__(settings)
         self._shift = 0
         """Power of two; 0 until something is learnt, and for indexes of earlier versions, which have weights plain."""

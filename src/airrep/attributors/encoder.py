@@ -125,5 +125,5 @@ class AirRepAttributor(EmbeddingAttributor):
             return ""
         return (
             f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: give it "
-            f"view={learnt}, by --set or, in a recipe, in the settings of its channel"
+            f"view={learnt}, by --set or, in a recipe, in the settings of its channel."
         )

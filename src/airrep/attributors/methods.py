@@ -284,7 +284,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="datamodels",
             summary="for each query a regression of its losses on who was in the subset",
-            needs="labels: what `airrep datamodels` made of them",
+            needs="labels: what `airrep train --method datamodels` made of them",
             bytes_per_example=f"{_DENSE}, one for each query",
             cost="no model, but one fine-tune for each subset before",
             paper="Datamodels, arXiv 2202.00622",
@@ -420,6 +420,7 @@ def _before_training(name: str, settings: Settings, how: Meant) -> Settings:
     trained = name in TRAINED or getattr(settings, "checkpoints", "final") == "all"
     if lm is None or trained or "merged" not in type(settings).model_fields:
         return settings
+    need(f"lm {lm}", "lm", *LM)  # before the Hub is asked
     said, base, trusted = (getattr(settings, key, None) for key in ("merged", "base", "trust_remote_code"))
     merged = how(lm, said, base, bool(trusted))
     return settings if merged == said else settings.model_copy(update={"merged": merged})

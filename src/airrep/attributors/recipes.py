@@ -1,7 +1,7 @@
 """Recipes: YAML files that list the channels of an index, read and checked."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -9,13 +9,14 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.dropped import refuse_dropped
-from airrep.attributors.installed import installed_method
+from airrep.attributors.installed import installed_method, installed_methods
 from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, tokens_of, whole_folder
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.settings import Settings, read_yaml
+from airrep.scoring.pooling import Pooling
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
@@ -167,7 +168,7 @@ class ChannelsSettings(Settings):
     """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
     by rounding alone. None suits the device."""
     channels: tuple[Channel, ...] = Field(
-        default_factory=lambda: _checked("text"), min_length=1, max_length=MOST_CHANNELS
+        default_factory=lambda: read_channels("text"), min_length=1, max_length=MOST_CHANNELS
     )
     """The channels. They are kept with the index."""
 
@@ -180,8 +181,8 @@ class ChannelsSettings(Settings):
         channels = listed(default_recipe(values) if named is None else named)
         own = {name: value for name, value in values.items() if name not in cls.model_fields}
         channels, others = _distributed(channels, own)
-        read = values.get("lm") is not None or any(one.get("lm") is not None for one in _settings_in(channels))
-        if values.get("warmed") is not None and not (read and _has_warmed(channels)):
+        read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
+        if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
                 "warmed: fills the slot of the LM after a warm-up; expected a recipe with a channel that has warmed: "
                 "true, such as lm-warm, and an lm as well, the one before the warm-up"
@@ -218,17 +219,21 @@ class ChannelsSettings(Settings):
         tokenizer = known.data.get("tokenizer") or (lm and tokens_of(lm, known.data.get("base")))
         after = _of_warmed(common, known.data.get("warmed"))
         slots = {False: common, True: after}
-        for one in channels:
-            if one.has("lm") and one.known is not None and "lm" not in {*one.settings, *slots[one.warmed]}:
-                if one.warmed:
-                    raise ValueError(
-                        f"expected warmed as well (--warmed FOLDER): {one.title} reads the LM after a warm-up"
-                    )
-                if one.known.model_fields["lm"].is_required():
-                    raise ValueError(
-                        f"expected an lm as well (--lm MODEL): {one.title} reads the LM before fine-tuning"
-                    )
+        lacking = _unfilled(channels, slots)
+        if lacking is not None and lacking.warmed:
+            raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
+        if lacking is not None:
+            raise ValueError(f"expected an lm as well (--lm MODEL): {lacking.title} reads the LM before fine-tuning")
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
+
+
+def _unfilled(channels: Sequence[Channel], slots: Mapping[bool, Collection[str]]) -> Channel | None:
+    """The first channel that needs an LM which nothing names; slots by whether it is the LM after a warm-up."""
+    for one in channels:
+        field = None if one.known is None else one.known.model_fields.get("lm")
+        if field and "lm" not in {*one.settings, *slots[one.warmed]} and (one.warmed or field.is_required()):
+            return one
+    return None
 
 
 def _check_sum(channels: Sequence[Channel]) -> None:
@@ -242,13 +247,10 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         raise ValueError("expected one whose weight is not relative; set relative: false for one")
 
 
-def _distributed(channels: object, own: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
-    """A recipe with further settings in each channel whose method has them, and the settings that no method has."""
-    if not own or not isinstance(channels, list | tuple):
-        return channels, dict(own)
-    made = [one if isinstance(one, Channel) else Channel.of(dict(one), "channels") for one in channels]
-    placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in made]
-    return tuple(placed), {name: value for name, value in own.items() if not any(one.has(name) for one in made)}
+def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
+    """Channels with further settings in each whose method has them, and the settings that no method has."""
+    placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in channels]
+    return tuple(placed), {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
@@ -258,14 +260,6 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
         return rest
     adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file() and not (Path(lm) / ADAPTER_CONFIG).is_file()
     return {**rest, "lm": warmed, **({"base": lm} if adapted else {})}
-
-
-def _has_warmed(channels: object) -> bool:
-    """Whether some channel of a recipe, as it stands in a file or as it is made, reads the LM after a warm-up."""
-    return any(
-        one.warmed if isinstance(one, Channel) else isinstance(one, Mapping) and bool(one.get("warmed"))
-        for one in _parts(channels)
-    )
 
 
 def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
@@ -293,31 +287,27 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     """
     if "channels" not in changes:
         return {**known, **changes}
-    asked = listed(changes["channels"])
+    asked, given = listed(changes["channels"]), {**known, **changes}
+    slots = {after: ["lm"] if given.get(name) else [] for after, name in ((False, "lm"), (True, "warmed"))}
+    lacking = _unfilled(asked, slots)
+    if lacking is not None:
+        flag = "--warmed FOLDER" if lacking.warmed else "--lm MODEL"
+        raise ConfigError(
+            f"recipe: its channel '{lacking.title}' reads a language model that the index was built without. Build "
+            f"an index of the recipe (airrep index DATA --recipe ... {flag}), or leave --recipe out."
+        )
     shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {
         "encoder": bool(own_encoders(asked)) or (shipped and known.get("encoder") is not None),
-        "warmed": _has_warmed(asked),
+        "warmed": any(one.warmed for one in asked),
     }
-    return {name: one for name, one in {**known, **changes}.items() if kept.get(name, True)}
+    return {name: one for name, one in given.items() if kept.get(name, True)}
 
 
-def own_encoders(channels: object) -> set[str]:
+def own_encoders(channels: Sequence[Channel]) -> set[str]:
     """The encoders of channels but those that come with airrep."""
-    found = (own.get("encoder") for own in _settings_in(channels))
+    found = (one.settings.get("encoder") for one in channels)
     return {str(name) for name in found if name is not None and name not in BUNDLED}
-
-
-def _settings_in(channels: object) -> Iterator[Mapping[str, Any]]:
-    """Settings of each channel of a recipe, as it stands in a file or as it is made."""
-    for one in _parts(channels):
-        own = one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings")
-        if isinstance(own, Mapping):
-            yield own
-
-
-def _parts(channels: object) -> Sequence[object]:
-    return channels if isinstance(channels, list | tuple) else ()
 
 
 def default_recipe(settings: Mapping[str, Any]) -> str:
@@ -337,14 +327,26 @@ def shipped_recipes() -> tuple[str, ...]:
     )
 
 
-def recipe_channels(name: str) -> tuple[Channel, ...]:
-    """The channels of a recipe as its file has them, slots not filled.
+def recipe_of(channels: Sequence[Channel]) -> str:
+    """The name of the shipped recipe that channels are of, its slots filled; the channels' own names where none is.
 
     Example:
-        >>> [channel.title for channel in recipe_channels("text")]
-        ['n-grams of tokens', 'n-grams of words', 'encoder']
+        >>> recipe_of(read_channels("kind"))
+        'kind'
     """
-    return _checked(name)
+    weighed = [one.model_dump(exclude={"settings"}) for one in channels]
+    for name in shipped_recipes():
+        known = listed(name)
+        same = [one.model_dump(exclude={"settings"}) for one in known] == weighed
+        if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
+            return name
+    return f"of its own ({', '.join(one.title for one in channels)})"
+
+
+def _is_filled(recipe: Channel, own: Channel) -> bool:
+    """Whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
+    free = ("tokenizer", "encoder")
+    return all(own.settings.get(name) == one for name, one in recipe.settings.items() if name not in free)
 
 
 def recipe_text(name: str | None = None) -> str:
@@ -362,21 +364,43 @@ def recipe_text(name: str | None = None) -> str:
     return (SHIPPED / f"{name}.yaml").read_text("utf-8")
 
 
-def _checked(name: str) -> tuple[Channel, ...]:
-    found = listed(name)
-    return tuple(one if isinstance(one, Channel) else Channel.of(dict(one), name) for one in _mappings(found, name))
+def listed(recipe: object) -> tuple[Channel, ...]:
+    """The channels of a recipe that is named, by a shipped name, a YAML file or a folder; or of a list.
+
+    Raises:
+        ConfigError: there is no such recipe, or a channel of it cannot be.
+    """
+    if isinstance(recipe, str | os.PathLike):
+        return read_channels(os.fspath(recipe))
+    if not isinstance(recipe, list | tuple):
+        raise ConfigError(
+            f"recipe: {recipe!r} is no list of channels; expected [{{'method': 'ngram'}}], say. Give one."
+        )
+    return tuple(
+        one if isinstance(one, Channel) else _channel(one, f"channel {number}") for number, one in enumerate(recipe, 1)
+    )
 
 
-def _mappings(channels: object, name: str) -> Iterator[Any]:
-    for one in _parts(channels):
-        if not isinstance(one, Channel | Mapping):
-            raise ConfigError(f"{name}: {one!r} is no channel; expected lines such as '- method: ngram'. Correct it.")
-        yield one
-
-
-def listed(recipe: object) -> object:
-    """The channels of a recipe that is named, by a shipped name, a YAML file or a folder; a list as it is."""
-    return read_channels(os.fspath(recipe)) if isinstance(recipe, str | os.PathLike) else recipe
+def _channel(value: object, where: str) -> Channel:
+    """A channel as it stands in a recipe (ConfigError: a name or a value of it cannot be)."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: {value!r} is no channel; expected lines such as '- method: ngram'. Correct it.")
+    one = Channel.of({"method": "", **{str(name): own for name, own in value.items()}}, where)
+    refuse_dropped(one.method, one.settings, f"{where}: ")
+    if one.known is None:
+        known = (*METHOD_SETTINGS, *installed_methods())
+        told = f"method '{one.method}': does not exist; expected one of {', '.join(known)}"
+        raise ConfigError(f"{where}: {told}. {near(one.method, known, 'See: airrep show methods')}")
+    names = one.known.model_fields
+    odd = next((name for name in one.settings if name not in names), None)
+    if odd is not None:
+        raise ConfigError(
+            f"{where}: {one.method} has no setting '{odd}'; expected some of {', '.join(sorted(names))}. "
+            f"{near(odd, names, 'Correct the name.')}"
+        )
+    if one.pool is not None:
+        Pooling.parse(one.pool, where=f"{where}: pool {one.pool}")
+    return one
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,13 +412,18 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
 
 
-def read_channels(name: str) -> object:
-    """The list of channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
+def read_channels(name: str) -> tuple[Channel, ...]:
+    """The channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
 
-    A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
+    Slots are not filled. A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the
+    file's own folder.
+
+    Example:
+        >>> [channel.title for channel in read_channels("text")]
+        ['n-grams of tokens', 'n-grams of words', 'encoder']
 
     Raises:
-        ConfigError: there is no such recipe, or the file cannot be read, is too large, or is no list.
+        ConfigError: there is no such recipe, or the file cannot be read, is too large, or has no channels.
         ArtifactError: a directory holds something else.
     """
     path = SHIPPED / f"{name}.yaml" if name in shipped_recipes() else fetched(name)
@@ -414,19 +443,24 @@ def read_channels(name: str) -> object:
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
         raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
-    return tuple(placed(channel, path.parent) for channel in channels)
+    made = [_channel(placed(one, path.parent), f"{path}: channel {number}") for number, one in enumerate(channels, 1)]
+    try:
+        _check_sum(made)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}. Correct it.") from error
+    return tuple(made)
 
 
 MOVED = ("encoder", "lm", "tokenizer")
 """Settings of a channel whose folder may stand beside what was learnt."""
 
 
-def placed(channel: object, folder: Path, names: Sequence[str] = MOVED) -> object:
+def placed(channel: object, folder: Path) -> object:
     """A channel whose models' folders, if they begin with a dot, are found from the recipe's folder."""
     settings = channel.get("settings") if isinstance(channel, Mapping) else None
     if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
-    near = {name: one for name, one in settings.items() if name in names and str(one).startswith(".")}
+    near = {name: one for name, one in settings.items() if name in MOVED and str(one).startswith(".")}
     found = {name: str((folder / str(one)).resolve()) for name, one in near.items()}
     return {**channel, "settings": {**settings, **found}} if found else channel
 

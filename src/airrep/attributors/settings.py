@@ -395,7 +395,7 @@ class DatamodelsSettings(Settings):
     """Settings of datamodels."""
 
     weights: str
-    """What `airrep datamodels` wrote."""
+    """What `airrep train --method datamodels` wrote."""
 
     _whole_paths = field_validator("weights")(_whole)
 

@@ -4,7 +4,7 @@ answers/           Commands that answer questions about training data.
 app                The command line: all commands, and show, report, demo.
 demo               The demo: the whole path on real data that comes with airrep.
 dry_runs           Print what --dry-run measured: time, memory and disk.
-evaluate_commands  Commands that judge methods by labels, or learn from labels alone.
+evaluate_commands  Commands that judge methods by labels, and compare what was judged.
 flags              Flags made from the fields of settings: their names, types, defaults and docstrings.
 index_commands     Commands that build, change and export an index.
 judging            Options of the commands that judge.

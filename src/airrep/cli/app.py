@@ -121,8 +121,8 @@ def show_command(
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return
-    named = example if str(path) == "methods" and example is not None else str(path)
-    if not path.exists() and _show_methods(named, as_json=as_json):
+    chosen = example if str(path) == "methods" else None
+    if not path.exists() and _show_methods(str(path), chosen, as_json=as_json):
         return
     if example is not None:
         if verify:
@@ -213,23 +213,21 @@ def _show_recipes(name: str | None, *, as_json: bool) -> None:
         typer.echo(recipe_text(name), nl=False)
 
 
-def _show_methods(name: str, *, as_json: bool) -> bool:
-    """Show all methods, those of installed packages too, or one with its settings; whether the name is of such."""
+def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
+    """Show all methods, those of installed packages too, or one with its settings; False if the name is of neither."""
     from airrep.attributors.methods import METHODS, is_known, method_named, methods_of_packages
     from airrep.cli.show.results import print_methods, print_options
 
-    if name == "methods":
-        listed = [*METHODS.values(), *methods_of_packages()]
-    elif is_known(name):
-        listed = [method_named(name)]
-    else:
+    if name != "methods" and not is_known(name):
         return False
+    one = chosen if name == "methods" else name
+    listed = [*METHODS.values(), *methods_of_packages()] if one is None else [method_named(one)]
     if as_json:
         print_json([method.to_dict() for method in listed])
         return True
     print_methods(listed)
-    if name != "methods":
-        print_options(method_named(name))
+    if one is not None:
+        print_options(method_named(one))
     return True
 
 
@@ -261,7 +259,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "proving.proving_commands": ("prove", "judge"),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
-    "evaluate_commands": ("evaluate", "diagnose", "compare", "datamodels"),
+    "evaluate_commands": ("evaluate", "compare"),
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
 as all of them together take longer than most answers."""

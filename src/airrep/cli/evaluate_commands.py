@@ -1,7 +1,8 @@
-"""Commands that judge methods by labels, or learn from labels alone."""
+"""Commands that judge methods by labels, and compare what was judged."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,14 +10,18 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
-from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named, parse_named
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.judging import INDEXES, EvaluationOptions, IndexesArgument, open_named, parse_named
+from airrep.cli.options import shared_options
+from airrep.cli.running.once import OneLineGroup
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from airrep.evaluation.lds import LdsStudy
+    from airrep.index.index import Index
     from airrep.labels.instance import LabelledInstance
 
 
+RESAMPLES = 1000
 MOVED_HELP = "A setting of one index that is another now, as NAME:key=value: NAME:recipe=kind, say."
 
 DataOption = Annotated[
@@ -32,10 +37,8 @@ QueriesOption = Annotated[str, typer.Option(metavar="DATA", help=f"Queries. {opt
 ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behind each interval.")]
 
 app = typer.Typer()
-evaluate = typer.Typer(no_args_is_help=True, help="Judge indexes by labels.")
-diagnosis = typer.Typer()
+evaluate = typer.Typer(cls=OneLineGroup, no_args_is_help=True, help="Judge indexes by labels.")
 app.add_typer(evaluate, name="evaluate")
-app.add_typer(diagnosis)  # its one command would come before the group if it were the app's own
 
 
 @evaluate.command("classify")
@@ -127,73 +130,117 @@ def evaluate_select_command(
         )
 
 
+@dataclass(frozen=True)
+class _Removing:
+    """Options of labels that leave examples out."""
+
+    removals: Annotated[
+        bool,
+        "LABELS leave examples out (`airrep sample --removals K`): judge how well scores tell what that does.",
+    ] = False
+    what_if: Annotated[
+        bool,
+        "Judge labels of --removals, predicted by the change of the whole pool's group score, as by `airrep what-if`.",
+    ] = False
+
+    def study(self) -> "type[LdsStudy]":
+        """The study that is asked for."""
+        from airrep.evaluation.lds import LdsStudy
+        from airrep.evaluation.loo import LooStudy, WhatIfStudy
+
+        if self.what_if:
+            return WhatIfStudy
+        return LooStudy if self.removals else LdsStudy
+
+
 @evaluate.command("lds")
 @shared_options
 def lds_command(
-    indexes: IndexesArgument,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
+    removing: _Removing,
+    indexes: Annotated[list[str] | None, INDEXES] = None,
     labels: LabelsOption = None,
     data: DataOption = None,
     pool: options.PoolOption = None,
     tune: Annotated[list[str] | None, "Other labels, on which each attention pool gets its best temperature."] = None,
     settings: MovedOption = None,
-    resamples: ResamplesOption = 1000,
+    resamples: ResamplesOption = RESAMPLES,
     partial: options.PartialOption = False,
+    why: Annotated[
+        bool,
+        "Show why an LDS is low: findings on the labels, and on each INDEX if given.",
+    ] = False,
 ) -> None:
     """How well indexes rank labelled subsets: LDS with intervals, and each one's paired difference to the first.
 
     An index may be of any data that contains the train pools. For a fair comparison give --tune, with labels that
-    are not among --labels.
+    are not among --labels. With --removals the value is the rank correlation of scores and effects over removals;
+    labels of 2 or more seeds also tell the effects' signal-to-noise ratio and the noise ceiling. With --why each
+    finding has its number, a verdict and a paragraph of advice in docs/diagnosis.md.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.lds import LdsStudy
 
-    labels = _given(labels, indexes, "judges by them in one step")
-    opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
+    kind = removing.study()
+    _refuse_beside(why, removing, judging, tune, resamples)
+    if not (indexes or why):
+        raise ConfigError("evaluate lds: names no index; expected INDEX or NAME=INDEX, or --why. Name one.")
+    labels = _given(labels, indexes or (), kind.measure)
+    opened, named = open_named(indexes or (), settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
-    asked = LdsStudy(opened, judged, *options.typed_pool(pool), tune=tuned, resamples=resamples)
+    if why:
+        _tell_why(labels, judged, [index for _, index in opened], judging, *options.typed_pool(pool))
+        return
+    asked = kind(opened, judged, *options.typed_pool(pool), tune=tuned, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 
-@evaluate.command("loo")
-@shared_options
-def loo_command(
-    indexes: IndexesArgument,
-    reading: options.ReadingOptions,
-    judging: EvaluationOptions,
-    labels: LabelsOption = None,
-    data: DataOption = None,
-    pool: Annotated[str | None, "How scores of examples removed together become one: sum if not given."] = None,
-    what_if: Annotated[
-        bool,
-        "Predict by the change of the whole pool's group score, as `airrep what-if` does, by each method's own pool.",
-    ] = False,
-    settings: MovedOption = None,
-    resamples: ResamplesOption = 1000,
-    partial: options.PartialOption = False,
+def _refuse_beside(
+    why: bool, removing: _Removing, judging: EvaluationOptions, tune: list[str] | None, resamples: int
 ) -> None:
-    """How well indexes tell what leaving examples out does: rank correlation of scores and effects over removals.
-
-    LABELS come from `airrep sample --removals K`, or --removals-by source, and `airrep label --seeds R`; with R of 2
-    or more the effects' signal-to-noise ratio and the noise ceiling are shown beside.
-    """
-    from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.loo import LooStudy, WhatIfStudy
-
-    labels = _given(labels, indexes, "asks how well random subsets are ranked, without any")
-    opened = open_named(indexes, settings)
-    (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    study = WhatIfStudy if what_if else LooStudy
-    asked = study(opened, judged, *options.typed_pool(pool), resamples=resamples)
-    judging.deliver(asked.request, asked.run, print_correlations)
+    """Refuse options that another one would leave without effect."""
+    removals = removing.removals or removing.what_if
+    given = {
+        "--removals or --what-if": why and removals,
+        "--tune": (why or removals) and bool(tune),
+        "--tag": why and bool(judging.tag),
+        "--resamples": why and resamples != RESAMPLES,
+    }
+    found = next((name for name, refused in given.items() if refused), None)
+    if found is not None:
+        beside = "--why" if why else "--removals"
+        raise ConfigError(f"evaluate lds: {found} has no effect beside {beside}; expected one of them. Leave one out.")
 
 
-def _given(labels: list[str] | None, indexes: Sequence[str], judge: str) -> list[str]:
+def _tell_why(
+    labels: Sequence[str],
+    instances: "list[LabelledInstance]",
+    indexes: "list[Index]",
+    judging: EvaluationOptions,
+    *pool: Any,
+) -> None:
+    """Show a diagnosis; one of the same inputs that is there already is shown again."""
+    from airrep.cli.show.evaluations import print_diagnosis
+    from airrep.evaluation.diagnosis import diagnosis as study
+    from airrep.evaluation.result import command_line
+
+    def make() -> study.Diagnosis:
+        seconds = study.seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])
+        return study.diagnose(instances, indexes, *pool, seconds=seconds, command=command_line(sys.argv[1:]))
+
+    options.OutputOptions(judging.as_json, judging.run, judging.replace).find_or_make(
+        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, *pool)),
+        make,
+        print_diagnosis,
+    )
+
+
+def _given(labels: list[str] | None, indexes: Sequence[str], measure: str) -> list[str]:
     """The labels that are named; where none are, the way to them is told."""
     if labels:
         return labels
-    index = parse_named(indexes[0])[1]
+    index = parse_named(indexes[0])[1] if indexes else "INDEX"
+    judge = "judges by them in one step" if measure == "lds" else "asks how well random subsets are ranked, without any"
     raise ConfigError(
         "evaluate: no labels are named; expected losses after fine-tunes: --labels LABELS. They come of `airrep sample "
         f"DATA --out SUBSETS` and `airrep label`; `airrep judge {index} --lm MODEL --queries QUERIES` {judge}."
@@ -241,72 +288,4 @@ def compare_command(
         lambda: compare_evaluations(named, to, resamples=resamples, command=command_line(sys.argv[1:])),
         print_comparison,
         "; --replace makes it again",
-    )
-
-
-@app.command("datamodels")
-@shared_options
-def datamodels_command(
-    labels: Annotated[str, typer.Argument(metavar="LABELS#i", help=f"One instance. {options.CHOICE_HELP}")],
-    out: Annotated[Path, "Directory of the weights."],
-    reading: options.ReadingOptions,
-    data: DataOption = None,
-    partial: options.PartialOption = False,
-    as_json: options.JsonOption = False,
-    *,
-    configuring: Annotated[options.ConfigOptions, {"settings": "One setting, as key=value, such as penalty=lasso."}],
-    replace: options.ReplaceOption = False,
-) -> None:
-    """Regress each query's losses on who was in the subset. The result knows these queries and examples alone."""
-    from airrep.cli.show.evaluations import print_datamodels
-    from airrep.labels.gather import label_lineage
-    from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
-
-    chosen = RegressionSettings.of(configuring.values())
-    (judged,) = _gather([labels], data=data, reading=reading, partial=partial, named=[labels])
-    instance = the_only(judged, labels)
-    made = fit_datamodels(instance, out, chosen, lineage=label_lineage([labels]), replace=replace)
-    if as_json:
-        print_json(dict(made.report))
-    else:
-        print_datamodels(made)
-    note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
-
-
-@diagnosis.command("diagnose")
-@shared_options
-def diagnose_command(
-    labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=options.LABELS_HELP)],
-    reading: options.ReadingOptions,
-    data: options.LabelDataOption = None,
-    index: Annotated[
-        list[str] | None,
-        typer.Option(metavar="INDEX", help="An index, or NAME=INDEX, whose scores are looked at too; may be repeated."),
-    ] = None,
-    settings: MovedOption = None,
-    pool: options.PoolOption = None,
-    partial: options.PartialOption = False,
-    *,
-    delivery: Annotated[options.OutputOptions, {"run": "Also write the findings here."}],
-) -> None:
-    """Why an LDS is low: spread, noise and overlap of the labels, and what an index's scores make of them.
-
-    Each finding has its number, a verdict and a paragraph of advice in docs/diagnosis.md.
-    """
-    from airrep.cli.show.evaluations import print_diagnosis
-    from airrep.evaluation.diagnosis import diagnosis as study
-    from airrep.evaluation.result import command_line
-
-    (instances,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    indexes, chosen = [opened for _, opened in open_named(index or (), settings)], options.typed_pool(pool)
-
-    def make() -> study.Diagnosis:
-        seconds = study.seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])
-        command = command_line(sys.argv[1:])
-        return study.diagnose(instances, indexes, *chosen, seconds=seconds, command=command)
-
-    delivery.find_or_make(
-        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, *chosen)),
-        make,
-        print_diagnosis,
     )

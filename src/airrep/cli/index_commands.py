@@ -220,7 +220,8 @@ def append_command(
         corpus = own.read(data)
         with Meter("encoding") as meter:
             now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
-        note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
+        there = "" if len(now) > len(opened) else f" (all {len(corpus):,} were there already)"
+        note(f"{path}: {len(now) - len(opened):,} examples added{there}, {len(now):,} in all")
         _tell_empty(now, path, opened.empty)
         opened = now
 
@@ -296,11 +297,11 @@ def export_command(
     Records keep what an example has not: messages, tools, rejected answers.
     """
     from airrep.cli.show.console import Meter
-    from airrep.index.export.export import export_index
+    from airrep.index.export.export import RECORDS, export_index
     from airrep.index.rows import IndexRows
 
     index = IndexRows(path)
-    if to == "records":
+    if to == RECORDS:
         _export_records(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
         return
     if only is not None or data is not None:

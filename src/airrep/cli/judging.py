@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
 
-IndexesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="INDEX...", help="Index directories, one row for each; NAME=INDEX says what its row is called."
-    ),
-]
+INDEXES = typer.Argument(
+    metavar="INDEX...", help="Index directories, one row for each; NAME=INDEX says what its row is called."
+)
+IndexesArgument = Annotated[list[str], INDEXES]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ QueriesOption = Annotated[str | None, f"Where queries come from, when not from D
 app = typer.Typer()
 
 
-_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "stratify", "disjoint_instances", "held_out")
+_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "disjoint_instances", "held_out")
 SamplingOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
@@ -156,7 +156,7 @@ def label_command(
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
         whole = "" if labels.plan.settings.removals_by is None else " --what-if"
-        following = f"airrep evaluate loo INDEX --labels {out} {read}{whole}"
+        following = f"airrep evaluate lds INDEX --removals --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,7 +49,7 @@ class LabelOptions:
 
 TrainingOptions = Annotated[
     Mapping[str, Any],
-    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "train_layers", "steps")),
+    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "steps")),
 ]
 
 
@@ -60,6 +60,11 @@ def train_command(
     reading: options.ReadingOptions,
     parts: LabelOptions,
     learning: TrainingOptions,
+    method: Annotated[
+        Literal["encoder", "datamodels"],
+        "datamodels: regress each query's losses on who was in the subset; of one instance, whose queries and examples "
+        "alone the result knows.",
+    ] = "encoder",
     device: options.DeviceOption = None,
     precision: options.PrecisionOption = None,
     activations: Annotated[Path | None, "Directory of activations that several runs share."] = None,
@@ -75,13 +80,18 @@ def train_command(
     --config and --set hold settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
     share the work of each step.
     """
+    values = configuring.values(learning, device=device, precision=precision)
+    if method == "datamodels":
+        beside = {"--activations": activations, "--mixed": mixed, "--dry-run": dry_run}
+        _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
+        return
     need("airrep train", "lm", "torch")
     from airrep.cli.show.learning import StepMeter
     from airrep.labels.gather import label_lineage
     from airrep.training.settings import TrainingSettings
     from airrep.training.train import train_encoder
 
-    chosen = TrainingSettings.of(configuring.values(learning, device=device, precision=precision))
+    chosen = TrainingSettings.of(values)
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
@@ -103,6 +113,31 @@ def train_command(
         replace=replace,
     )
     _report(out, result)
+
+
+def _fit_datamodels(
+    out: Path,
+    parts: LabelOptions,
+    reading: options.ReadingOptions,
+    values: dict[str, Any],
+    beside: Mapping[str, Any],
+    *,
+    partial: bool,
+    replace: bool,
+) -> None:
+    """Regress losses on membership; *beside* are options of training an encoder alone, which are refused."""
+    from airrep.cli.show.evaluations import print_datamodels
+    from airrep.labels.gather import label_lineage
+    from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
+
+    given = {"--held-out": parts.held_out, "--test": parts.test, **beside}
+    for name in (name for name, value in given.items() if value):
+        raise ConfigError(f"train: {name} is of an encoder; expected none with --method datamodels. Leave it out.")
+    chosen = RegressionSettings.of(values)
+    judged, _, _ = parts.gather(reading, [reading.read(path) for path in parts.data or ()], partial)
+    instance = the_only(judged, ", ".join(parts.labels))
+    print_datamodels(fit_datamodels(instance, out, chosen, lineage=label_lineage(parts.labels), replace=replace))
+    note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
 
 
 def _report(out: Path, result: "TrainingResult") -> None:
@@ -136,7 +171,11 @@ def adapt_command(
         str | None,
         "With --labels: its channels are weighed, a shipped name or a YAML file.",
     ] = None,
-    queries: Annotated[str | None, f"What to judge on; random rows of DATA if not given. {options.DATA_HELP}"] = None,
+    queries: Annotated[
+        list[str] | None,
+        "What to judge on; random rows of DATA if not given. With --labels: the data they were made from; repeatable. "
+        f"{options.DATA_HELP}",
+    ] = None,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, options.START_HELP] = "default",
@@ -163,7 +202,7 @@ def adapt_command(
     if labels:
         made = _from_labels(
             reading,
-            [data, *([queries] if queries else [])],
+            [data, *(queries or [])],
             (labels, held_out or []),
             out,
             {"channels": recipe, "lm": lm},
@@ -174,6 +213,8 @@ def adapt_command(
     if lm is None or held_out or recipe:
         what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
         raise ConfigError(f"adapt: has {what}; expected --lm, or --labels with --held-out. Give them.")
+    if len(queries or []) > 1:
+        raise ConfigError(f"adapt: has {len(queries or [])} --queries; expected one without --labels. Join the files.")
     need("airrep adapt", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
@@ -189,7 +230,7 @@ def adapt_command(
         model,
         tuning,
         out,
-        queries=reading.read_if(queries),
+        queries=reading.read_if(queries[0] if queries else None),
         start=start,
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster

@@ -2,7 +2,7 @@
 
 corpus     Examples and ordered, immutable corpora of them.
 fields     Fields of a corpus table, each compared with literals row by row.
-filters    Where-expressions, which choose rows of a corpus table.
+filters    Filters (where-expressions), which choose rows of a corpus table.
 inputs     Data as a program holds them: files, records, tables, texts as a corpus.
 originals  Records that examples were read from, as their data hold them: messages stay messages.
 places     Places of n-grams in the texts of an example.

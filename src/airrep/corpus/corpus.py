@@ -44,7 +44,7 @@ from airrep.sparse import distinct
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
-"""Of an example that was given none; the empty text is an id."""
+"""Id of an example that was given none; the empty text is a valid id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Example:
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     chat: Mapping[str, Any] | None = field(default=None, hash=False)
-    """What a trainer reads that the two texts do not tell: ``messages`` as its record has them, the last one the
+    """Facts that a trainer reads beyond the two texts: ``messages`` as its record has them, the last one the
     response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
     place: str | None = field(default=None, compare=False)
-    """Where it was read, such as ``train.jsonl:12``, its line; None where no file has it."""
+    """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
 
     def __post_init__(self) -> None:
         """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
@@ -84,7 +84,7 @@ class Example:
 
     @property
     def reading_hash(self) -> str:
-        """The same, over :attr:`chat` too where the texts do not tell it: examples that a trainer reads as one."""
+        """Hash of the texts and of :attr:`chat`; equal for examples that a trainer reads alike."""
         if self.chat is None or self.chat == MESSAGES:
             return self.content_hash
         return content_hash(encode_chat(self.chat), self.content_hash)
@@ -323,7 +323,7 @@ def _fields(example: object) -> tuple[str, list[Fields]]:
 
 
 def given_id(example: Example) -> str | None:
-    """The id of an example; None where it is the one that its texts make, of which equal ones are numbered."""
+    """The id of an example; None if the corpus made it from the texts (equal ids get numbers)."""
     texts = isinstance(example.prompt, str) and isinstance(example.response, str)
     made = isinstance(example.id, str) and len(example.id) == HASH and texts
     return None if made and example.id == example.content_hash else example.id
@@ -368,23 +368,23 @@ def read_corpus(
         path: the file, a folder of such files or of texts, a folder of ``datasets`` or Lance, or the Hub id of a
             dataset such as "org/name".
         prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
-        response_field: name of the response's field; likewise.
+        response_field: name of the response's field; by default the accepted names are looked for.
         id_field: name of the id's field, by default "id". Records without get the hash of their texts.
         label_field: name of the label's field, by default "label".
         source_field: name of the source's field, by default "source".
-        turns: which assistant turns of a conversation are examples: its "last" (the default), or "all".
-        preferences: which responses of a preference pair are examples: the "chosen", or "both".
+        turns: assistant turns of a conversation that are examples: its "last" (the default), or "all".
+        preferences: responses of a preference pair that are examples: the "chosen", or "both".
         trained_with: the trainer that rows are read as (docs/trainers.md): "trl", "axolotl", "llamafactory",
             "ms-swift" or "open-instruct"; it decides what is joined, which turns are learnt, and what of them.
-        split: which split of a dataset or a folder that has some, by default "train".
-        config: which config of a dataset of the Hub.
+        split: name of the split, in a dataset or a folder with splits; by default "train".
+        config: name of the config of a dataset on the Hub.
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
         longest_line: MiB that a line, or a record of a text file that spans lines, may have; memory is bounded by it.
-        progress: told now and then how many records were read, and None for how many there are.
+        progress: called now and then with the number of records read, and None for the unknown total.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
-        ConfigError: a limit below 1, a split or a config of something that has none, or a choice that is none.
+        ConfigError: a limit below 1, a split or config for data without any, or an unknown choice.
         MissingExtraError: a dataset, without the package ``datasets``.
 
     Example:

@@ -50,7 +50,7 @@ class Field:
 
     @property
     def may_be_part(self) -> bool:
-        """Whether it may be inside an object."""
+        """True if the field may be inside an object."""
         return len(self.path) > 1 if self.path else "." in self.name
 
     @property
@@ -68,12 +68,12 @@ class Field:
         return value
 
     def is_key_of(self, known: Iterable[str]) -> bool:
-        """Whether it is one of some keys itself."""
+        """True if the field is itself one of these keys."""
         return len(self.path) < 2 and (self.path or (self.name,))[0] in known
 
 
 class Comparisons:
-    """What fields of the metadata hold and what they were compared with, in all parts of a table.
+    """Types of metadata fields, and of the literals compared with them, in all parts of a table.
 
     Values of another type than the literal's are unequal to it; a literal of a type that a field never has is an error,
     which no part by itself can tell.
@@ -181,7 +181,7 @@ def field_values(
 
 
 def shown_apart(values: Sequence[Any]) -> Callable[[Any], str | None]:
-    """How a field's values are shown: as by :func:`shown_value`, but a text that looks like another in quotes."""
+    """Show a field's values as :func:`shown_value` does, but quote a text that looks like another value."""
     alike = {shown_value(value) for value in values if not isinstance(value, str)}
     for text in sorted({value for value in values if isinstance(value, str)}, key=len):
         if text in alike:

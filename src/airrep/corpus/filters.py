@@ -1,4 +1,4 @@
-"""Where-expressions, which choose rows of a corpus table.
+"""Filters (where-expressions), which choose rows of a corpus table.
 
 ::
 
@@ -73,7 +73,7 @@ class Filter:
         return np.concatenate([np.empty(0, bool), *masks])
 
     def of(self, columns: Mapping[Field, Column]) -> Mask:
-        """The same from columns that hold the values of its fields."""
+        """Evaluate the filter on columns that hold the values of its fields."""
         return self._node(columns)
 
 

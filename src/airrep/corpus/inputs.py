@@ -20,7 +20,7 @@ CorpusLike: TypeAlias = Any
 columns, or several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that
 need not be installed."""
 QueriesLike: TypeAlias = Any
-"""The same; and one example, one dict, or texts, each the response to an empty prompt. A file is a ``Path``."""
+"""A ``CorpusLike``, one example, one dict, or texts (responses to an empty prompt). A file is a ``Path``."""
 EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
 NAMES_SHOWN = 80
 LONGEST_NAME = 1024
@@ -123,7 +123,7 @@ def _plain(example: Example, where: str) -> Example:
 
 
 def is_one(queries: QueriesLike) -> bool:
-    """Whether one query alone is given, not a list of one."""
+    """True if one query alone is given, not a list of one."""
     return isinstance(queries, str | Example) or (isinstance(queries, Mapping) and not _are_columns(queries))
 
 
@@ -138,7 +138,7 @@ def _text(text: str, where: str) -> Example:
 
 
 def is_place(text: str) -> bool:
-    """Whether a text is more likely where data are than what somebody said."""
+    """True if a text is more likely a place of data than words that somebody said."""
     if len(text) >= LONGEST_NAME or "\n" in text:
         return False
     place = Path(text)
@@ -162,7 +162,7 @@ def _of_mapping(data: Mapping[Any, Any], where: str) -> list[Any]:
 
 
 def _are_columns(data: Mapping[Any, Any]) -> bool:
-    """Whether all values are lists of one length, and none of objects: those are the messages of one record."""
+    """True if all values are lists of one length without objects; lists of objects are messages of one record."""
     columns = list(data.values())
     if not columns or not all(isinstance(column, list | tuple | np.ndarray) for column in columns):
         return False

@@ -106,7 +106,7 @@ class _Wanted:
         self._seen = Counter[str]()
 
     def takes(self, fields: Fields) -> bool:
-        """Whether an example is looked for; of several with one id the first is.
+        """True if an example is wanted: the first one with its id.
 
         DataError: it has the id of one that is, and other texts.
         """
@@ -142,7 +142,7 @@ class _Wanted:
 
 
 def _is_numbered(key: str) -> bool:
-    """Whether an id may be one that a corpus made of equal texts."""
+    """True if a corpus may have made this id, for one of several equal texts."""
     made, dash, number = key.rpartition("-")
     return bool(dash) and len(made) == 16 and number.isdecimal()
 

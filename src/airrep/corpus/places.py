@@ -19,7 +19,7 @@ class Span:
     """A stretch of one text of an example."""
 
     field: Field
-    """Which text."""
+    """The prompt or the response."""
     start: int
     """Its first character."""
     stop: int
@@ -28,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the features of an example stand in its texts, one entry for each time that an n-gram occurs.
+    """Places of an example's features in its texts, one entry for each occurrence of an n-gram.
 
     Characters count through ``prompt + "\\n" + response``, whatever the view. What has no visible character, such as
     the end of a text, has no place.
@@ -106,7 +106,7 @@ def lower_case(text: str) -> tuple[str, np.ndarray]:
 
 
 def ends_in(origin: np.ndarray, ends: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Where stretches that are not empty end in a text, given where each place was."""
+    """Ends, in the original text, of stretches that are not empty, given each place's original."""
     places = np.asarray(ends, np.int64)
     found: np.ndarray = np.maximum(origin[places], origin[places - 1] + 1)
     return found

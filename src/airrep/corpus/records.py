@@ -44,7 +44,7 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """How examples are taken out of records: names of fields, None meaning the accepted names; which turns."""
+    """Names of the fields and turns that make an example of a record; None takes the accepted names."""
 
     prompt_field: str | None = None
     response_field: str | None = None
@@ -114,14 +114,14 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How records were read."""
+    """Summary of a reading of records."""
 
     options: Mapping[str, str] = field(default_factory=dict)
-    """Those of :class:`Schema` that were not the defaults, by name."""
+    """Options of :class:`Schema` that differ from the defaults, by name."""
     forms: tuple[str, ...] = ()
     """Forms of the records."""
     mixed: bool = False
-    """Whether some were read with other options."""
+    """True if some records were read with other options."""
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class _Builder:
 
 
 def _texts(values: Sequence[str | None]) -> Any:
-    """What ``pa.array`` makes of texts: that would import pandas wherever it is installed, for half a second."""
+    """Make ``pa.array`` of texts without it: it would import an installed pandas, which takes half a second."""
     encoded = [b"" if text is None else text.encode() for text in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     known = np.packbits(np.array([text is not None for text in values], bool), bitorder="little")
@@ -136,7 +136,7 @@ def _texts(values: Sequence[str | None]) -> Any:
 
 
 def _places(rows: Rows) -> Any:
-    """The same of row numbers."""
+    """Make an Arrow array of row numbers, without importing pandas."""
     buffers: list[Any] = [None, pa.py_buffer(np.ascontiguousarray(rows, np.int64).data)]
     return pa.Array.from_buffers(pa.int64(), len(rows), buffers)
 

@@ -5,13 +5,13 @@ from airrep.corpus.schemas.conversations import holds_turns
 _ROLES = ("User", "Assistant", "Tool", "System", "Tools")
 _FIRST = ("System: ", "Tools: ")
 SYSTEM = "[system …] "
-"""What stands for a system prompt that is folded."""
+"""Text in place of a folded system prompt."""
 DOTS = "… "
-"""What stands for all before the last message."""
+"""Text in place of everything before the last message."""
 
 
 def last_message(prompt: str, length: int) -> int:
-    """Where the last of several messages begins in a prompt that is longer than *length* on one line.
+    """Find the last message's first character in a prompt longer than *length* on one line.
 
     It is 0 for a prompt that fits, and for one that is no conversation.
     """
@@ -23,13 +23,13 @@ def last_message(prompt: str, length: int) -> int:
 
 
 def message_at(prompt: str, place: int) -> int:
-    """Where the message begins that a place of a conversation is in."""
+    """Find the first character of the message that holds a place of a conversation."""
     heads = [f"\n{role}: " for role in _ROLES]
     return max(prompt.rfind(head, 0, place + len(head)) + 1 for head in heads)
 
 
 def system_end(prompt: str) -> int:
-    """Where the first message behind a system prompt and its tools begins; 0 where there is none of both."""
+    """Find the first message after a system prompt and its tools; 0 if there is neither."""
     end = 0
     while prompt.startswith(_FIRST, end) and (end or holds_turns(prompt)):
         heads = (prompt.find(f"\n{role}: ", end) for role in _ROLES)

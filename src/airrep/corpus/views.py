@@ -40,5 +40,5 @@ def seen_texts(examples: Sequence[Example], view: View) -> Iterator[str]:
 
 
 def something_seen(examples: Sequence[Example], view: View) -> Mask:
-    """Whether a view shows more than white space of each example, ``(rows,)``."""
+    """True for each example of which a view shows more than white space, ``(rows,)``."""
     return np.fromiter((bool(text.strip()) for text in seen_texts(examples, view)), dtype=bool, count=len(examples))

@@ -14,8 +14,8 @@ INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""What nobody sees (Unicode's default ignorable characters), as such a set: soft hyphens, joiners, marks of order,
-variation selectors."""
+"""Invisible characters (Unicode's default ignorable ones), as a set of a pattern: soft hyphens, joiners, marks of
+order, variation selectors."""
 _SIGN = re.compile(f"[{UNSPACED}]")
 _ENOUGH = 0.25
 """Share of a text's signs from which on it is of such a script."""
@@ -52,7 +52,7 @@ class Words:
         return self._pattern(text).findall(text)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        """The same with their places."""
+        """Find the words with their places."""
         return self._pattern(text).finditer(text)
 
     def _pattern(self, text: str) -> re.Pattern[str]:
@@ -78,7 +78,7 @@ def marks(unspaced: bool = False) -> str:
 
 
 def unspaced(text: str) -> bool:
-    """Whether a text is of a script that puts no space between words, a quarter of its signs at least."""
+    """True if a quarter or more of a text's signs are of scripts without spaces between words."""
     return _SIGN.search(text) is not None and len(_SIGN.findall(text)) >= _ENOUGH * len(text)
 
 
@@ -93,7 +93,7 @@ def plain(text: str) -> str:
 
 
 def plain_places(text: str) -> tuple[str, np.ndarray]:
-    """The same, and for each place in it, its end too, the place in the text as it was, int64."""
+    """The plain text, and the place in the original of each of its characters and of its end, int64."""
     if plain(text) == text:
         return text, np.arange(len(text) + 1)
     shown = np.ones(len(text), bool)

@@ -110,7 +110,7 @@ class Encoder(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """Whether queries are encoded as training examples are."""
+        """True if queries are encoded as training examples are."""
         return self.prompts.query == self.prompts.train
 
     def _prompt(self, queries: bool) -> str:
@@ -178,7 +178,7 @@ class Encoder(ABC):
         return "".join(values.get(piece, piece) for piece in self._pieces)
 
     def _values(self, example: Example) -> dict[str, str]:
-        """What is filled into the template."""
+        """Fields that are filled into the template."""
         return {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
 
     def unknown_shares(self, examples: Sequence[Example]) -> np.ndarray:
@@ -192,7 +192,7 @@ class Encoder(ABC):
         return self._unknown_shares(texts)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
-        """The same of texts; 0 if it is not known."""
+        """Share of each text that the vocabulary lacks, ``(texts,)``; 0 if it is not known."""
         return np.zeros(len(texts))
 
     def save(

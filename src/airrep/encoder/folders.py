@@ -61,7 +61,7 @@ class Card:
     prompt_words: int = 256
     """Most words of a prompt; the rest is cut off."""
     trained_for_attribution: bool = False
-    """Whether the encoder was trained to rank subsets by their labels."""
+    """True if the encoder was trained to rank subsets by their labels."""
     trained_group_sizes: tuple[int, int] | None = None
     """Smallest and largest group that the encoder was trained on, where known."""
     trained_pool: TrainedPool | None = None
@@ -91,7 +91,7 @@ class Layout:
     modules: tuple[Path, ...] = ()
     """Folders of all modules, where they are listed."""
     weighted: bool = True
-    """Whether it has weights, as all but a bag of words."""
+    """True if the encoder has weights; a bag of words has none."""
 
 
 def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
@@ -113,7 +113,7 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if path.exists():
         raise ConfigError(f"encoder {name}: is a file; expected a folder with a model. Give the folder.")
     if _HUB_ID.fullmatch(name) is None:
-        moved = "Check the path; where one has moved, say where it is: --encoder FOLDER."
+        moved = "Check the path; where one has moved, say where it is: --set encoder=FOLDER."
         raise ConfigError(
             f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
             f"Hugging Face Hub. {near(name, BUNDLED, near_path(path, moved))}"
@@ -178,7 +178,7 @@ def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
 
 
 def _is_packable(transformer: Path) -> bool:
-    """Whether the transformer is a BERT that airrep's own (``networks/bert.py``) computes, with a tokenizer that it
+    """True if the transformer is a BERT that airrep's own (``networks/bert.py``) computes, with a tokenizer that it
     can read."""
     if (transformer / ADAPTER_CONFIG).exists():
         return False
@@ -191,12 +191,12 @@ def _is_packable(transformer: Path) -> bool:
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Whether a configuration describes the BERT that ``networks/bert.py`` computes, apart from its sizes."""
+    """True if a configuration describes the BERT that ``networks/bert.py`` computes, apart from its sizes."""
     return all(config.get(key, value) == value for key, value in _BERT_ONLY.items())
 
 
 def _is_mean(pooling: Path) -> bool:
-    """Whether a pooling module takes the mean over tokens and nothing else."""
+    """True if a pooling module takes the mean over tokens and nothing else."""
     config = read_json(pooling / "config.json")
     mode = config.get("pooling_mode")
     if mode is None:
@@ -206,21 +206,21 @@ def _is_mean(pooling: Path) -> bool:
 
 
 def _is_linear(dense: Path) -> bool:
-    """Whether a dense module is a plain linear map."""
+    """True if a dense module is a plain linear map."""
     config = read_json(dense / "config.json")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     return activation == "Identity" and not config.get("use_residual")
 
 
 def _reads_sentence(head: Path) -> bool:
-    """Whether a module behind the mean turns the sentence's features into others, and not the tokens'."""
+    """True if a module after the mean maps the sentence's features, not the tokens'."""
     config = read_optional(head / "config.json")
     names = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     return names == {"sentence_embedding"}
 
 
 def _has_own_ways(folder: Path) -> bool:
-    """Whether ``SentenceTransformer.encode`` puts a text before each text, or cuts features off, on its own."""
+    """True if ``SentenceTransformer.encode`` puts a text before each text, or cuts features off, on its own."""
     return bool(read_optional(folder / SETTINGS).get("default_prompt_name")) or _cuts_features(folder)
 
 

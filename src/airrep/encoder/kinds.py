@@ -20,7 +20,7 @@ _OTHERS = {
     "lmheadmodel": "a language model",
     "forconditionalgeneration": "a language model",
 }
-"""What parts of a class's name tell, written without underscores and in small letters."""
+"""Meanings of parts of a class's name, in lower case without underscores."""
 
 
 def refuse_other_kinds(folder: Path) -> None:

@@ -45,8 +45,8 @@ def load_encoder(
             elsewhere. Changes speed and memory, not results.
         query_prompt: text before each query: the name of one of the model's own prompts, or the text itself; ``""``
             is none. None: the model's own for queries, where it has one.
-        train_prompt: likewise before each training example; None: the model's own for documents.
-        trust_remote_code: run the program code that some models bring; they are refused otherwise.
+        train_prompt: text before each training example, given in the same way; None: the model's own for documents.
+        trust_remote_code: run the program code that some models bring; without it, such models are refused.
 
     Raises:
         ConfigError: a setting that cannot hold, a name that leads to no model, another kind of model (sparse,

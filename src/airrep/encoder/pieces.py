@@ -13,8 +13,8 @@ from airrep.encoder.tokens import chunks, parse_tokenizer, unknown_of, unknown_s
 from airrep.shapes import Int32, Int64
 
 _WORD = re.compile("[^ \t\n\r]+")
-"""What a BERT tokenizer reads by itself: it parts words at other signs too, but drops some of those that Python calls
-spaces."""
+"""Words as a BERT tokenizer first splits them. It splits at other signs too, but drops some characters that Python
+counts as spaces."""
 _SPACE = re.compile("[ \t\n\r]")
 _NONE = np.empty(0, np.int32)
 _PART = 1 << 20

@@ -38,7 +38,7 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
         folder: the model's folder.
         name: the encoder's name, for errors.
         query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
-        train: likewise, for training examples.
+        train: name or text for training examples, in the same form.
     """
     own, default = _own_prompts(folder / SETTINGS)
     return Prompts(
@@ -72,7 +72,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
 
 
 def counts_prompt(folder: Path) -> bool:
-    """Whether the mean over tokens takes in those of the prompt, as of every model but a few."""
+    """True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
     configs = (read_json(path) for path in folder.glob("*/config.json"))
     return all(config.get("include_prompt", True) for config in configs)
 

@@ -116,7 +116,7 @@ class StaticEncoder(Encoder):
         return means if stored.head is None else _mapped(means, stored.head)
 
     def _any_known(self, pieces: Pieces) -> np.ndarray:
-        """Whether a text has a piece that the vocabulary knows, ``(texts,)``."""
+        """True for each text with a piece that the vocabulary knows, ``(texts,)``."""
         own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if (n := self._tokenize.unknown) is None else n))])
         return np.asarray(np.diff(own[pieces.offsets]) > 0)
 

@@ -40,9 +40,9 @@ class StoredStatic:
     """Content of ``tokenizer.json``, without padding; a text is cut off where its truncation says."""
     card: Card
     normalise: bool
-    """Whether means are scaled to unit length."""
+    """True if means are scaled to unit length."""
     head: LinearHead | None = None
-    """What follows; None: nothing."""
+    """Linear map after the mean; None if there is none."""
     vocabulary: str | None = None
     """Digest of the vocabulary that the rows are of; None where the folder does not tell it."""
 

@@ -26,7 +26,7 @@ from airrep.scoring.topk import top_k
 CHUNK = 1024
 """Queries ranked at a time: bounds memory, does not change results."""
 NOBODY = -1
-"""The class of an example without label: equal to none, itself included."""
+"""The class of an example without label; it equals no class, not even itself."""
 
 
 class ClassifySettings(Settings):
@@ -35,15 +35,15 @@ class ClassifySettings(Settings):
     by: str = "label"
     """The field that holds the class: label, source or a metadata field."""
     votes: tuple[int, ...] = (10,)
-    """For each k: the class that most of the top k have. Left out, it is at most the examples that there are."""
+    """Numbers k; for each, the top k examples vote for a class. Left out, 10 or all examples if fewer."""
     where: str | None = None
-    """A filter; only training examples that fulfil it are ranked."""
+    """Filter of training examples; only those that match are ranked."""
     skip_unlabelled: bool = False
-    """Leave queries without the field out, counted, instead of refusing them."""
+    """Leave out, and count, queries without the field instead of refusing them."""
     resamples: int = Field(default=1000, ge=1)
     """Bootstrap draws behind each interval."""
     seed: int = 0
-    """Of the draws."""
+    """Random seed."""
 
     @field_validator("votes")
     @classmethod

@@ -47,7 +47,7 @@ class ComparedRow(NamedTuple):
 
 
 class ComparedPair(NamedTuple):
-    """How much one row exceeds another, over the queries that count for both."""
+    """One row minus another, over the queries that count for both."""
 
     one: str
     other: str

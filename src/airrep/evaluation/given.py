@@ -45,7 +45,7 @@ def named_indexes(
 
 
 def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledInstance]:
-    """Labelled instances, checked to be such.
+    """Check that the arguments are labelled instances.
 
     Raises:
         ConfigError: something else is given, or two of one name or content.
@@ -86,7 +86,7 @@ def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Eval
 
 
 def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
-    """What is given as a list; one of the kind, or a path, is a list of one."""
+    """Make a list of an argument; one object of the kind, or a path, becomes a list of one."""
     if isinstance(given, (kind, str, Path)):
         return [given]
     if isinstance(given, Mapping) or not isinstance(given, Iterable):

@@ -124,7 +124,7 @@ class HeldOutLds:
 
 @dataclass(frozen=True)
 class HeldOutDifference:
-    """How much one method's LDS exceeds another's, over some instances."""
+    """One method's LDS minus another's, over some instances."""
 
     value: float
     """Mean over instances of the paired differences."""

@@ -93,21 +93,20 @@ def evaluate_lds(
     resamples: int = RESAMPLES,
     names: Sequence[str] | str | None = None,
 ) -> Evaluation:
-    """LDS of each index's group scores on labelled subsets: mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
+    """Measure each index's LDS on labelled subsets: the mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
 
     An index may hold any corpus that contains the train pools; their examples are found by content. Queries are
     encoded by the index's method.
 
     Args:
-        indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
-            compared with.
+        indexes: or their paths, or pairs ``(name, index)``, or one alone. The others are compared with the first.
         instances: queries, subsets and losses to judge by; or one instance alone.
         pool: of all indexes; each method's own when None.
         temperature: of attention; where *pool* is None, 1 is each method's own.
         tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
-            among its own and those that bring the deviation of its scores to 1/8 to 8.
+            out of its own and some that bring the deviation of its scores to 1/8 to 8.
         resamples: bootstrap draws behind each interval.
-        names: of the rows; those of the pairs, or else the paths of the indexes, if None.
+        names: of the rows; None takes the names of the pairs, or else the paths of the indexes.
 
     Raises:
         ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
@@ -132,7 +131,7 @@ class LdsStudy:
     own_pool: ClassVar[PoolLike | None] = None
     """Pool where the user names none; None for each method's own."""
     more_request: ClassVar[Mapping[str, Any]] = {}
-    """What else of :attr:`request` decides the result."""
+    """Further entries of :attr:`request` that decide the result."""
 
     def __init__(
         self,
@@ -242,7 +241,7 @@ class LdsStudy:
         return facts_of(self.instances) | hardly
 
     def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
-        """What temperatures were chosen on, if any were, and the rows whose pools have none."""
+        """Instances that temperatures were chosen on, if any, and the rows whose pools have no temperature."""
         kept = [one.name for one in contenders if self.tune and not one.pooling.attends]
         tuned = [] if len(kept) == len(contenders) else [instance.name for instance in self.tune]
         return {"tuned_on": tuned, **({"not_tuned": kept} if kept else {})}

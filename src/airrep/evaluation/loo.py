@@ -74,7 +74,7 @@ def evaluate_loo(
     resamples: int = RESAMPLES,
     names: Sequence[str] | str | None = None,
 ) -> Evaluation:
-    """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
+    """Measure leave-one-out: the mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
     The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
     mean over the seeds that have both. The prediction f is the sum of the influence scores of the removed examples: to
@@ -87,8 +87,8 @@ def evaluate_loo(
 
     Args:
         instances: with the whole pool as subset 0, and removals; or one instance alone.
-        pool: how scores of the removed examples become one; ``sum`` when None. With *what_if*, how those of the whole
-            pool do; the method's own when None.
+        pool: turns the scores of the removed examples into one; ``sum`` when None. With *what_if*, turns those of the
+            whole pool into one; the method's own when None.
         what_if: predict by the change of the whole pool's group score.
 
     Example:
@@ -111,7 +111,7 @@ class LooStudy(LdsStudy):
     def _check(self) -> None:
         if self.temperature != 1 and self.asked_pool is None:
             raise ConfigError(
-                "evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention."
+                "evaluate lds --removals: a temperature belongs to attention; the pool is sum. Add --pool attention."
             )
         super()._check()
 
@@ -141,12 +141,12 @@ class LooStudy(LdsStudy):
 
     @property
     def _by_name(self) -> bool:
-        """Whether removals have names, those of whole sources or labels, and not numbers."""
+        """True if removals have names (of whole sources or labels), not numbers."""
         return not any(name.isdecimal() for one in self.scored for name in one.subsets.names)
 
 
 class WhatIfStudy(LooStudy):
-    """The same, predicted by what-if of the whole pool."""
+    """Leave-one-out study that predicts effects by what-if of the whole pool."""
 
     own_pool = None
     more_request: ClassVar[Mapping[str, Any]] = {"prediction": "what-if"}

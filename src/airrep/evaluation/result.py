@@ -35,7 +35,7 @@ FEW_QUERIES = 10
 
 
 class Difference(NamedTuple):
-    """How much one row's value exceeds another's on the same queries."""
+    """One row's value minus another's, on the same queries."""
 
     value: float
     interval: tuple[float, float]
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
     seconds_per_example: float | None
     """Process CPU time of encoding one training example; None where it was not recorded."""
     clock: bool = False
-    """Whether these seconds are wall time, since an accelerator encoded. Older results do not say."""
+    """True if the seconds are wall time, because an accelerator encoded. Older results do not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class Evaluation(Shown):
 
     @property
     def complete(self) -> bool:
-        """Whether no failed fine-tune was left out."""
+        """True if all fine-tunes succeeded."""
         return not self.facts.get("failed")
 
     def to_dict(self) -> dict[str, Any]:

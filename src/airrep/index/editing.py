@@ -183,11 +183,16 @@ def _has_all(index: IndexRows, more: Corpus) -> bool:
         row = known.get(example.id)
         if row is None:
             continue
-        if len(known) < len(more) or index.example(row).content_hash != example.content_hash:
-            raise DataError(
-                f"append: example '{example.id}' is in the index already (row {row}). "
-                "Leave it out, give it another id, or delete the old one first."
-            )
+        if index.example(row).content_hash != example.content_hash:
+            there = "has other texts in the index already"
+        elif len(known) < len(more):
+            there = f"is in the index already, as {len(known):,} of {len(more):,} are"
+        else:
+            continue
+        raise DataError(
+            f"append: example '{example.id}' {there} (row {row}). "
+            "Leave it out, give it another id, or delete the old one first."
+        )
     return True
 
 

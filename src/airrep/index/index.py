@@ -13,7 +13,7 @@ import numpy as np
 from airrep.arrays import GroupScores, Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import RecentScores, is_direct
-from airrep.attributors.dropped import refuse_dropped, without_dropped
+from airrep.attributors.dropped import refuse_earlier, without_dropped
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
@@ -153,12 +153,12 @@ class Index(EditableIndex):
             with as_written(self.path / "state") if own else nullcontext():
                 attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
+            refuse_earlier(self.method, self.manifest["settings"], str(self.path))
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
                 f"{self._other_packages(attributor)}. "
-                "Give the models that it was built with (--encoder, --lm, and --set warmed= for that after a warm-up), "
-                "or build it again with --replace."
+                "Give the models that it was built with (--set encoder=, lm=, warmed=), or build it again: --replace."
             )
         if read_before(self, attributor):  # told, not refused: its other rows are as they should be
             caution(_log, f"{self.path}: {READ_BEFORE}")
@@ -180,13 +180,12 @@ class Index(EditableIndex):
                     f"{self.path}: was built by '{name}' of the package {package['name']} {package['version']}, which "
                     "is not installed here. Install it."
                 )
-        refuse_dropped(self.method, {}, str(self.path))
+        known, others = without_dropped(self.method, self.manifest["settings"], str(self.path)), changes or {}
         if not is_known(self.method):
             raise ConfigError(
                 f"{self.path}: was built by '{self.method}', which airrep does not know. "
                 "Open it from Python with Index(path, attributor=...)."
             )
-        known, others = without_dropped(self.method, self.manifest["settings"], str(self.path)), changes or {}
         summed = self.method == ChannelsAttributor.name
         return make_attributor(self.method, asked_settings(known, others) if summed else {**known, **others})
 

@@ -72,15 +72,15 @@ def label(
 
     Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. Its result is one file,
     named by a digest of everything that decides it; the same call after an interruption resumes with the tasks that
-    are missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
+    are missing. On the CPU, every engine gives the same bytes, except in ``times*.jsonl``.
 
     Args:
-        plan: the subsets, or the directory of them.
-        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
+        plan: the subsets, or their directory.
+        train: the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes.
         queries: the data that the queries were drawn from; None when that is *train*.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
             worker.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None takes the paper's.
         out: the directory.
         seeds: number of fine-tunes of each subset, in different orders of data.
         part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
@@ -93,8 +93,8 @@ def label(
 
     Raises:
         ConfigError: an impossible value.
-        DataError: other corpora than those of the plan, or an example of it that the LM cannot read.
-        ArtifactError: other labels are there, another process writes the same, or they cannot be written.
+        DataError: the corpora are not the plan's, or the LM cannot read an example of the plan.
+        ArtifactError: *out* holds other labels, another process writes there, or labels cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
 
     Example:
@@ -142,7 +142,7 @@ class LabelData:
 
 
 class LossSource(ABC):
-    """Where losses come from: fine-tunes of ours, another trainer's command, or a file of losses."""
+    """Source of losses: airrep's fine-tunes, another trainer's command, or a file of losses."""
 
     @property
     @abstractmethod
@@ -377,7 +377,7 @@ class _FarmRun:
             self._mirror.finish()
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
-        """Whether the manifest is that of the request, with the same tasks given up."""
+        """True if the manifest has the request, with the same tasks given up."""
         sealed, wanted = self._sealed, self._request.state["keys"]
         return sealed is not None and sealed.state["keys"] == wanted and sealed.quarantined == given_up
 

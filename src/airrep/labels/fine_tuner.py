@@ -70,7 +70,7 @@ class LoadLm:
 
     @property
     def anywhere(self) -> "LoadLm":
-        """The same LM, loaded where its device is missing."""
+        """A loader of this LM for machines without its device: it takes the CPU."""
         return LoadLm(self.settings.model_copy(update={"device": "cpu"}))
 
 
@@ -84,7 +84,7 @@ class FirstLoad(NamedTuple, Generic[L]):
     """Hub id, or the last part of a folder's path: results are handed on, paths are private."""
     precision: str
     here: bool
-    """Whether tasks run in this process, so that they use :attr:`lm`."""
+    """True if tasks run in this process, so that they use :attr:`lm`."""
 
 
 def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]:
@@ -98,7 +98,7 @@ def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]
 
 
 def rendering_of(lm: Learner[Any], *corpora: Corpus) -> Mapping[str, str]:
-    """How the LM reads conversations, where its fingerprint does not tell it; see :meth:`TargetLM.rendering`."""
+    """Ways of reading conversations that the LM's fingerprint does not tell; see :meth:`TargetLM.rendering`."""
     tell = getattr(lm, "rendering", None)  # which learners of one's own need not have
     return {} if tell is None else {name: value for one in corpora for name, value in tell(one).items()}
 

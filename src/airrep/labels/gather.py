@@ -107,7 +107,7 @@ def _open(folder: str | Path) -> Labels:
 
 
 def _way_to_labels(folder: Path) -> str:
-    """What to run for labels, where a directory holds none."""
+    """Command that makes labels, for a directory that holds none."""
     try:
         drawn = read_manifest(folder)["kind"] == PLAN
     except AirRepError:
@@ -127,7 +127,7 @@ def _corpus(labels: Labels, name: str, corpora: Sequence[Corpus]) -> Corpus:
             return corpus
     given = ", ".join(corpus.fingerprint[:12] for corpus in corpora) or "nothing"
     raise ArtifactError(
-        f"{labels.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file with --data."
+        f"{labels.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file too."
     )
 
 
@@ -188,7 +188,7 @@ def _comparable(labels: _LabelState) -> dict[str, Any]:
 
 
 def is_published(folder: Path) -> bool:
-    """Whether a folder is in the ``airrep-test`` layout; refuses one of several benchmarks, and a part of one."""
+    """True if a folder is in the ``airrep-test`` layout; refuses a folder of several benchmarks, or a part of one."""
     if (folder / LDS).is_file():
         _check_files(folder)
         return True

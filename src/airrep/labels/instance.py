@@ -57,7 +57,7 @@ def refuse_removals(instance: LabelledInstance) -> None:
     if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
         raise DataError(
             f"instance {instance.name}: is made of removals; expected random subsets. "
-            "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
+            "Judge it by `airrep evaluate lds --removals`, or use labels of `airrep sample --subsets M`."
         )
 
 

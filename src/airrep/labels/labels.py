@@ -72,12 +72,12 @@ class Labels:
 
     @property
     def complete(self) -> bool:
-        """Whether the directory is finished: nothing is missing but tasks that were given up and left out."""
+        """True if the directory is finished: only tasks that were given up and left out are missing."""
         return self.manifest is not None
 
     @property
     def growing(self) -> bool:
-        """Whether finished labels are being extended by seeds, subsets or instances, which do not show yet."""
+        """True if a run is extending finished labels by seeds, subsets or instances, which do not show yet."""
         wanted = read_state(self.path)
         return self.complete and wanted is not None and wanted["keys"] != self.state["keys"]
 
@@ -294,7 +294,7 @@ def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray,
 
 
 def holds_labels(folder: Path) -> bool:
-    """Whether a directory holds labels, finished or not.
+    """True if a directory holds labels, finished or not.
 
     Raises:
         ArtifactError: its manifest was altered.

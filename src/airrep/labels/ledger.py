@@ -48,7 +48,7 @@ class Quarantined:
 
 
 class Ledger:
-    """Files of finished tasks and of those that were given up."""
+    """Files of finished tasks and of tasks that were given up."""
 
     def __init__(self, folder: Path, settings: str, part: Share | None = None) -> None:
         """Open a label directory; *settings* are 8 hex digits, *part* is needed for writing alone."""
@@ -102,7 +102,7 @@ class Ledger:
             return Quarantined(task.place, "unknown: the file that says it was altered", 0)
 
     def given_up(self, tasks: Iterable[LabelTask]) -> list[Quarantined]:
-        """Those of some tasks that were given up."""
+        """List the given tasks that failed too often and were given up."""
         return [found for task in tasks if (found := self.quarantined(task)) is not None]
 
     def give_up(self, task: LabelTask, reason: str, attempts: int) -> Path:

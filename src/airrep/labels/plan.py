@@ -44,33 +44,33 @@ class SamplingSettings(Settings):
     added = ("removals_by",)
 
     kind: Literal["random", "removals", "paired"] = "random"
-    """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each. Paired
-    subsets are fine-tuned on with one seed for all of an instance, so that they differ in their examples alone."""
+    """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
+    for leave-one-out. 'paired' draws them and fine-tunes all of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
-    """Cross-validation instances; not given, what fits. Each has its own train pool, queries and subsets."""
+    """Cross-validation instances; left out, as many as fit. Each has its own train pool, queries and subsets."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Examples in each train pool; not given, what fits. None takes all that may be drawn."""
+    """Examples in each train pool; left out, as many as fit. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Queries of each instance; not given, what fits. They are all different; None takes all that may be drawn."""
+    """Queries of each instance, all different; left out, as many as fit. None takes every one that may be drawn."""
     subsets: int = Field(default=100, ge=2)
     """Subsets of each instance."""
     size: int = Field(default=1_000, ge=1)
-    """Examples in each subset; not given, what fits: a fifth of the pool."""
+    """Examples in each subset; left out, a fifth of the pool, at most 1,000."""
     removals: int | None = Field(default=None, ge=1)
-    """Not random subsets, but so many that leave out an example each. It belongs to the kind of that name;
-    removals have no example in common."""
+    """Leave one example out, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
+    an example."""
     removal_size: int = Field(default=1, ge=1)
-    """Examples that one removal leaves out."""
+    """Examples that each removal leaves out."""
     removals_by: Literal["source", "label"] | None = None
-    """Not random subsets, but as many as the pool has sources or labels; each leaves out one of them whole."""
+    """Leave out each whole source or label in turn, instead of drawing subsets. Needs kind=removals."""
     stratify: Literal["source", "label"] | None = None
-    """Keep the shares of each source or label. So it is in pools, queries and subsets; None draws plainly."""
+    """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """So many instances, the first, share no text with any other. A trained encoder is measured on them."""
+    """Keep the first instances, this many, free of texts that others have, to measure a trained encoder on."""
     disjoint_instances: bool = False
-    """No example is in two instances."""
+    """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)
-    """Of all draws."""
+    """Random seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class SubsetPlan:
 
     @property
     def queries_from_train(self) -> bool:
-        """Whether queries are rows of the train corpus."""
+        """True if queries are rows of the train corpus."""
         return self.query_fingerprint == self.train_fingerprint
 
     @cached_property

@@ -154,7 +154,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 
 
 def is_label_file(name: str) -> bool:
-    """Whether a file below a label directory is one of those that decide it."""
+    """True if a file below a label directory decides its labels."""
     first, inside, _ = name.partition("/")
     if any(part.startswith(".") for part in name.split("/")):
         return False
@@ -182,7 +182,7 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
 
 
 def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
-    """Whether a whole copy of the subsets is there."""
+    """True if the directory has a whole copy of the subsets."""
     try:
         return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
     # A damaged copy fails in any of these ways; it is made anew.

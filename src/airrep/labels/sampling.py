@@ -40,19 +40,19 @@ def sample(
 
     Instance i depends on (seed, i) and its subset j on (seed, i, j), so that more instances or subsets leave the
     earlier ones as they are. A text that is a query of an instance is never in its train pool, even where
-    examples repeat. A plan that is there already and was drawn in the same way is returned as it is.
+    examples repeat. An existing plan that was drawn in the same way is returned as it is.
 
     Args:
         train: the data that train pools are drawn from, in any form that :func:`airrep.build_index` takes.
         out: the directory to make.
-        settings: what to draw, or a dict of some of it; what is not set fits the data (:func:`fitted`).
+        settings: of the draw, or a dict of some; settings left out fit the data (:func:`fitted`).
         queries: the data that queries are drawn from; the train corpus if None.
-        replace: replace a plan that is there and differs.
+        replace: replace an existing plan that differs.
 
     Raises:
         ConfigError: settings that do not go together.
         DataError: too few examples, subsets not smaller than their pool, examples without source or label to
-            stratify or remove by, or pools with different numbers of those to remove.
+            stratify or remove by, or pools with different numbers of sources or labels to remove.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
 
     Example:
@@ -73,11 +73,12 @@ def sample(
 
 
 def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> SamplingSettings:
-    """Settings in which what was not set fits the data; the paper's values, where the data are as many as its own.
+    """Fill in the settings that were not given, so that they fit the data.
 
-    Those are 100 instances of 100,000 examples and 10,000 queries each. Fewer data give fewer instances, from 2,200
-    examples on two or more; one instance has all examples but its queries, a query for eleven examples where these are
-    drawn from them. A subset has a fifth of its pool, at most 1,000.
+    Data as large as the paper's get its values: 100 instances of 100,000 examples and 10,000 queries. Smaller data get
+    fewer instances: two or more from 2,200 examples on, else one. One instance takes all examples as its pool, less
+    its queries. If queries come from the train corpus, at most one example in eleven is one. A subset has a fifth of
+    its pool, at most 1,000.
     """
     given = settings.model_dump(include=settings.model_fields_set)
     own, n, paper = queries is train, len(train), SamplingSettings.model_fields
@@ -167,9 +168,9 @@ class _InstanceDraw:
     train: _SampledCorpus
     queries: _SampledCorpus
     first: np.ndarray
-    """Whether each query is the first with its text."""
+    """``(q,)`` bool: the query is the first with its text."""
     taken: np.ndarray
-    """Whether each text belongs to an instance that shares none."""
+    """``(texts,)`` bool: the text belongs to an instance that shares no text."""
 
     @classmethod
     def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_InstanceDraw":

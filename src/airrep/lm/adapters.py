@@ -17,7 +17,7 @@ from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_confi
 NAME = "default"
 """Name of adapters inside a model."""
 PREFIX = "base_model.model."
-"""What peft puts before the name of a layer."""
+"""Prefix that peft puts before the name of a layer."""
 
 
 class StoredAdapters:

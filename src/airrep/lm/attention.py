@@ -113,7 +113,7 @@ def register() -> None:
 
 
 def reads_packed(model: Any) -> bool:
-    """Whether a model has this attention; with that of transformers it reads one document at a time."""
+    """True if a model has this attention; with that of transformers it reads one document at a time."""
     return bool(model.config._attn_implementation == NAME)
 
 
@@ -202,7 +202,7 @@ def _attend_span(
 
 
 def _shares_heads(query: Tensor, banded: bool) -> bool:
-    """Whether query heads can share a key head without a kernel that keeps all pairs of tokens in memory.
+    """True if query heads can share a key head without a kernel that keeps all pairs of tokens in memory.
 
     On CUDA that takes the flash kernel, which knows half precision alone, and no masks.
     """

@@ -23,12 +23,12 @@ WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
 
 ALL_CHAT = "chat for all rows"
-"""What artifacts hold of template=chat."""
+"""Value in artifacts for template=chat."""
 _GENERATION = "generation_config.json"
 
 
 def is_warm_up(folder: Path) -> bool:
-    """Whether a folder is one that :mod:`airrep.lm.warmup` wrote."""
+    """True if :mod:`airrep.lm.warmup` wrote a folder."""
     path = folder / MANIFEST
     return path.is_file() and f'"kind": "{WARM_UP}"'.encode() in path.read_bytes()
 
@@ -170,9 +170,7 @@ def _read_network(folder: Path, trusted: bool, attention: str | None) -> Any:
 
 
 def _takes_attention(model: Any) -> bool:
-    """Whether the code of a model calls the attention that it is given: some take its name, and no mask, as ours wants
-    none, and then attend to all tokens.
-    """
+    """True if a model calls the attention that it is given; others would attend to all tokens, for lack of a mask."""
     tells = getattr(type(model), "_can_set_attn_implementation", None)
     return tells is None or bool(tells())
 

@@ -107,7 +107,7 @@ class TargetLM:
         return {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
-        """How some of the examples are read, where the fingerprint does not tell it; see :meth:`Chat.rendering`."""
+        """Ways of reading the examples that the fingerprint does not tell; see :meth:`Chat.rendering`."""
         return self.chat.rendering(examples)
 
     def key(self, example: Example) -> str:
@@ -377,7 +377,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
 
 
 def load_chat(settings: LmSettings) -> Chat:
-    """What renders examples for an LM, without the LM itself: its tokens are not compared with its embeddings.
+    """Load the part of an LM that renders examples, without its weights: tokens are not checked against embeddings.
 
     ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
     """
@@ -485,14 +485,14 @@ def _packed(lm: TargetLM, documents: Documents) -> list[np.ndarray] | None:
 
 
 def _agree(found: list[np.ndarray] | None, wanted: list[np.ndarray]) -> bool:
-    """Whether every token's loss is the same."""
+    """True if every token's loss agrees within the tolerance."""
     return found is not None and all(
         np.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE) for one, other in zip(found, wanted, strict=True)
     )
 
 
 def _keeps_state(model: Any) -> bool:
-    """Whether some layer hands on to later tokens what no attention bounds: that of another document, when packed."""
+    """True if some layer passes state to later tokens outside attention, even across packed documents."""
     layers = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
     return (
         bool(getattr(model, "_is_stateful", False))

@@ -76,7 +76,7 @@ def _run(model: Any, **inputs: Any) -> Any:
 
 
 def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
-    """What a forward pass takes: where documents are read one at a time, what transformers is given for one alone."""
+    """Inputs of a forward pass; for documents read one at a time, the usual inputs of transformers."""
     inputs = {"input_ids": batch.ids, "use_cache": False}
     if reads_packed(model):
         return inputs | {"position_ids": batch.positions, "spans": batch.spans}

@@ -13,40 +13,40 @@ from airrep.runtime.settings import Settings
 
 
 class LmSettings(Settings):
-    """Which target LM is taken, and how it reads and computes."""
+    """The target LM, and how it reads and computes."""
 
     added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut")
 
     lm: str = Field(min_length=1)
-    """The target LM: a folder with a Hugging Face causal LM, with adapters that peft wrote, or with a trainer's
-    checkpoints, whose last is taken; or owner/name on the Hub."""
+    """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
+    wrote, or a trainer's checkpoints, of which airrep takes the last."""
     base: str | None = None
-    """The LM that adapters belong to, a folder or a Hub id; None: the one that they name."""
+    """The LM under the adapters: a folder or a Hub id. None takes the one that the adapters name."""
     merged: bool | None = None
-    """Whether the LM is meant as it is: adapters are merged into their base, and it may be fine-tuned already. false:
-    adapters are left out. None: they are merged, but left out by what wants the LM before fine-tuning, such as
-    `airrep index`, which also refuses a folder that a trainer wrote."""
+    """Merge adapters into their base; false leaves them out. None merges them, but commands that want the LM before
+    fine-tuning, such as `airrep index`, leave them out and refuse a folder that a trainer wrote. true takes any LM as
+    it is, fine-tuned or not."""
     max_tokens: int | None = Field(default=None, ge=8)
-    """Longest example in tokens; longer ones are cut. None takes the LM's positions, at most 2048."""
+    """Longest example, in tokens; airrep cuts longer ones. None takes the LM's positions, at most 2048."""
     cut: Literal["prompt", "end", "shares", "drop"] | None = None
-    """What is cut of an example that is too long. None, 'prompt': the front of its prompt, and never its response.
-    'end': the end, as trl does; an example of which no response is left cannot be read. 'shares': the ends of prompt
-    and response, of the longer one or of both by their lengths, as LLaMA-Factory does. 'drop': none can be read."""
+    """Shortens an example that is too long. None or 'prompt' cuts the front of its prompt, never its response.
+    'end' cuts the end, as trl does, and refuses an example that has no response left. 'shares' cuts the ends of prompt
+    and response, or of the longer one, by their lengths, as LLaMA-Factory does. 'drop' refuses the example."""
     template: str | None = None
-    """None follows the form of each row: a prompt with a completion, and a text, are read as they stand; all others by
-    the LM's chat template, or as plain text where it has none. 'chat': that for all rows with a prompt. 'plain': plain
-    text. Or a text with {prompt} and {response}."""
+    """Turns an example into text. None leaves a text, and a prompt with a completion, as they stand; it writes other
+    rows by the LM's chat template, or as plain text where there is none. 'chat' uses the chat template for all rows
+    with a prompt; 'plain' uses plain text. Or give a text with {prompt} and {response}."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto, float32 or bfloat16. It is that of the matrix products, weights stay float32; auto takes bfloat16 on
-    CUDA devices that have it."""
+    """auto, float32 or bfloat16, for matrix products; weights stay float32. auto takes bfloat16 on CUDA devices that
+    have it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens in one packed micro-batch: bounds memory, changes results by rounding alone. None suits the device."""
+    """Tokens in one packed micro-batch; fewer need less memory. None takes a number that suits the device."""
     checkpointing: bool = False
-    """Recompute activations in the backward pass: a third slower, much less memory, the same results."""
+    """Recompute activations in the backward pass. This is a third slower and needs much less memory."""
     trust_remote_code: bool = False
-    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
+    """Run the program code that some models bring. Without this, airrep refuses such models. Read the code first."""
 
     @classmethod
     def named(cls, lm: "Self | Mapping[str, Any] | str | Path") -> Self:
@@ -54,7 +54,7 @@ class LmSettings(Settings):
         return cls.of({"lm": str(lm)}) if isinstance(lm, str | Path) else cls.given(lm)
 
     def before(self) -> Self:
-        """The settings for what wants the LM as it is before fine-tuning; see :func:`airrep.lm.folders.forms.meant`."""
+        """Settings of the LM before its fine-tuning; see :func:`airrep.lm.folders.forms.meant`."""
         merged = meant(self.lm, self.merged, self.base, self.trust_remote_code)
         return self if merged == self.merged else self.model_copy(update={"merged": merged})
 
@@ -105,37 +105,36 @@ def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 
 class FineTuneSettings(Settings):
-    """How the target LM is fine-tuned; the defaults are the paper's where it names a value."""
+    """Settings of the target LM's fine-tune; the defaults are the paper's where it names a value."""
 
     added: ClassVar[tuple[str, ...]] = ("warmup_ratio",)
 
     epochs: int = Field(default=2, ge=1)
-    """Passes over the training examples, each in an order of its own."""
+    """Passes over the training examples, each in its own order."""
     batch_examples: int = Field(default=32, ge=1)
-    """Examples in one optimizer step; the last step of an epoch takes what is left."""
+    """Examples in one optimizer step; the last step of an epoch may have fewer."""
     learning_rate: float = Field(default=2e-5, gt=0, allow_inf_nan=False)
     """AdamW's learning rate (after warm-up)."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """AdamW's decoupled weight decay, of all weights."""
+    """AdamW's decoupled weight decay, for all weights."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     epsilon: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """AdamW's constant in the denominator."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate after warm-up: constant, or falling to 0 after the last step, in a straight line or as half a
-    cosine."""
+    """Learning rate after warm-up: constant, or falling to 0 after the last step (linear, or half a cosine)."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises from 0."""
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1)
-    """The same as a share of all steps, rounded down, so that a short fine-tune has none; where warmup_steps is 0."""
+    """Share of all steps over which the learning rate rises from 0, rounded down; used if warmup_steps is 0."""
     clip: float | None = Field(default=1.0, gt=0)
-    """Longest gradient: longer ones are scaled down to this norm. None: no limit."""
+    """Largest gradient norm; longer gradients are scaled down to it. None sets no limit."""
     lora_rank: int | None = Field(default=None, ge=1)
-    """Rank of low-rank adapters (needs the extra peft); None trains all weights."""
+    """Rank of LoRA adapters, small matrices trained in place of the weights (extra peft). None trains all weights."""
     lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
-    """Adapters are scaled by alpha / rank."""
+    """Scale of LoRA adapters, which are multiplied by alpha / rank."""
     lora_targets: tuple[str, ...] | None = None
-    """Names of the linear maps that get adapters; None: all but the output layer."""
+    """Names of the linear maps that get adapters; None adapts all but the output layer."""
 
     @model_validator(mode="after")
     def _betas_hold(self) -> Self:
@@ -164,7 +163,7 @@ class FineTuneSettings(Settings):
 
     @property
     def summary(self) -> str:
-        """What people ask of a fine-tune first: its rate, length, batch, schedule and weights."""
+        """The fine-tune in one line: its rate, length, batch, schedule and weights."""
         rising = f"{self.warmup_steps} steps" if self.warmup_steps else f"{self.warmup_ratio:.2g} of the steps"
         parts = [
             f"learning_rate {self.learning_rate:.3g}",

@@ -88,7 +88,7 @@ def open_warmup(folder: str | Path) -> Warmup | None:
 
 
 def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:
-    """Whether the second LM is the first one after a warm-up, as far as files tell.
+    """Check that the second LM is the first one after a warm-up, as far as files tell.
 
     Args:
         before: the LM.
@@ -135,7 +135,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
 
 
 def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
-    """The checkpoints that an LM's warm-up kept, or those that a trainer wrote into or beside its folder.
+    """The checkpoints that an LM's warm-up kept, or that a trainer wrote into or beside its folder.
 
     Raises:
         ConfigError: there are none, or the trainer logged too few learning rates.
@@ -165,22 +165,22 @@ def warm_up(
 ) -> Warmup:
     """Fine-tune an LM on a random sample of a corpus and write it as an LM.
 
-    A warm-up that is there already and was made in the same way is returned as it is. One that is interrupted begins
-    anew when it is run again.
+    An existing warm-up that was made in the same way is returned as it is. An interrupted warm-up starts again from
+    the beginning.
 
     Args:
-        corpus: what to train on.
+        corpus: the data to train on.
         out: the directory to make.
         lm: the LM to fine-tune.
         fine_tune: settings of the fine-tune; the paper's label fine-tune if None.
         count: examples, drawn without repeats; None takes all.
         seed: decides the sample, the order of the examples, and the adapters' first weights.
         checkpoints: number of checkpoints of all weights, at equal distances; the last is at the end.
-        replace: replace a warm-up that is there and differs.
+        replace: replace an existing warm-up that differs.
         on_step: called after each step.
 
     Raises:
-        ConfigError: no such LM, more examples or checkpoints than there are, or a setting that does not fit.
+        ConfigError: the LM is not found, *count* or *checkpoints* is too large, or a setting does not fit.
         DataError: the LM cannot read an example.
         TrainingError: the loss is not finite, or memory is short.
         MissingExtraError: adapters without the package peft.
@@ -253,7 +253,7 @@ def _request(
 
 
 def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
-    """How the LM reads conversations, where its files do not tell it; see :meth:`Chat.rendering`.
+    """Ways of reading conversations that the LM's files do not tell; see :meth:`Chat.rendering`.
 
     Of a corpus without conversations, as most are, no tokenizer is loaded.
     """

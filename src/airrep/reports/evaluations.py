@@ -48,7 +48,7 @@ def write_evaluation_report(
 
     Args:
         runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`
-            and `diagnose`; or one alone.
+            and `evaluate lds --why`; or one alone.
         out: the file to write; missing directories are made.
         figures: a directory for each figure as SVG, with their captions; none if None.
         curves: numeric tags of evaluations to draw their values against.

@@ -15,7 +15,7 @@ _SPARSE = ("data.npy", "indices.npy", "indptr.npy", "columns.npy", "rows.npy", "
 
 
 def is_of_features(name: str) -> bool:
-    """Whether a file of a shard holds its features, or what direct methods keep."""
+    """True if a file of a shard holds its features, or the data that a direct method keeps."""
     return name in (*_DENSE, *_SPARSE) or (name.startswith("kept-") and name.endswith(".npy"))
 
 
@@ -114,7 +114,7 @@ class IndexCost:
     bytes_per_example: float
     """Bytes of the stored features."""
     by_clock: bool
-    """Whether seconds are wall seconds, as for an accelerator."""
+    """True if seconds are wall seconds, as for an accelerator."""
     memory: int | None
     """Peak memory of a process in bytes; None where the system does not report it."""
 
@@ -125,7 +125,7 @@ class IndexCost:
 
     @property
     def fit_seconds(self) -> float | None:
-        """Seconds of learning from the corpus, likewise."""
+        """Seconds of learning from the corpus, by the same clock."""
         return self.encoding.fit_wall_seconds if self.by_clock else self.encoding.fit_seconds
 
 

@@ -113,7 +113,7 @@ def multiply(x: "Tensor", weight: "Tensor", out: "Tensor") -> "Tensor":
 
 
 def takes_onednn(x: "Tensor", weight: "Tensor") -> bool:
-    """Whether oneDNN multiplies these: float32 on an x86 CPU, no gradient wanted, and enough columns."""
+    """True if oneDNN multiplies these matrices: float32 on an x86 CPU, no gradient wanted, and enough columns."""
     import torch
 
     plain = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
@@ -123,7 +123,7 @@ def takes_onednn(x: "Tensor", weight: "Tensor") -> bool:
 
 
 def has_onednn() -> bool:
-    """Whether torch's products of float32 are MKL's, and oneDNN can take their place.
+    """True if torch's products of float32 are MKL's, and oneDNN can take their place.
 
     MKL leaves AVX-512 unused on processors that are not Intel's. There oneDNN takes half the time, and the same where
     both run AVX2 or both AVX-512. torch's operator for it is not public, and has no gradient.
@@ -141,7 +141,7 @@ def _onednn(x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
 
 
 def is_first_process() -> bool:
-    """Whether this process is the first of ``torchrun``'s, or alone: the one that talks."""
+    """True if this process is the first of ``torchrun``'s, or alone: the one that talks."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -159,7 +159,7 @@ class Team:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes."""
+        """True if this process writes."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
@@ -179,7 +179,7 @@ class Team:
                 distributed.all_reduce(tensor)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in some process; the same answer in all."""
+        """True if the flag is set in some process; all processes get this answer."""
         import torch
 
         total = torch.tensor(float(flag), device=self.device)

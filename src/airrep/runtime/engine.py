@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 MOST_LOSSES = 8
-"""How often a task may be lost with a machine beside its retries: machines vanish, but a task may also end them."""
+"""Losses of a task with its machine, beside its retries, at most. A task may itself crash its machines."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, flag: str) -> Self:
-        """From ``"i/n"``, which was given with a flag (ConfigError: it is no such text, or i is not from 1 to n)."""
+        """Parse ``"i/n"``, which was given with a flag (ConfigError: another form, or i is not from 1 to n)."""
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
             raise ConfigError(f"{flag} {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")
@@ -147,7 +147,7 @@ class Reply(Generic[R]):
     failure: str | None = None
     """Message of a TrainingError, which is worth another attempt."""
     vanished: bool = False
-    """Whether it failed because a machine may have gone, not by what it did."""
+    """True if it failed because its machine may have gone, not by its own error."""
     fatal: tuple[type[AirRepError], str] | None = None
     """Any other error that airrep raised, which ends the run."""
     full: str | None = None
@@ -232,7 +232,7 @@ class WorkerLostError(Exception):
     def __init__(self, failure: str, cause: str, *, vanished: bool = False) -> None:
         super().__init__(failure, cause)
         self.vanished = vanished
-        """Whether its machine may have gone with it."""
+        """True if its machine may have gone with it."""
 
 
 class Worker(ABC):

@@ -24,7 +24,7 @@ the first step, and after the last."""
 OnRead: TypeAlias = Callable[[int, int | None], None]
 """Callback: how many rows are done, and how many there are in all where that is known."""
 OnProgress: TypeAlias = OnRead | bool
-"""The same; or True for a line on stderr, or in a notebook, that tells the stage and the time left."""
+"""An ``OnRead``, or True: a line on stderr, or in a notebook, then shows the stage and the time left."""
 QUIET_SECONDS, LIVE_SECONDS, LINE_SECONDS = 2.0, 0.2, 10.0
 """Progress is told after so long, and then as often where a line can be written anew, and where it cannot."""
 
@@ -119,7 +119,7 @@ class MeasuredCost:
     rows: Mapping[str, StoreRows] = field(default_factory=dict)
     """Rows asked for and computed, by store."""
     recalled: bool = False
-    """Whether a fitted state was found from an earlier run."""
+    """True if a fitted state was found from an earlier run."""
 
     @property
     def seconds(self) -> float:
@@ -218,7 +218,7 @@ def device_of(settings: object) -> str:
 
 
 def device_in_use(settings: object) -> str:
-    """The same of a method whose models are loaded: it computes with numpy where nothing has loaded torch."""
+    """The device of a method whose models are loaded; the CPU if nothing has loaded torch."""
     return device_of(settings) if "torch" in sys.modules else "cpu"
 
 
@@ -330,12 +330,12 @@ class Meter:
 
 
 def _rewrites() -> bool:
-    """Whether a line on stderr can be written anew: in a terminal, and in a notebook."""
+    """True if a line on stderr can be rewritten: in a terminal, and in a notebook."""
     return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
 
 
 _METER = Meter()
-"""Of all callers that want progress told by a line: one at a time."""
+"""Lets one caller at a time show its progress line."""
 
 
 def teller(progress: OnProgress | None, stage: str) -> OnRead | None:

@@ -42,7 +42,7 @@ class RayEngine(Engine):
     gpus: float = 0.0
     """GPUs of one actor; 0.25 lets four share one."""
     start_seconds: float = 600.0
-    """How long to wait for the first actor, and for another one when all are lost."""
+    """Seconds to wait for the first actor, and for another one when all are lost."""
 
     def __post_init__(self) -> None:
         """Refuse resources of nothing, and less than one worker."""

@@ -55,7 +55,7 @@ class Settings(BaseModel):
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """What each field means: the text below it. It is read when it is asked for, as most commands show none."""
+        """Meaning of each field, from the text below it. Reads the source only when called: most commands show none."""
         told = {name: field.description for name, field in cls.model_fields.items() if field.description}
         kinds = [kind for kind in reversed(cls.__mro__) if issubclass(kind, Settings)]
         return {name: text for kind in kinds for name, text in _texts_below(kind)} | told
@@ -99,7 +99,8 @@ def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
-    problem = error.errors()[0]
+    problems = error.errors()
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # perhaps the missing
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         meant = near(name, known, "Correct the name.")
@@ -109,7 +110,10 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
     shown = repr(problem["input"])
     shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
-    value = f"{name}={shown}: " if name else ""
+    several = isinstance(problem["input"], list | tuple) and any(
+        isinstance(one, dict | BaseModel) for one in problem["input"]
+    )
+    value = f"{name}: " if several else f"{name}={shown}: " if name else ""  # mappings would hide what is said
     own = problem["type"] == "value_error"  # of our own checks; pydantic begins its words with a capital letter
     reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
     known = re.findall("'([^']*)'", problem["ctx"]["expected"]) if problem["type"] == "literal_error" else []

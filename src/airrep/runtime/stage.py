@@ -38,7 +38,7 @@ class Stage:
     request: Mapping[str, Any]
     """Everything that decides the artifact, as JSON values; its manifest has it under ``request``."""
     replace: bool = False
-    """Whether to replace another artifact of the kind, and another request's unfinished work."""
+    """Replace another artifact of the kind, and another request's unfinished work."""
     holds_work: Callable[[Path], bool] | None = None
     """Tells whether an unfinished directory has work worth keeping; None: every run begins anew."""
     other: str = ""

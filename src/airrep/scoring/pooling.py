@@ -6,6 +6,7 @@ from typing import Any, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
+from airrep import dropped
 from airrep.arrays import NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError, near
 
@@ -25,6 +26,7 @@ Kind: TypeAlias = Literal[
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
+_GONE = re.compile(r"(top|power)-.*")
 _ORDER = re.compile(r"order-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
@@ -115,6 +117,8 @@ class Pooling:
         found = _ORDER.fullmatch(pool) if isinstance(pool, str) else None
         if found is None:
             named = where or f"pool {pool!r}"
+            if isinstance(pool, str) and (gone := _GONE.fullmatch(pool)):
+                raise ConfigError(f"{named}: is gone; type instead: {dropped.POOLS[gone[1]]}")
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. {near(pool, _EXAMPLES)}")
         return cls("order", int(found[1]), temperature, "paper" if found[2] else "exact")
 

@@ -12,5 +12,5 @@ start             The encoder that training starts from, its head and its scale.
 state             Checkpoints of a training run, and its log of steps.
 step              One step's exact gradient, each example encoded once.
 train             Train the encoder to rank subsets by their labels.
-trunk             The layers that learn, over stored activations of those that do not.
+trunk             Layers that learn, over stored activations of the frozen layers below.
 """

@@ -94,7 +94,7 @@ class TaughtInstance(Prepared):
 
     @property
     def widest(self) -> float:
-        """How far apart two labels of a query are at most."""
+        """Largest difference of two labels of a query."""
         known = self.labels[self.usable_queries]
         return float((np.nanmax(known, axis=1) - np.nanmin(known, axis=1)).max(initial=0.0))
 

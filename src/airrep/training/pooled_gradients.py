@@ -30,7 +30,7 @@ FADED = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
 
 
 class Membership(NamedTuple):
-    """Which member is in which subset, in both directions."""
+    """Membership of examples in subsets, in both directions."""
 
     members: Tensor
     """``(total,)`` members, subset after subset."""

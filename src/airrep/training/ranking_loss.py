@@ -105,7 +105,7 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 
 def _counted(gaps: torch.Tensor, t_min: float) -> torch.Tensor:
-    """Which gaps count: NaN never does, and 0 does not either."""
+    """Mask of the gaps that count; NaN and 0 never do."""
     return gaps >= t_min if t_min > 0 else gaps > 0
 
 

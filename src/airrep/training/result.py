@@ -104,7 +104,7 @@ def _has_steps(partial: Path) -> bool:
 
 
 def is_sealed(stage: Stage) -> bool:
-    """Whether a run for the same request was stopped between its seal and the final rename; only that is left to do."""
+    """True if an earlier run for this request stopped between its seal and the final rename, which is left to do."""
     partial = partial_path(stage.path)
     if not (partial / MANIFEST).is_file():
         return False

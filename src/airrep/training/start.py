@@ -124,7 +124,7 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
 
 
 def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
-    """Where a run begins: the scale of the start's scores and, where some are given beside it, all weights.
+    """Make a run's first checkpoint: the scale of the start's scores and, with channels beside it, all weights.
 
     These are the ones that rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`).
 

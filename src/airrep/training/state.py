@@ -33,7 +33,7 @@ class TrainingCheckpoint:
     since_best: int = 0
     """Number of evaluations after that one."""
     stopped: bool = False
-    """Whether it stopped early."""
+    """True if training stopped early."""
     weights: Sequence[float] | None = None
     """Weights at the start of the given channels and of the encoder; None where it is not trained beside others."""
 

@@ -54,24 +54,24 @@ def train_encoder(
 
     Each step takes one instance, some of its queries and subsets, encodes every example once, pools scores to group
     scores (Eq. 6) and follows the exact gradient of the ranking loss (Eq. 8) against the labels (Eq. 7). The folder
-    appears under its name when it is whole. An interrupted run, run again, is resumed from its last
-    checkpoint, on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same
-    inputs is returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
+    appears under its name when it is whole. A run that was interrupted resumes from its last checkpoint, on the same
+    trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same inputs is returned as
+    it is. Under ``torchrun`` the processes share the texts and the queries of each step.
 
     Args:
         instances: labelled instances to learn from.
-        held_out: unseen instances that choose the best step and stop early; none: the last step is taken.
+        held_out: unseen instances that choose the best step and stop early; without any, the last step is taken.
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
-        test: instances that nothing is chosen on; scored once, for the card.
+        test: instances that choose nothing; they are scored once, for the model card.
         beside: channels whose sum with the encoder ranks the subsets (:mod:`airrep.training.linear.beside`), for an
-            encoder that is to be one more of them, as `airrep adapt` has it.
+            encoder that becomes one more channel, as in `airrep adapt`.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished
             run when None. They do not change results.
-        seconds: take steps for so long at most, by the clock of this call, then end as by early stopping.
+        seconds: longest time for steps in this call; training then ends as by early stopping.
         progress: told every line of ``steps.jsonl``.
-        replace: replace an encoder that is there and differs.
+        replace: replace an existing encoder that differs.
 
     Raises:
         ConfigError: settings or channels that cannot hold, or no instances.

@@ -1,4 +1,4 @@
-"""The layers that learn, over stored activations of those that do not."""
+"""Layers that learn, over stored activations of the frozen layers below."""
 
 import hashlib
 import io
@@ -54,7 +54,7 @@ class Frozen:
 
     @property
     def means_only(self) -> bool:
-        """Whether no layer is left to learn."""
+        """True if no layer is left to learn."""
         return self.depth == len(self.model.layers)
 
     @property
@@ -181,7 +181,7 @@ def _to_bytes(array: np.ndarray) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the bytes are those that were written."""
+    """True if the bytes are as they were written."""
     summed, left = hashlib.sha256(), path.stat().st_size - _CHECKSUM
     with path.open("rb") as stream:
         while left > 0 and (part := stream.read(min(left, 1 << 20))):
@@ -206,13 +206,13 @@ class Trunk:
     depth: int | None = None
     """Number of frozen layers below; None if the embeddings learn too."""
     stored: Activations | None = None
-    """Activations after those layers."""
+    """Activations after the frozen layers."""
     beside: Mixture | None = None
     """Weights of given channels and of the encoder, where it is trained beside some."""
 
     @property
     def learns(self) -> bool:
-        """Whether any layer learns."""
+        """True if any layer learns."""
         return self.depth is None or self.depth < len(self.model.layers)
 
     def chunks(self, rows: Rows) -> list[Batch]:

@@ -139,6 +139,7 @@ def test_verdicts_are_told_with_hits(tmp_path: Path, taught: airrep.Index, world
     for hits, row in zip(found, scores, strict=True):
         expected = [(row[hit.row] - row.mean()) / row.std() for hit in hits]
         np.testing.assert_allclose([hit.deviations for hit in hits], expected, rtol=1e-4)
+        assert [row["deviations"] for row in hits.to_dicts()] == [hit.deviations for hit in hits]
     least = airrep.top(taught, examples(some), 2, better=others, least=True)
     assert [one.verdict for one in least] == [None, None]
     assert all(hit.deviations is not None and hit.deviations <= 0 for one in least for hit in one)

@@ -19,7 +19,7 @@ from worlds.tiny_lms import tiny_lm
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, recipe_channels
+from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.attributors.sums.reference import relative_weights
 from airrep.cli.app import main
@@ -195,7 +195,7 @@ def test_a_recipe_is_read_from_yaml_and_kept_with_the_index(tmp_path: Path) -> N
 
 
 def test_the_default_is_text_alone() -> None:
-    channels = recipe_channels("text")
+    channels = read_channels("text")
     assert {channel.method for channel in channels} == {"ngram", "airrep"}
     assert ChannelsSettings().channels == channels
     assert make_attributor("channels").settings == ChannelsSettings()
@@ -203,7 +203,7 @@ def test_the_default_is_text_alone() -> None:
 
 def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
     settings = ChannelsSettings(tokenizer="words")
-    assert settings.channels[0].settings == {**recipe_channels("text")[0].settings, "tokenizer": "words"}
+    assert settings.channels[0].settings == {**read_channels("text")[0].settings, "tokenizer": "words"}
     assert ChannelsSettings(**settings.model_dump()) == settings
     own = ChannelsSettings(tokenizer="subwords", channels=[{"method": "ngram"}, {"method": "tfidf"}])
     assert [channel.settings for channel in own.channels] == [{"tokenizer": "subwords"}, {}]
@@ -214,8 +214,8 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     tokens, words, encoder, gradients = settings.channels
     known = {"lm": "some/model", "device": "cpu"}
     counted = {"tokenizer": "some/model"}
-    assert tokens.settings == {**recipe_channels("text")[0].settings, **counted, **known}
-    assert words.settings == {**recipe_channels("text")[1].settings, **known}
+    assert tokens.settings == {**read_channels("text")[0].settings, **counted, **known}
+    assert words.settings == {**read_channels("text")[1].settings, **known}
     assert encoder.settings == {"encoder": "static", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings
@@ -347,10 +347,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
         (
             [{"method": "ngram", "weight": 1e39}],
-            r"channels\.0\.weight=1e\+39: input should be less than",
+            r"channel 1: weight=1e\+39: input should be less than",
         ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
-        ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative="),
+        ([{"method": "ngram", "relative": "Apart"}], "channel 1: relative="),
         (
             "missing.yaml",
             r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
@@ -517,7 +517,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     louder = {"channels": [{**channels[0], "weight": 7.0}, shipped]}
     expected = [index.top(ASKED[0], 3).hits, index.made_with(louder).top(ASKED[0], 3).hits]
     old.rename(new)
-    with pytest.raises(ConfigError, match=f"encoder {old}: there is no such folder.*--encoder FOLDER"):
+    with pytest.raises(ConfigError, match=f"encoder {old}: there is no such folder.*--set encoder=FOLDER"):
         Index(index.path).top(ASKED[0], 3)
     moved = {"encoder": str(new)}
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
@@ -532,7 +532,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
 def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(tmp_path: Path) -> None:
     default = ChannelsSettings(encoder=str(tmp_path)).channels  # none has its own: the shipped one's place
     assert default[2].settings["encoder"] == str(tmp_path)
-    assert default[:2] == recipe_channels("text")[:2]
+    assert default[:2] == read_channels("text")[:2]
     two = [{"method": "airrep", "settings": {"encoder": f"some/{name}"}, "name": name} for name in "ab"]
     for channels, told in (([{"method": "ngram"}], "none does"), (two, "would stand for several.*some/a, some/b")):
         with pytest.raises(ConfigError, match=f"encoder: .*{told}"):
@@ -554,7 +554,7 @@ def call(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-TEXT_WARMED = (*recipe_channels("text"), recipe_channels("lm-warm")[-1])
+TEXT_WARMED = (*read_channels("text"), read_channels("lm-warm")[-1])
 WARMED = ["n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"]
 
 
@@ -604,11 +604,16 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}, {"channels": 5}]
+    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}]
 )
 def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="warmed: fills the slot of the LM after a warm-up; expected a recipe"):
         ChannelsSettings.of({"warmed": "some/model", **values})
+
+
+def test_a_recipe_that_is_no_list_is_told() -> None:
+    with pytest.raises(ConfigError, match="recipe: 5 is no list of channels"):
+        ChannelsSettings.of({"channels": 5})
 
 
 def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
@@ -894,3 +899,12 @@ def test_only_channels_that_count_give_a_caution(weight: float, told: bool) -> N
     encoder = {"method": "airrep", "settings": {"encoder": "default"}, "weight": weight}
     method = make_attributor("channels", {"channels": [{"method": "ngram"}, encoder]})
     assert ("shipped encoder" in method.caution) == told
+
+
+def test_a_caution_that_channels_share_is_told_once() -> None:
+    views = ("whole", "response", "prompt")
+    settings = [{"encoder": "static", "view": view} for view in views]
+    channels = [{"method": "airrep", "name": f"of {one['view']}", "settings": one} for one in settings]
+    caution = make_attributor("channels", {"channels": channels}).caution
+    assert caution.count("The static encoder learnt") == 1
+    assert ("reads 'response'" in caution, "reads 'prompt'" in caution) == (True, True)

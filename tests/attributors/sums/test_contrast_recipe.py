@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds.planted_chats import FORMS, Form, contrasts_of, plant_chats, rank_of
 
-from airrep.attributors.recipes import recipe_channels
+from airrep.attributors.recipes import read_channels
 from airrep.index.building import build_index
 
 CHATS = plant_chats(7, ordinary=0, kinds=("sums", "facts"))
@@ -15,7 +15,7 @@ CHATS = plant_chats(7, ordinary=0, kinds=("sums", "facts"))
 def _first(folder: Path, form: Form, *, prompts: bool) -> float:
     """How often the planted row is first by the channels of words, TF-IDF of *prompts* and responses among them."""
     channels = [
-        one for one in recipe_channels("contrast") if one.method == "ngram" or (prompts and one.method == "tfidf")
+        one for one in read_channels("contrast") if one.method == "ngram" or (prompts and one.method == "tfidf")
     ]
     index = build_index(CHATS.train, folder, "channels", settings={"channels": channels})
     asked = [*CHATS.of("sums", form), *CHATS.of("facts", form)]
@@ -33,6 +33,6 @@ def test_without_prompts_an_answer_in_other_words_has_lost_its_subject(tmp_path:
 
 
 def test_it_is_the_default_with_a_channel_more() -> None:
-    channels, text = recipe_channels("contrast"), recipe_channels("text")
+    channels, text = read_channels("contrast"), read_channels("text")
     assert [(one.title, one.weight) for one in channels[:-1]] == [(one.title, one.weight) for one in text]
     assert channels[-1].method == "tfidf"

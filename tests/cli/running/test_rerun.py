@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,44 @@ def test_what_nobody_recorded_is_told(run: Run) -> None:
     assert not Path("index", HISTORY).exists()
 
 
+def test_what_an_earlier_version_recorded_is_told_in_one_line(run: Run) -> None:
+    do(run, INDEX)
+    step = {"index": {"data": "train.jsonl", "out": "runs/index", "set": {"preset": "paper"}}}
+    path = Path("runs/index", HISTORY)
+    path.write_text(json.dumps({"airrep": "0.1.0", "step": step, "folder": "../..", "inputs": {}}) + "\n")
+    write("more.jsonl", make_corpus(5, "more"))
+    do(run, "append runs/index more.jsonl")
+    before = fingerprint("runs/index")
+    ran = run("rerun", "runs/index", "--replace")
+    assert (ran.status, ran.err.count("\n"), fingerprint("runs/index")) == (1, 1, before)
+    assert 'data="train.jsonl"' in ran.err
+    assert "airrep index --help" in ran.err
+    assert 'index data="train.jsonl"' in do(run, "show runs/index").out
+
+
+@pytest.mark.parametrize("more", ["", " --replace"])
+def test_a_command_whose_reader_stops_early_is_recorded(run: Run, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    do(run, INDEX)
+    asked = f"top runs/index q.jsonl --out runs/top{more}"
+    if more:
+        do(run, asked)
+
+    def stop(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("airrep.cli.show.results.print_top", stop)
+    with suppress(BrokenPipeError):
+        run(*asked.split())
+    assert lines("runs/top") == ["airrep top runs/index q.jsonl --out runs/top"]
+
+
+def test_a_command_that_fails_is_not_recorded(run: Run) -> None:
+    airrep.build_index(make_corpus(5), "index", "tfidf")
+    assert run("index", "train.jsonl", "--out", "index").status == 1
+    assert run("append", "index", "nowhere.jsonl").status == 1
+    assert lines("index") == []
+
+
 def test_a_history_that_is_no_history_is_told_and_a_cut_line_is_left_out(run: Run) -> None:
     do(run, INDEX)
     path = Path("runs/index", HISTORY)
@@ -130,9 +169,15 @@ def test_a_history_that_is_no_history_is_told_and_a_cut_line_is_left_out(run: Ru
 
 @pytest.mark.parametrize("name", sorted(dropped.COMMANDS))
 def test_a_dropped_command_prints_what_to_type_instead(run: Run, name: str) -> None:
-    ran = run(name, "a", "--out", "b")
+    ran = run(*name.split(), "a", "--out", "b")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert dropped.COMMANDS[name] in ran.err
+
+
+def test_help_all_of_a_group_lists_its_commands(run: Run) -> None:
+    ran = run("evaluate", "--help-all")
+    assert (ran.status, ran.err) == (0, "")
+    assert "classify" in ran.out
 
 
 @pytest.mark.parametrize("name", sorted(SHORT))

@@ -23,7 +23,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError
 from airrep.index.export import columns as module
 from airrep.index.export import export
-from airrep.index.export.export import FORMATS, export_index
+from airrep.index.export.export import FORMATS, RECORDS, export_index
 from airrep.index.rows import IndexRows
 
 TEXTS = ["id", "prompt", "response", "label", "source"]
@@ -220,8 +220,10 @@ def test_nothing_is_overwritten_and_nothing_half_written_looks_finished(
 def test_a_format_that_does_not_exist_and_lance_without_its_package(
     index: airrep.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="format 'excel': does not exist; expected one of embedding-atlas, parquet"):
+    with pytest.raises(ConfigError, match="format 'excel': does not exist; expected one of .*lance, records"):
         export_index(index, tmp_path / "o", "excel")
+    with pytest.raises(ConfigError, match="take_records"):
+        export_index(index, tmp_path / "o", RECORDS)
     monkeypatch.setitem(sys.modules, "lance", None)
     with pytest.raises(MissingExtraError, match=r"Install it with: pip install 'airrep\[lance\]'"):
         export_index(index, tmp_path / "o", "lance")

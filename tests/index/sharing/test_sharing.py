@@ -99,7 +99,7 @@ def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
     whole = airrep.build_index(TRAIN, tmp_path / "whole", HashAttributor(), shard_rows=8)
     with pytest.raises(ArtifactError, match="whole"):
         join_parts([one, two, whole.path], out)
-    with pytest.raises(ConfigError, match="join: there are no parts"):
+    with pytest.raises(ConfigError, match="append: there are no parts"):
         join_parts([], out)
     features = next((three / "shards").glob("*/features.npy"))
     content = bytearray(features.read_bytes())

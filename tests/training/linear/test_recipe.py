@@ -14,7 +14,8 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 
 from airrep import check_attributor
 from airrep.attributors.methods import METHODS, make_attributor
-from airrep.attributors.recipes import MOVED, Channel, ChannelsSettings, placed, unplaced
+from airrep.attributors.recipes import Channel, ChannelsSettings, placed, unplaced
+from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
@@ -73,6 +74,7 @@ def _part_is_a_method(monkeypatch):
         METHODS["tfidf"], name="part", settings=PartSettings, location=(__name__, "PartAttributor")
     )
     monkeypatch.setitem(METHODS, "part", part)
+    monkeypatch.setitem(METHOD_SETTINGS, "part", PartSettings)
 
 
 def planted(seed: int, name: str, parts: Sequence[str] = ("one", "two"), n=50, q=12, m=30, size=12):
@@ -376,8 +378,7 @@ def test_a_model_beside_what_was_learnt_is_named_from_there_and_another_by_its_w
     settings = {"lm": str(tmp_path / "warm"), "tokenizer": "/else/where", "view": "response"}
     told = unplaced(Channel(method="ngram", settings=settings), tmp_path / "adapted")
     assert told["settings"] == {**settings, "lm": "../warm"}
-    assert placed(told, tmp_path / "moved" / "adapted", MOVED)["settings"]["lm"] == str(tmp_path / "moved" / "warm")
-    assert placed(told, tmp_path)["settings"] == told["settings"]  # of a recipe that is written by hand, LMs as typed
+    assert placed(told, tmp_path / "moved" / "adapted")["settings"]["lm"] == str(tmp_path / "moved" / "warm")
 
 
 @pytest.mark.parametrize("out", ["adapted", "./adapted", "runs/../adapted"])
@@ -422,5 +423,5 @@ def test_bad_requests_are_one_line(tmp_path):
     same = dataclasses.replace(LEARN, losses=np.ones_like(LEARN.losses))
     with pytest.raises(DataError, match="no query's loss varies"):
         adapt([ONE], [same], [HELD_OUT], out)
-    with pytest.raises(ArtifactError, match="has no manifest.json"):
+    with pytest.raises(ConfigError, match="has no channels.yaml"):
         learnt(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import Features
-from airrep.attributors.base import Attributor, Encoded, OnProgress, OnRows, SeveralMethods, sample_of
+from airrep.attributors.base import Attributor, Encoded, OnProgress, OnRows, SeveralMethods, sample_of, sentences
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
@@ -236,7 +236,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @property
     def caution(self) -> str:
         told = (one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts)
-        return " ".join(dict.fromkeys(filter(None, told)))
+        return " ".join(dict.fromkeys(one for text in told for one in sentences(text)))
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         found: dict[str, Features | None] = {}

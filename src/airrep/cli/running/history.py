@@ -5,8 +5,10 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airrep._version import __version__
 from airrep.cli.options import note
@@ -23,6 +25,9 @@ UNFINISHED = ("label", "adapt")
 ONCE = ("--replace", "--json")
 """Flags that say how a command is run once, not what it makes."""
 
+EARLIER = "(earlier version)"
+"""Stands before a command that an earlier version recorded, in another form."""
+
 
 @dataclass(frozen=True)
 class MadeBy:
@@ -38,7 +43,12 @@ class MadeBy:
     @property
     def line(self) -> str:
         """The command for a shell."""
-        return shlex.join(["airrep", *self.words])
+        return " ".join(self.words) if self.earlier else shlex.join(["airrep", *self.words])
+
+    @property
+    def earlier(self) -> bool:
+        """Whether an earlier version recorded it, in another form."""
+        return self.words[0] == EARLIER
 
     def folder_from(self, artifact: Path) -> Path:
         """The folder in which it ran."""
@@ -58,19 +68,33 @@ def read_history(artifact: Path) -> list[MadeBy]:
         *whole, last = path.read_bytes().split(b"\n")
         lines = whole if last.startswith(b"{") else [*whole, last]  # an interruption may have cut the last one
         found = [json.loads(text) for text in lines if text.strip()]
-        return [
-            MadeBy(tuple(map(str, one["words"])), str(one["folder"]), bool(one["replaces"]))
-            for one in found
-            if "words" in one  # the version before wrote another form
-        ]
+        return [MadeBy(_words(one), str(one["folder"]), bool(one.get("replaces"))) for one in found]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
+
+
+def _words(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words of a command; of an earlier version's step its name, and its options in no order of today."""
+    if "words" in line:
+        return tuple(map(str, line["words"]))
+    ((command, options),) = line["step"].items()
+    told = (f"{name}={json.dumps(value)}" for name, value in options.items())
+    return (EARLIER, command, *told)
 
 
 def state_of(artifact: Path) -> bytes | None:
     """The manifest, which every change writes anew; None without one."""
     path = artifact / MANIFEST
     return path.read_bytes() if path.is_file() else None
+
+
+def written(artifact: Path) -> tuple[int, int] | None:
+    """Which manifest is there, and of when: one that is written anew may have the same bytes."""
+    try:
+        found = (artifact / MANIFEST).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def record(artifact: Path, words: list[str], *, replaces: bool, before: bytes | None) -> None:
@@ -110,6 +134,12 @@ def run_again(artifact: Path, *, replace: bool) -> None:
         raise ConfigError(
             f"{artifact}: does not record the command that made it; expected what a command of airrep wrote. "
             "Type the command again."
+        )
+    old = next((one for one, _ in made if one.earlier), None)
+    if old is not None:
+        raise ConfigError(
+            f"{artifact}: an earlier version recorded how it was made, as options without their order: {old.line}. "
+            f"Type the command again, with today's options: airrep {old.words[1]} --help"
         )
     for one, folder in made:
         if not folder.is_dir():

@@ -36,13 +36,18 @@ class OneLineGroup(TyperGroup):
             sys.exit(1)
         sys.exit(ended if isinstance(ended, int) else 0)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; a group hides nothing, so all of its help is its help."""
+        return super().parse_args(ctx, ["--help"] if args[:1] == [HELP_ALL] else args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of a name.
 
         Raises:
             UsageError: it was dropped; the error has what to type instead.
         """
-        told = dropped.instead_of(dropped.COMMANDS, args[0]) if args and args[0] not in self.commands else None
+        words = " ".join([*ctx.command_path.split()[1:], *args[:1]])  # "evaluate loo", below the group
+        told = dropped.instead_of(dropped.COMMANDS, words) if args and args[0] not in self.commands else None
         if told is not None:
             raise UsageError(told)
         return super().resolve_command(ctx, args)
@@ -129,18 +134,22 @@ class RecordedCommand(OnceCommand):
     """A command that adds itself to the history of the artifact which it made or changed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; its line is written when it has ended well."""
+        """Run the command; its line is written when it has ended well, or has made something."""
         artifact = self._made(ctx)
         if artifact is None:
             return super().invoke(ctx)
         from airrep.cli.running import history  # here, since --help must load little
 
-        before, replaces = history.state_of(artifact), "replace" in ctx.params
-        result = super().invoke(ctx)
-        # A read-only artifact that was found finished stays as it is.
-        with suppress(OSError, ArtifactError):
-            history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
-        return result
+        before, replaces, ended = history.state_of(artifact), "replace" in ctx.params, False
+        written = history.written(artifact)
+        try:
+            result = super().invoke(ctx)
+            ended = True
+            return result
+        finally:  # also where a reader of stdout stopped early: what was made before is made
+            if ended or history.written(artifact) != written:
+                with suppress(OSError, ArtifactError):  # a read-only artifact that was found finished stays as it is
+                    history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
 
     def _made(self, ctx: Any) -> Path | None:
         """The directory that the command makes or changes; None if it does neither."""

@@ -102,10 +102,6 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
     "compare": Short("to out json resamples replace", "$ airrep compare runs/lds-one runs/lds-two"),
-    "datamodels": Short(
-        "data out set partial replace", "$ airrep datamodels runs/labels#0 --data train.jsonl --out runs/weights"
-    ),
-    "diagnose": Short("data index out json pool", "$ airrep diagnose runs/labels --data train.jsonl"),
     "evaluate classify": Short(
         "queries by vote where out", "$ airrep evaluate classify runs/index --queries queries.jsonl --by source"
     ),
@@ -113,10 +109,8 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
         "lm queries count selecting training", "$ airrep evaluate select runs/index --queries q.jsonl --lm MODEL"
     ),
     "evaluate lds": Short(
-        "labels data tune pool out", "$ airrep evaluate lds A=runs/index B=runs/other --labels L --data train.jsonl"
-    ),
-    "evaluate loo": Short(
-        "labels data what-if pool out", "$ airrep evaluate loo runs/index --labels runs/removed --data train.jsonl"
+        "labels data tune out removals why",
+        "$ airrep evaluate lds A=runs/index B=runs/other --labels L --data train.jsonl",
     ),
 }
 """By the words of a command."""

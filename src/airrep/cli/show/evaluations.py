@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from airrep.attributors.base import sentences
 from airrep.cli.show.console import out, print_table, print_tables, printable, say, snippet
 from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import read_comparison
@@ -183,9 +184,8 @@ def _say_cautions(evaluation: "Evaluation", *, few: bool = False) -> None:
     """Print each caution once, behind the names of its rows, and with *few* that of too few queries."""
     if few and (scant := caution_on(evaluation.distinct_queries)):
         say(scant)
-    cautions = dict.fromkeys(row.caution for row in evaluation.rows if row.caution)
-    for caution in cautions:
-        say(f"{', '.join(row.name for row in evaluation.rows if row.caution == caution)}: {caution}")
+    for one in dict.fromkeys(one for row in evaluation.rows for one in sentences(row.caution)):
+        say(f"{', '.join(row.name for row in evaluation.rows if one in sentences(row.caution))}: {one}")
 
 
 def print_diagnosis(diagnosis: "Diagnosis") -> None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
-from airrep.attributors.recipes import short_text
+from airrep.attributors.recipes import Channel, recipe_of, short_text
 from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
 from airrep.cli.show.hits import (
     CAUSE,
@@ -119,8 +119,9 @@ def _print_provenance(
     """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
     units = f"deviations from the mean of all; {origin.units}" if told else origin.units
-    pool = f", {origin.pooling} pooling" if origin.pooling else ""
-    say(console, f"{origin.sign}; {units}{pool}; method {origin.method}, index {origin.index[:12]}")
+    pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
+    method = "sum of channels" if origin.method == "channels" else f"method {origin.method}"
+    say(console, f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
         say(console, caution)
@@ -177,10 +178,15 @@ def _corpus_text(entry: Mapping[str, Any]) -> str:
     return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
 
 
+def _recipe(settings: Mapping[str, Any]) -> str:
+    return recipe_of([Channel.model_validate(one) for one in settings["channels"]])
+
+
 def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
     corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
+        **({"recipe": _recipe(manifest["settings"])} if manifest["method"] == "channels" else {}),
         **({"of packages": packages} if (packages := _packages(manifest)) else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],

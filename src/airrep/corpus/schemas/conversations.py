@@ -18,7 +18,7 @@ RENDERING = "rendering"
 CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked")
 """Keys of :attr:`airrep.Example.chat`."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
-"""Of a conversation whose messages :func:`messages_of` finds in the prompt's text, all of them as they were."""
+"""Chat of a conversation whose messages :func:`messages_of` recovers exactly from the prompt's text."""
 FORMS = ("joined", "bare", "messages")
 """Forms of a row: two that no chat template is for, and that of a conversation that is all in its texts."""
 _SILENT = ("system", "tool")
@@ -26,7 +26,7 @@ _SILENT = ("system", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _MEDIA = ("image", "image_url", "video", "video_url", "audio", "input_audio", "audio_url")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-"""What an assistant thinks before it answers: it is learnt as the answer is."""
+"""Fields of an assistant's thoughts before its answer; the LM learns them as it learns the answer."""
 _TURN = re.compile(r"^(Tools|System|User|Assistant|Tool): ", re.MULTILINE)
 _LOOKS_SO = re.compile(r"\n(?=\\*(?:Tools|System|User|Assistant|Tool): )")
 """Before a line within a message that begins as a message does, such as one of a pasted transcript, or as such a line
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 
 
 def is_messages(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is a list, as conversations are."""
+    """True if a value is a list, as conversations are."""
     return isinstance(value, list | tuple | np.ndarray)
 
 
@@ -197,7 +197,7 @@ def _lines(message: Message) -> str:
 
 
 def holds_turns(prompt: str) -> bool:
-    """Whether a prompt reads as :func:`prompt_of` writes several messages: their roles are text in it now."""
+    """True if :func:`prompt_of` may have written this prompt from several messages, with their roles as text."""
     return _TURN.match(prompt) is not None
 
 
@@ -266,14 +266,14 @@ def _pair(messages: list[Message], place: int) -> Pair:
 
 
 def _are_told(messages: Sequence[Message]) -> bool:
-    """Whether :func:`chat_of` finds these messages, all as they were, in the text that they make as a prompt."""
+    """True if :func:`chat_of` recovers these messages exactly from the prompt that they make."""
     first = next((number for number, one in enumerate(messages) if one.role != "system"), len(messages))
     plain = all(one.given is None and one.role != "tools" for one in messages)
     return plain and first <= 1 and len(_not_silent(messages)) == len(messages)
 
 
 def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
-    """What a trainer gives to a chat template; None where the prompt's and the response's texts tell all of it."""
+    """A chat template's arguments; None if the texts of prompt and response tell all of them."""
     tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
     # tools that are no list can only be text, as they always were: of the system prompt
     said = [one for one in messages if one.role != "tools" or one.given is None]
@@ -302,7 +302,7 @@ def taken_chat(rest: dict[str, Any]) -> Mapping[str, Any] | None:
 
 
 def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value may be an :attr:`airrep.Example.chat`."""
+    """True if a value may be an :attr:`airrep.Example.chat`."""
     if not isinstance(chat, Mapping) or not chat or not chat.keys() <= set(CHAT_KEYS):
         return False
     messages = chat.get("messages")
@@ -386,7 +386,7 @@ def _of_bedrock(part: object) -> object:
 
 
 def _is_known_part(part: object) -> bool:
-    """Whether a part of a message is one of those that chat templates know."""
+    """True if chat templates know this part of a message."""
     return isinstance(part, Mapping) and part.get("type") in ("text", *_MEDIA)
 
 

@@ -36,9 +36,9 @@ from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
 Turns: TypeAlias = Literal["last", "all"]
-"""Which assistant turns of a conversation are examples: its last, or each."""
+"""Assistant turns of a conversation that are examples: its last, or each."""
 Preferences: TypeAlias = Literal["chosen", "both"]
-"""Which responses of a preference pair are examples."""
+"""Responses of a preference pair that are examples."""
 
 PAIRS = (
     ("prompt", "response"),
@@ -58,9 +58,9 @@ PAIRS = (
 PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
-"""What the forms of preference pairs begin with."""
+"""Beginning of the names of preference pairs' forms."""
 KTO = "in KTO data an answer to avoid"
-"""What the forms of KTO's answers to avoid hold."""
+"""Part of the names of forms that hold KTO's answers to avoid."""
 KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
 """Fields that mark them, and the values of those to avoid, as a filter has them."""
 _TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -78,7 +78,7 @@ _JOINED = {
     ("question", "answer"): ("context",),
     ("question", "response"): ("context",),
 }
-"""What is joined to a prompt: the first of these names that the record has, of which the first is the form's own."""
+"""Fields joined to a prompt: the first of these names that the record has. The form itself has the first name."""
 _ASKED = ("prompt", "question", "instruction", "query", "input", "problem")
 """Names of the prompt of a preference pair."""
 _SYSTEM = ("system", "system_prompt")
@@ -103,7 +103,7 @@ _EXPECTED = (
 
 
 class Read(NamedTuple):
-    """What was found in a record: the form, as it is told to the user, and its prompts and responses."""
+    """A record's form, as the user is told it, with its prompts and responses."""
 
     form: str
     pairs: Sequence[Pair]
@@ -165,12 +165,12 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
 
 
 def is_chat(value: object) -> bool:
-    """Whether a value is a list of messages, or JSON text of one."""
+    """True if a value is a list of messages, or JSON text of one."""
     return is_messages(value) or (isinstance(value, str) and is_messages(from_json(value)))
 
 
 def is_cell_of_messages(value: object) -> bool:
-    """Whether a text is JSON of a list of messages, as tables without lists have them."""
+    """True if a text is JSON of a list of messages, as tables without lists have them."""
     if not isinstance(value, str) or not value.lstrip().startswith("[{"):
         return False
     found = from_json(value)
@@ -322,7 +322,7 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
 
 
 def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
-    """The same of answers to choose from that stand in columns of their own; the letter of one answers by its text."""
+    """Add answers that stand in columns of their own to the prompt; a letter as response becomes that answer's text."""
     columns = option_columns(rest) if isinstance(prompt, str) else {}
     if not columns:
         return prompt, response, None

@@ -26,7 +26,7 @@ _NAMED = re.compile(r"\(?([A-Za-z0-9])[).]?")
 
 
 def is_tree(value: object) -> bool:
-    """Whether a value is the first message of a tree of replies, as OASST has them."""
+    """True if a value is the first message of a tree of replies, as OASST has them."""
     return isinstance(value, Mapping) and "replies" in value and "text" in value
 
 
@@ -118,7 +118,7 @@ def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_option(value: object) -> bool:
-    """Whether a value may be an answer to choose from; a table makes numbers of some."""
+    """True if a value may be an answer to choose from: a text, or a number that a table made of one."""
     return isinstance(value, int | float) or (isinstance(value, str) and not value.isspace() and value != "")
 
 
@@ -164,7 +164,7 @@ def read_preference(
 
 
 def is_preference(record: Mapping[str, Any]) -> bool:
-    """Whether a record holds a chosen response."""
+    """True if a record holds a chosen response."""
     if is_messages(record.get("preferred_output")):
         return True
     return isinstance(record.get("chosen"), str | Mapping) or is_messages(record.get("chosen"))

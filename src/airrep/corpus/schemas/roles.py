@@ -58,7 +58,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
 
 
 def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
-    """Whether an LM is trained on a message, as far as its marks say: it is not if one of them says no.
+    """True if a trainer learns a message: no mark of it says otherwise.
 
     Raises:
         DataError: a mark is neither true nor false, nor a number, nor null.
@@ -75,14 +75,14 @@ def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
 
 
 def _some_part_is_learnt(content: object) -> bool:
-    """Whether not every part of a message, if it has any, is marked as not learnt."""
+    """True if a message has no parts, or some part that is not marked as left out of training."""
     if not isinstance(content, list | tuple) or not content:
         return True
     return not all(isinstance(one, Mapping) and any(one.get(name) in _NO for name in _OF_PARTS) for one in content)
 
 
 def half_heeded(message: Mapping[str, Any], marks: Sequence[str] = MARKS) -> list[str]:
-    """What is told of marks that say more of a message than whether it is learnt, as far as *marks* are heeded.
+    """List cautions about marks that airrep follows only in part, as far as *marks* are heeded.
 
     Example:
         >>> half_heeded({"weight": 0.5}), half_heeded({"weight": 1}), half_heeded({"weight": 0.5}, ("loss",))

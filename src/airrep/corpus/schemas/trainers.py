@@ -1,4 +1,4 @@
-"""How trainers read rows: what they join, and what they learn."""
+"""Trainers' ways of reading rows: the texts they join, the tokens they learn."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,31 +12,31 @@ TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instru
 """Trainers whose reading is known (docs/trainers.md)."""
 
 JOINED: Mapping[str, Any] = MappingProxyType({"form": "joined"})
-"""Of a prompt and a completion as trl reads them: one text, without a chat template, ended by the end of text."""
+"""Chat of a prompt and completion that trl reads: one text, without a chat template, closed by the end of text."""
 BARE: Mapping[str, Any] = MappingProxyType({"form": "bare"})
-"""The same, with nothing added: the text has its own beginning and end."""
+"""Chat of a text that has its own beginning and end; nothing is added."""
 
 
 class Trainer(NamedTuple):
-    """How a trainer reads rows, where trainers differ."""
+    """A trainer's way of reading rows, as far as trainers differ."""
 
     between: str = "\n\n"
-    """What stands between an instruction and its input."""
+    """Text between an instruction and its input."""
     preamble: tuple[str, str, str] | None = None
     """Text before an instruction that has an input, before one that has none, and behind; None: a chat template."""
     turns: Literal["last", "all"] = "last"
-    """Which turns of a conversation are examples, where nobody says it."""
+    """Turns of a conversation that are examples by default."""
     whole: bool = False
-    """Whether all tokens of a list of messages are learnt, not its answers alone."""
+    """True if the trainer learns all tokens of a list of messages, not the answers alone."""
     marks: tuple[str, ...] = MARKS
     """Marks of turns that it heeds."""
     bare: bool = False
-    """Whether an answer's words and the end of its turn alone are learnt, not what a template writes around them."""
+    """True if the trainer learns an answer's words and the end of its turn, but nothing else of the template."""
     max_tokens: int | None = None
     """Longest row in tokens, where nobody says it; None: as long as the LM reads."""
     cut: Literal["prompt", "end", "shares", "drop"] = "prompt"
-    """What is cut of a longer row: the front of its prompt, the end of all, or the ends of its prompt and its answer by
-    their shares; or the row is dropped."""
+    """Part to cut of a longer row: the front of its prompt, the end, or the ends of prompt and answer by their
+    lengths; or the whole row."""
 
     def asked(self, instruction: object, extra: str | None, response: object) -> Pair:
         """The pair of an instruction, which may have an input, and its response."""
@@ -67,7 +67,7 @@ class Trainer(NamedTuple):
 
 
 DEFAULT = Trainer()
-"""What is read where no trainer is named."""
+"""The way of reading if no trainer is named."""
 _TASK = "Below is an instruction that describes a task"
 _ANSWER = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
 _ALPACA = (
@@ -88,7 +88,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
 
 
 def trainer_of(name: str | None) -> Trainer:
-    """How the trainer of this name reads; the default for None (ConfigError: it is not known)."""
+    """Find a trainer's way of reading by its name; the default for None (ConfigError: unknown name)."""
     if name is None:
         return DEFAULT
     if name not in (known := get_args(TrainerName)):

@@ -74,14 +74,14 @@ def describe(value: object) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is NaN, NaT or pandas' NA, which stand for an empty cell."""
+    """True if a value is NaN, NaT or pandas' NA, which stand for an empty cell."""
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | Decimal):
         return bool(value != value)
     return is_of_pandas(value, "NaTType", "NAType")
 
 
 def is_of_pandas(value: object, *types: str) -> bool:
-    """Whether a value is of one of these types of pandas, which need not be loaded to tell."""
+    """True if a value has one of these types of pandas; does not load pandas."""
     kind = type(value)
     return kind.__name__ in types and kind.__module__.partition(".")[0] == "pandas"
 
@@ -123,12 +123,12 @@ def wide_encoding(start: bytes) -> str | None:
 
 
 def conversion(encoding: str) -> str:
-    """What to do with a file of an encoding."""
+    """Remedy for a file in another encoding."""
     return f"Convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
 def remedy(raw: bytes) -> str:
-    """What to do with a file that holds these bytes, some of which are not UTF-8; empty if that cannot be told."""
+    """Remedy for a file whose bytes are not all UTF-8; empty if the encoding cannot be told."""
     try:
         text = raw.decode("cp1252")
     except UnicodeDecodeError:  # five bytes stand for nothing

@@ -18,12 +18,12 @@ from airrep.runtime.remote.storage import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 Place: TypeAlias = Path | RemoteData
-"""Where data are read from."""
+"""A place that data are read from."""
 _READ_SIZE = 1 << 20
 _LARGEST_UNPACKED = 1 << 30
 """Bytes of a file of a table that is compressed once more."""
 _ARROW_FILE = b"ARROW1"
-"""How Arrow's format begins as a file; as a stream it does not."""
+"""First bytes of an Arrow file; an Arrow stream lacks them."""
 
 LONGEST_LINE = 64
 """MiB that one line, or one record that spans lines, may have, unless another limit is given."""
@@ -151,7 +151,7 @@ def _arrow(path: Place, longest: int) -> Numbered:  # noqa: ARG001
 
 
 def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
-    """What a compressed file of a table holds: it is read from its end, so it must lie in memory whole."""
+    """Decompress a table's file into memory: its format is read from the end."""
     found = io.BytesIO()
     while piece := stream.read(_READ_SIZE):
         if found.tell() + len(piece) > _LARGEST_UNPACKED:

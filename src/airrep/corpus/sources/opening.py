@@ -61,7 +61,7 @@ def open_source(
 
 
 def _instead(place: Path, name: str) -> str:
-    """What to give in place of a file that is not there: one whose name is near, or a text as what it is."""
+    """Suggest an input in place of a missing file: one of a similar name, or a text passed as text."""
     is_text = reader_of(place) is None and (" " in name or "/" not in name)
     typed = "; a text is given as --prompt and --response, or in Python as Example(prompt, response)" if is_text else ""
     return near_path(place, f"Check the path{typed}")

@@ -17,7 +17,7 @@ class RecordSource(NamedTuple):
     unit: Literal["line", "row", "record", "example"]
     records: Iterator[tuple[int, object]]
     placed: Callable[[int], str] | None = None
-    """Where a record of several files stands; such records are numbered through."""
+    """Position of a record in several files; records are numbered across them."""
     apart: tuple[str, ...] = ()
     """Files of a folder that are not read, each with why."""
 

@@ -20,7 +20,7 @@ Batch: TypeAlias = pa.RecordBatch | pa.Table
 _Decode: TypeAlias = Callable[[Any], Any]
 """Makes of a value of pyarrow one that JSON has; never of None."""
 _UNREADABLE = (ValueError, OverflowError, TypeError)
-"""What pyarrow and decoding raise for a value that Python or JSON has not."""
+"""Errors of pyarrow and of decoding for a value that neither Python nor JSON can hold."""
 
 
 def rows_of(batches: Iterable[Batch]) -> Numbered:
@@ -85,7 +85,7 @@ def _features(schema: pa.Schema) -> Mapping[str, Any]:
 
 
 def _decoder(field: Any, feature: Any) -> _Decode | None:
-    """What decodes the values of a column or of a part of it; None if they are JSON values already."""
+    """Find the decoder of a column or of a part of it; None if its values are JSON values already."""
     kind, told = field.type, field.metadata or {}
     extension = getattr(kind, "extension_name", "") or told.get(b"ARROW:extension:name", b"").decode()
     if extension == "arrow.json" or (_is(feature, "Json") and pa.types.is_string(kind)):
@@ -100,12 +100,12 @@ def _decoder(field: Any, feature: Any) -> _Decode | None:
 
 
 def _is(feature: Any, name: str) -> bool:
-    """Whether a feature of ``datasets`` is of a type."""
+    """True if a feature of ``datasets`` is of a type."""
     return isinstance(feature, Mapping) and feature.get("_type") == name
 
 
 def _of_parts(field: Any, feature: Any) -> _Decode | None:
-    """What decodes values that have parts or are held as another type; None if no part needs it."""
+    """Find the decoder of values with parts or of another stored type; None if no part needs one."""
     kind = field.type
     if pa.types.is_map(kind):
         return _of_map(kind, _inner(feature))
@@ -189,7 +189,7 @@ LANCE = "_versions"
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether ``datasets`` wrote a folder."""
+    """True if ``datasets`` wrote a folder."""
     return any((folder / name).is_file() for name in SAVED)
 
 

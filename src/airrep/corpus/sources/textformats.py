@@ -349,6 +349,6 @@ def _told(header: str, row: str, own: str, place: str) -> str:
 
 
 def _names_known(header: str, sign: str) -> int:
-    """How many cells of a header are known names, in quotes or without."""
+    """Count the known names in a header, quoted or not."""
     cells = header.rstrip("\r\n").split(sign)
     return sum(cell in _NAMES or (cell[:1] == cell[-1:] == '"' and cell[1:-1] in _NAMES) for cell in cells)

@@ -65,7 +65,7 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all values are finite."""
+    """True if all values are finite."""
     # A finite sum shows it without a mask of all values; a sum that overflows is no proof against it.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 

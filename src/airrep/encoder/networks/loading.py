@@ -51,7 +51,7 @@ def load_network(
 
 
 def _reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
-    """Whether a packed encoder reads as transformers does; the published format has no other way to be run."""
+    """True if a packed encoder reads as transformers does; the published format has no other way to be run."""
     alike = reads_alike(layout, checkpoint)
     if layout.format == "airrep" and not alike:
         raise DataError(

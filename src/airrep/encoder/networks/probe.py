@@ -20,7 +20,7 @@ _PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3
 
 
 def reads_alike(layout: Layout, checkpoint: StoredEncoder) -> bool:
-    """Whether transformers makes the ids that the packed encoder is given, all of one text and none to leave out.
+    """True if transformers makes the packed encoder's ids, all of one text and none masked.
 
     transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
     besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe.
@@ -63,5 +63,5 @@ def _their_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def _marks(read: Any, name: str, value: int) -> bool:
-    """Whether a token is marked by a value: as one of a second text, or as one to leave out."""
+    """True if a token has a mark: it is of a second text, or masked."""
     return any(value in row for row in read.get(name, ()))

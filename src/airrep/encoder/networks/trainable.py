@@ -16,7 +16,7 @@ from airrep.encoder.static_files import StoredStatic, write_static
 Trainable: TypeAlias = PackedEncoder | StaticEncoder
 """An encoder that airrep can train."""
 Network: TypeAlias = SentenceBert | SentenceBag
-"""What learns."""
+"""The weights that learn."""
 Stored: TypeAlias = StoredEncoder | StoredStatic
 """A trained encoder as its folder holds it."""
 

@@ -34,7 +34,7 @@ _BATCH = 32
 _PROBES = ("a", "the", "a the of and to in is it that you not b c d 0 1 2 . , ? " * 3)
 """Texts of which every vocabulary has some words, two short ones and a long one."""
 _NEAR = {"float32": 3e-5, "bfloat16": 5e-2}
-"""How far a vector may move beside other texts, relative to the length of the longest, by rounding alone."""
+"""Largest change of a vector beside other texts by rounding alone, relative to the longest vector's length."""
 _TABLE = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 _OTHER_SENSES = re.compile("vision|visual|image|audio|speech")
 

@@ -103,17 +103,17 @@ class LabelStatistics:
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each query's losses do not vary."""
+        """Mask of queries whose losses do not vary."""
         return self.per_query(lambda one: ~(np.nanmax(one.losses, axis=1) > np.nanmin(one.losses, axis=1)))
 
     @cached_property
     def drop(self) -> np.ndarray:
-        """How far fine-tuning lowered each query's loss, mean over subsets; NaN where that is unknown."""
+        """Mean drop of each query's loss by fine-tuning, over subsets; NaN where that is unknown."""
         return self.per_query(_drop)
 
     @cached_property
     def moved(self) -> Moved | None:
-        """How far fine-tuning moved the losses, up or down; None where that is unknown."""
+        """Size of the losses' change by fine-tuning, up or down; None if that is unknown."""
         return moved(self.instances)
 
     @cached_property
@@ -137,12 +137,12 @@ class LabelStatistics:
 
     @cached_property
     def alike(self) -> list[bool]:
-        """Whether an instance's seeds change nothing, for each; False where there is one seed."""
+        """True for each instance whose seeds change nothing; False if there is one seed."""
         return [one.by_seed is not None and seeds_alike(one.by_seed) for one in self.instances]
 
     @cached_property
     def silent(self) -> np.ndarray:
-        """Which queries have no signal that can be shown; with one seed, those whose losses are constant."""
+        """Mask of queries without a significant signal; with one seed, of queries with constant losses."""
         if self.seeds < 2:
             return self.constant
         silent: np.ndarray = self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)

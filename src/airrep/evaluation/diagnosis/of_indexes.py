@@ -53,13 +53,13 @@ class IndexScores:
 
     @cached_property
     def flat(self) -> np.ndarray:
-        """Whether a query's group scores are the same for all subsets, as far as float32 can tell, ``(q,)``."""
+        """Mask ``(q,)`` of queries whose group scores are equal for all subsets, as far as float32 can tell."""
         wide = [scores.astype(np.float64) for scores in self.scores]
         return np.concatenate([part.std(axis=1) <= FLAT * np.abs(part).mean(axis=1) for part in wide])
 
     @cached_property
     def constant(self) -> bool:
-        """Whether some instance has not one query whose scores and losses vary."""
+        """True if some instance has no query whose scores and losses both vary."""
         pairs = zip(self.scores, self.instances, strict=True)
         return any(not (varies(f) & varies(one.losses, ~np.isnan(one.losses))).any() for f, one in pairs)
 
@@ -141,7 +141,7 @@ def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding
 
 
 def flatness(scored: IndexScores) -> Finding:
-    """Whether group scores vary at all."""
+    """Find out if group scores vary at all."""
     share = float(scored.flat.mean())
     level = level_of(share, 0.02, 0.2)
     verdict = {
@@ -155,7 +155,7 @@ def flatness(scored: IndexScores) -> Finding:
 
 
 def emptiness(scored: IndexScores) -> Finding:
-    """Whether features are all 0, so that the method sees nothing."""
+    """Find out if features are all 0, so that the method sees nothing."""
     index, name, anchor = scored.index, "features that are all 0", "features-that-are-all-0"
     rows, asked = index.empty / max(1, index.rows), scored.empty_queries / max(1, len(scored.flat))
     level = worst(level_of(rows, 0.01, 0.2), level_of(asked, 0.01, 0.2))
@@ -170,7 +170,7 @@ def emptiness(scored: IndexScores) -> Finding:
 
 
 def training(scored: IndexScores) -> Finding:
-    """Whether the features were trained for such groups and such a pool."""
+    """Find out if the features were trained for groups of this size and for this pool."""
     attributor, about = scored.index.attributor, str(scored.index.path)
     sizes = [size for one in scored.instances for size in one.subsets.sizes.tolist()]
     trained = attributor.trained_groups
@@ -183,7 +183,7 @@ def training(scored: IndexScores) -> Finding:
 
 
 def attention(scored: IndexScores) -> Finding:
-    """Whether attention is neither a mean nor a maximum."""
+    """Find out if attention is neither a mean nor a maximum."""
     found = scored.weights
     share = found.members / found.size
     low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"  # in small subsets few members can count

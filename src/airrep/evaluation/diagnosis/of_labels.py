@@ -33,7 +33,7 @@ def label_findings(labels: LabelStatistics) -> list[Finding]:
 
 
 def effect(labels: LabelStatistics) -> Finding:
-    """Whether fine-tuning lowered the queries' losses."""
+    """Find out if fine-tuning lowered the queries' losses."""
     drop, name, anchor = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught", "what-fine-tuning-taught"
     if not len(drop):
         return Finding(name, "unknown", "no base losses", "These labels do not tell the losses before it.", anchor)
@@ -81,7 +81,7 @@ def _known(values: np.ndarray) -> list[float] | None:
 
 
 def reliability(labels: LabelStatistics) -> Finding:
-    """Whether the same subsets, fine-tuned again, would rank the same."""
+    """Find out if subsets would keep their ranks when fine-tuned again."""
     name, anchor = "reliability of the labels", "reliability-of-the-labels"
     if labels.seeds < 2:
         return Finding(name, "unknown", "one seed", _label_again(labels), anchor, values={"seeds": 1})
@@ -168,7 +168,7 @@ def overlap(labels: LabelStatistics) -> Finding:
 
 
 def subset_count(labels: LabelStatistics) -> Finding:
-    """Whether there are enough subsets to tell methods apart."""
+    """Find out if there are enough subsets to tell methods apart."""
     name, anchor = "number of subsets", "number-of-subsets"
     if len(labels.common) < len(labels.instances):
         return Finding(name, "unknown", f"{labels.subsets:,}", "Too few losses to tell.", anchor)
@@ -186,7 +186,7 @@ def subset_count(labels: LabelStatistics) -> Finding:
 
 
 def common(labels: LabelStatistics) -> Finding:
-    """Whether one number of a subset moves all queries."""
+    """Find out if one number of a subset moves all queries."""
     name, anchor = "a common factor", "a-common-factor"
     if not labels.common:
         return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
@@ -216,7 +216,7 @@ def _beyond_chance(found: Common) -> float:
 
 
 def length(labels: LabelStatistics) -> Finding:
-    """Whether subsets with longer responses are simply better or worse."""
+    """Find out if subsets with longer responses are simply better or worse."""
     name, anchor = "length of responses", "length-of-responses"
     if len(labels.common) < len(labels.instances):
         return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)

@@ -42,7 +42,7 @@ def _around(values: Float[np.ndarray, " n"], factor: float) -> Effect:
 
 
 def verdict_of(effects: Effects, moved: Moved) -> Verdict:
-    """What the effects show, and whether the fine-tunes moved the answers' losses at all."""
+    """Conclude from the effects, and tell if the fine-tunes moved the answers' losses at all."""
     if effects.difference.low > 0 and effects.without_named.low > 0:
         return "taught"
     if effects.difference.high < 0 and effects.without_named.high < 0:

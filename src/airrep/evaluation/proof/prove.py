@@ -32,22 +32,22 @@ from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 
 PROOF, LABELS, SUBSETS = "proof", "labels", "subsets"
-"""What the directory of a proof holds: the result, the losses behind it, what was fine-tuned on."""
+"""Parts of a proof's directory: the result, the losses behind it, the subsets that were fine-tuned on."""
 MOST_OTHERS = 20_000
 """Other examples that contexts and random rows are drawn from."""
 FAR_MORE = 3.0
-"""Times that the named rows count for more in a fine-tune than in the data, from which on that is told."""
+"""A named row's share of a fine-tune, over its share of the data, from which on the result tells it."""
 
 
 class ProofSettings(Settings):
-    """How a proof is made."""
+    """Settings of a proof."""
 
     seeds: int = Field(default=6, ge=2)
-    """Repeats, of three fine-tunes each. Each has a context, random rows and an order of data of its own."""
+    """Repeats of three fine-tunes. Each repeat has its own context, random rows and order of data."""
     context: int = Field(default=500, ge=1)
-    """Random other examples in each fine-tune, beside the named and the random rows; all, if there are fewer."""
+    """Other examples, drawn at random, in each fine-tune beside the named and the random rows; or all, if fewer."""
     seed: int = Field(default=0, ge=0)
-    """Of all draws."""
+    """Random seed."""
 
 
 def prove(
@@ -180,7 +180,7 @@ class _Case:
         return made
 
     def _trial(self) -> tuple[Trial, list[str]]:
-        """What is fine-tuned on, and what is to be told of it."""
+        """The subsets to fine-tune on, and the cautions about them."""
         mask = self.index.live.copy()
         mask[self.named] = False
         others = np.flatnonzero(mask)

@@ -45,7 +45,7 @@ class Matching:
 
     @property
     def enough(self) -> bool:
-        """Whether draws can differ: there are others for more than all of the named examples."""
+        """True if draws can differ: there are more other examples than named ones."""
         return len(self._rows[ANY]) > len(self._wanted)
 
     @property
@@ -77,7 +77,7 @@ WHOLE, WITHOUT_NAMED, WITHOUT_RANDOM = range(3)
 
 @dataclass(frozen=True)
 class Trial:
-    """What is fine-tuned on, and what is asked after it.
+    """Subsets to fine-tune on, and queries to ask after it.
 
     The train corpus has the others twice, and the named rows last. A context is drawn from the first copy, random rows
     from the second. So they lie behind the context, as the named rows do: less the one or the other, a fine-tune has

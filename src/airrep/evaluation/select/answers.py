@@ -107,7 +107,7 @@ _WORDS = Words()
 
 
 def unigram_f1(answer: str, reference: str) -> float:
-    """How much two texts agree in their words, whatever their order: between 0 and 1, higher = better.
+    """Agreement of two texts in their words, in any order: between 0 and 1, higher = better.
 
     Words are what is left of the lower-case text when it is split at every character that is no letter with its
     marks, digit or underscore (Unicode's). With c = Σ_w min(count of w in either), F1 is 2c / (words of both). Texts
@@ -121,5 +121,5 @@ def unigram_f1(answer: str, reference: str) -> float:
 
 
 def words(text: str) -> Counter[str]:
-    """How often each word occurs in a text."""
+    """Count each word of a text."""
     return Counter(_WORDS.findall(plain(text).lower()))

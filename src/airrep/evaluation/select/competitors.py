@@ -31,21 +31,21 @@ class SelectSettings(Settings):
     by: str = "label"
     """Field that holds the task: label, source or a metadata field."""
     seeds: int = Field(default=1, ge=1)
-    """Fine-tunes of each selection, averaged. Each has another order of the data, and its own random examples."""
+    """Fine-tunes of each selection, averaged. Each has its own order of the data and its own random examples."""
     random: bool = True
-    """Also examples at random. As many, for each task."""
+    """Also fine-tune on as many random examples for each task."""
     full: bool = False
-    """Also all training examples. That is one fine-tune for all tasks."""
+    """Also fine-tune once on all training examples, for all tasks."""
     none: bool = True
-    """Also the LM as it is."""
+    """Also judge the LM as it is, without fine-tuning."""
     where: str | None = None
-    """Only training examples that fulfil this, such as 'label == "gsm8k"'."""
+    """Filter of training examples, such as 'label == "gsm8k"'."""
     max_new_tokens: int = Field(default=64, ge=1)
-    """Most tokens of an answer."""
+    """Tokens of an answer, at most."""
     resamples: int = Field(default=1000, ge=1)
     """Bootstrap draws behind each interval."""
     seed: int = 0
-    """Of random examples and fine-tunes. The draws behind intervals have it too."""
+    """Random seed."""
 
 
 class Tasks:

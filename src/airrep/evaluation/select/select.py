@@ -54,21 +54,21 @@ def evaluate_selection(
     over the queries of a task, then over tasks. No text of a query is selected by any competitor.
 
     Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
-            one that the others are compared with.
+        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``. The others are
+            compared with the first.
         queries: prompts to answer, with reference responses and tasks.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
             worker.
-        settings: how many examples, which competitors; or a dict of some of these settings.
+        settings: numbers of examples, and competitors; or a dict of some of these settings.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's of labels.
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call goes on with what is missing, and gives the same values on the CPU whatever the engine.
+            The same call resumes with the missing answers. On the CPU, every engine gives the same values.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: how often a failed fine-tune is tried again.
+        retries: number of times that a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
-        replace: take over what another request has left unfinished beside *out*.
+        replace: replace another request's unfinished work beside *out*.
         on_task: told about each fine-tune.
 
     Raises:
@@ -100,7 +100,7 @@ def evaluate_selection(
 
 @contextmanager
 def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
-    """Where answers are kept until the evaluation is written, held by this process."""
+    """Folder of answers until the evaluation is written, locked by this process."""
     if out is None:
         with TemporaryDirectory() as folder:
             yield AnswerFiles(Path(folder))
@@ -114,7 +114,7 @@ def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) 
 
 
 def _holds_work(working: Path) -> bool:
-    """Whether there is anything but the lock, the request and empty folders."""
+    """True if the folder holds more than the lock, the request and empty folders."""
     others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
     return any(child.is_file() or any(child.iterdir()) for child in others)
 
@@ -129,7 +129,7 @@ def _bring(old: Path, new: Path) -> None:
 
 
 class DataSelection:
-    """What is asked for, checked; :attr:`request` says what decides the answer."""
+    """A checked evaluation by selection; :attr:`request` holds everything that decides its answer."""
 
     def __init__(
         self, contest: Contest, lm: LoadLike, fine_tune: FineTuneSettings, engine: Engine | None = None

@@ -18,7 +18,7 @@ FLAT = 2.0**-20
 
 
 def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
-    """Which rows of ``(q, m)`` differ by more than rounding, where they are *known* (None for all), ``(q,)``."""
+    """Mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
     most = (values if known is None else np.where(known, values, -np.inf)).max(axis=1)
     least = (values if known is None else np.where(known, values, np.inf)).min(axis=1)
     with np.errstate(invalid="ignore"):  # of a row that has none
@@ -79,7 +79,7 @@ class Ranking:
         return start + first, start + last + 1
 
     def weigh(self, counts: np.ndarray) -> np.ndarray:
-        """How often each place was drawn, ``(q, m)``, when each subset was drawn ``counts`` ``(m,)`` times."""
+        """Count the draws of each place, ``(q, m)``, if each subset was drawn ``counts`` ``(m,)`` times."""
         weights: np.ndarray = counts.take(self.order)
         return weights if self.known is None else weights * np.take_along_axis(self.known, self.order, axis=1)
 
@@ -122,7 +122,7 @@ class Pairing:
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """How often each query and each subset was drawn with replacement; the two are drawn independently."""
+    """Counts of each query and each subset in draws with replacement; the two are drawn independently."""
 
     queries: np.ndarray
     """``(resamples, q)``."""
@@ -233,7 +233,7 @@ class _Sums:
 
 
 class Uncertainty(NamedTuple):
-    """How far a measured value would vary if the whole measurement were repeated."""
+    """Spread of a measured value over repetitions of the whole measurement."""
 
     variance: float
     freedom: float

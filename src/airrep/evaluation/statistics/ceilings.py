@@ -96,7 +96,7 @@ def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
 
 
 def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
-    """Of each set of like queries, how many vary and how reliable their losses are; below 0 where seeds disagree."""
+    """For each set of like queries, how many vary and their losses' reliability; below 0 where seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
     subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have

@@ -61,7 +61,7 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
 
 
 def seeds_alike(by_seed: np.ndarray) -> bool:
-    """Whether seeds change nothing beyond rounding, so that they tell nothing of noise.
+    """True if seeds change nothing beyond rounding, and so do not show noise.
 
     So it is with subsets no larger than a batch, as a seed changes only the order of the data. Then the median query's
     deviation between seeds is below SAME_SEEDS times that of the mean losses over subsets, or most losses are equal to
@@ -82,7 +82,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Which effects are shown, ``(q,)``, at a false discovery rate of *level* (Benjamini and Hochberg).
+    """Mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
 
     NaN is never shown and does not count as a test.
     """
@@ -96,7 +96,7 @@ def shown(p_values: np.ndarray, level: float) -> np.ndarray:
 
 
 class Agreement(NamedTuple):
-    """How well two halves of the seeds agree, per query ``(q,)``; NaN where a half does not vary."""
+    """Agreement of two halves of the seeds, per query ``(q,)``; NaN where a half does not vary."""
 
     spearman: np.ndarray
     pearson: np.ndarray
@@ -139,7 +139,7 @@ class Overlap(NamedTuple):
     expected: float
     """Share of a subset's members that are in another one too, for independent random draws: k / n."""
     observed: float
-    """The same, counted: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
+    """The share that was observed: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
     uses: tuple[int, float, int]
     """Least, mean and most subsets that a used example is in."""
     used: float
@@ -189,7 +189,7 @@ class Common(NamedTuple):
     error: float
     """Standard error of the mean LDS if scores had nothing to do with the losses (:func:`chance_errors`)."""
     error_alike: float
-    """The same for scores that are equal for all queries."""
+    """Standard error of the mean LDS by chance, if scores are equal for all queries."""
     queries: int
     """Queries whose losses vary."""
     subsets: int
@@ -330,11 +330,11 @@ REMEDY = (
     "Fine-tune as your training does (--training FOLDER, or --set learning_rate=... and --set epochs=...); if they do "
     "already, take larger subsets."
 )
-"""What to do about that."""
+"""Remedy for losses that hardly moved."""
 
 
 class Moved(NamedTuple):
-    """What fine-tunes on subsets did to the losses of queries, in nats per response token."""
+    """Changes of queries' losses by fine-tunes on subsets, in nats per response token."""
 
     before: float
     """Mean loss before any fine-tune."""
@@ -347,12 +347,12 @@ class Moved(NamedTuple):
 
     @property
     def hardly(self) -> bool:
-        """Whether the losses hardly moved: by less than a share of them, or than chance moves them."""
+        """True if the losses hardly moved: by less than a share of them, or than chance moves them."""
         return self.change < LEAST_SHARE * self.before or self.change < self.noise
 
     @property
     def sentence(self) -> str:
-        """What they did, in one sentence without its end."""
+        """The changes in one sentence, without its end."""
         noise = "" if np.isnan(self.noise) else f"; seeds move them by {self.noise:.3f}"
         return (
             f"the fine-tunes moved the queries' losses by {self.change:.3f} nats, {self.change / self.before:.1%} "
@@ -365,7 +365,7 @@ class Moved(NamedTuple):
 
 
 def moved(instances: Sequence[LabelledInstance]) -> Moved | None:
-    """What the fine-tunes of some instances did; None where a loss before them is not known, or they are 0."""
+    """Changes by the fine-tunes of some instances; None if a loss before them is unknown, or they are 0."""
     pairs = [(one.base_losses, one.losses) for one in instances if one.base_losses is not None]
     known = [np.broadcast_arrays(base[:, None], losses) for base, losses in pairs]
     if not known or len(known) < len(instances):

@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """How much one mean exceeds another on the same queries."""
+    """One mean minus another, on the same queries."""
 
     value: float
     interval: tuple[float, float]
@@ -93,7 +93,7 @@ class TaskResamples:
         return weights
 
     def only(self, known: np.ndarray) -> "TaskResamples":
-        """The same over some of the queries, ``(q,)`` truth values.
+        """Keep some of the queries, given as ``(q,)`` bool.
 
         Raises:
             DataError: there are none.
@@ -127,7 +127,7 @@ class TaskResamples:
         return Estimate(value, (low, high))
 
     def difference(self, values: np.ndarray, first: np.ndarray) -> Gap:
-        """How much the mean of *values* exceeds that of *first*, over the queries that count for both.
+        """Mean of *values* minus mean of *first*, over the queries that count for both.
 
         Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
         paired: p and the interval come from the standard error that draws are scaled to, √V_within with Σ_t (n_t − 1)
@@ -262,7 +262,7 @@ def _two_sided(value: float, variance: float, freedom: int) -> float:
 
 
 def _alike(value: float, units: int) -> Gap:
-    """Of so many gaps that are all the same: the least share has this gap, the others any; p of the exact sign test."""
+    """Gap of equal units: the least share has this gap, the others any; p is of the exact sign test."""
     share = least_share(units)
     ends = (max(-1.0, share * value - (1 - share)), min(1.0, share * value + 1 - share))
     return Gap(value, ends, min(1.0, 2.0 ** (1 - units)))
@@ -299,6 +299,6 @@ def _share_of_yes(count: int, units: int) -> tuple[float, float]:
 
 
 def _unvaried(value: float, units: int) -> tuple[float, float]:
-    """Of so many values that are all the same: the least share has this value, the others 0, or 1."""
+    """Ends of the mean of equal values: the least share has this value, the others 0, or 1."""
     share = least_share(units)
     return share * value, share * value + 1 - share

@@ -52,14 +52,14 @@ class LdsResult:
     missing: int
     """Subsets left out, as they have no losses."""
     confidence: float
-    """How often such an interval holds the value."""
+    """Probability that an interval made this way holds the value."""
     uncertainty: Uncertainty
-    """How far the value would vary over repetitions."""
+    """Standard error of the value over repetitions."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairedResult:
-    """How much one method's LDS exceeds another's on the same queries and subsets."""
+    """One method's LDS minus another's, on the same queries and subsets."""
 
     difference: float
     """LDS of the first less that of the second."""
@@ -68,7 +68,7 @@ class PairedResult:
     p_value: float
     """Two-sided, of Student's t (:func:`p_value`)."""
     uncertainty: Uncertainty
-    """How far the difference would vary over repetitions; NaN without draws."""
+    """Standard error of the difference over repetitions; NaN without draws."""
     first: float
     """LDS of the first, over the queries that count for both."""
     second: float
@@ -78,7 +78,7 @@ class PairedResult:
     dropped: int
     """Queries with constant losses, or constant scores of either: left out, or counted as 0, by the policy."""
     confidence: float
-    """How often such an interval holds the difference."""
+    """Probability that an interval made this way holds the difference."""
 
 
 def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:

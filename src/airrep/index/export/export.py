@@ -16,7 +16,9 @@ from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.remote.outputs import new_place
 from airrep.runtime.remote.places import url_of
 
-FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
+RECORDS = "records"
+"""Of the command line: copies what examples were read from."""
+FORMATS = ("embedding-atlas", "parquet", "csv", "lance", RECORDS)
 SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".xlsx", ".gz", ".zst")
 """By which other tools know a format."""
 
@@ -89,6 +91,8 @@ def export_index(
 def _check_format(to: str, exact: bool) -> None:
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
+    if to == RECORDS:
+        raise ConfigError(f"format '{to}': copies lines of data. Take them: airrep.corpus.originals.take_records")
     if exact and to != "csv":
         raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
     if to == "lance":

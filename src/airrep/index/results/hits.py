@@ -137,7 +137,8 @@ class Hits(Tabular, Sequence[Hit]):
     def rows(self) -> Iterator[dict[str, Any]]:
         for hit in self.hits:
             parts = {} if hit.why is None else {f"from {name}": part for name, part in hit.why.channels.items()}
-            yield {"rank": hit.rank, "score": hit.score, "row": hit.row, **fields_of(hit.example), **parts}
+            far = {} if hit.deviations is None else {"deviations": hit.deviations}
+            yield {"rank": hit.rank, "score": hit.score, **far, "row": hit.row, **fields_of(hit.example), **parts}
 
     def summary(self) -> str:
         order = HARMFUL if self.least else HELPFUL

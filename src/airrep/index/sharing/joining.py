@@ -35,7 +35,7 @@ def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = 
             *out*, or it cannot be written.
     """
     if not paths:
-        raise ConfigError("join: there are no parts; expected all of an index. Name them.")
+        raise ConfigError("append: there are no parts; expected all of an index. Name them.")
     parts = _in_order([open_part(path) for path in paths])
     stage = index_stage(real_path(out), parts[0].lineage["request"], replace)
     if stage.finished() is None:
@@ -65,7 +65,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
     missing = [str(number) for number in range(1, first.share.of + 1) if number not in by_number]
     if missing:
         raise ArtifactError(
-            f"join: of {first.share.of} parts, {len(missing)} are missing: {', '.join(missing[:8])}"
+            f"append: of {first.share.of} parts, {len(missing)} are missing: {', '.join(missing[:8])}"
             f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --shard {missing[0]}/{first.share.of}"
         )
     return [by_number[number] for number in sorted(by_number)]

@@ -48,17 +48,17 @@ def label_by_command(
 
     The command is split into words as a shell does, but no shell runs: ``{train}``, ``{queries}`` and ``{losses}`` in a
     word become paths, ``{seed}`` a number, ``{subset}`` a name such as ``0-17``, and ``{folder}`` a folder for its own
-    files, which is removed behind it. It writes a loss of each query into the file ``{losses}``, as
+    files, which is removed afterwards. It writes a loss of each query into the file ``{losses}``, as
     :func:`airrep.labels.outside.losses.read_one` reads it. Its stdout is dropped. Other arguments and errors are as of
     :func:`airrep.labels.farm.label`, a run of the command being a fine-tune.
 
     Args:
-        command: what to run.
+        command: the command line to run.
         lm: a name for the model that it trains, its folder or its Hub id; labels of equal ones and of equal commands
             may be used together.
 
     Raises:
-        ConfigError: the command names no such program, or lacks a place for a path.
+        ConfigError: the command's program is not found, or the command lacks a place for a path.
 
     Example:
         >>> plan, command = airrep.open("runs/subsets"), "python trainer.py {train} {queries} {losses}"

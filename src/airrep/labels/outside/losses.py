@@ -117,7 +117,7 @@ def read_one(path: Path, queries: Corpus) -> QueryLosses:
 
 
 def begins_as_npy(path: Path) -> bool:
-    """Whether a file is in NumPy's format; DataError if it cannot be read."""
+    """True if a file is in NumPy's format; DataError if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return stream.read(len(_NUMPY)) == _NUMPY
@@ -280,7 +280,7 @@ def _shown(value: object) -> str:
 
 
 def and_more(count: int) -> str:
-    """How many more are missing than the one that an error names; nothing for none."""
+    """Words on how many more are missing than the one that an error names; empty for none."""
     return f", nor of {count:,} more" if count else ""
 
 

@@ -16,7 +16,7 @@ class Checkpoint(NamedTuple):
     """Weights after one step of a fine-tune."""
 
     path: Path
-    """What :meth:`airrep.lm.model.TargetLM.load_weights` takes: a file of all weights, or the folder of an LM."""
+    """A file of all weights, or the folder of an LM, for :meth:`airrep.lm.model.TargetLM.load_weights`."""
     rate: float
     """Mean learning rate of the steps since the checkpoint before, TracIn's weight."""
 

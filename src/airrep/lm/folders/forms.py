@@ -28,7 +28,7 @@ _TOKENIZER = (
 _VOCABULARY = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "*.model")
 _WANTED = (CONFIG, ADAPTER_CONFIG, *_WEIGHTS, *_TOKENIZER, "generation_config.json")
 NEW_PLACE = "--lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER}))"
-"""How an index is told where its LM is now."""
+"""Ways to tell an index where its LM is now."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _NAMED = 5  # folders that an error names
 _MOST_BYTES = 2**22  # of a configuration
@@ -36,7 +36,7 @@ _MOST_BYTES = 2**22  # of a configuration
 
 @dataclass(frozen=True)
 class LmFiles:
-    """Where the parts of a target LM lie."""
+    """Folders of the parts of a target LM."""
 
     name: str
     """Name that was given: a folder, or an id on the Hub."""
@@ -178,7 +178,7 @@ def _around(folder: Path) -> Iterator[Path]:
 
 
 def _same_tokenizer(one: Path, other: Path) -> bool:
-    """Whether two folders have equal files of a tokenizer, so that an LM is the same with either."""
+    """True if two folders have equal files of a tokenizer, so that an LM is the same with either."""
     first, second = ({path.relative_to(place): path for path in _files(place, _TOKENIZER)} for place in (one, other))
     return first.keys() == second.keys() and all(cmp(first[name], second[name], shallow=False) for name in first)
 
@@ -241,7 +241,7 @@ def _check_whole(name: str, folder: Path) -> None:
 
 
 def _holds_adapters(name: str, folder: Path) -> bool:
-    """Whether a folder is one of adapters; refuses one that is half of each."""
+    """True if a folder holds adapters; refuses a folder that is half adapters, half LM."""
     if not (folder / ADAPTER_CONFIG).is_file():
         return False
     if not (folder / ADAPTER).is_file():
@@ -302,7 +302,7 @@ _log = logging.getLogger(__name__)
 
 
 def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool = False) -> bool | None:
-    """Whether adapters of an LM are to be added to it (True, None) or left out (False).
+    """Decide whether an LM's adapters are added to it (True, None) or left out (False).
 
     Data are attributed by what they would change in the LM, so it is read as it is before. Adapters are left out, which
     is logged; a whole LM that was trained already is refused. A user who means it as it is says ``merged``.

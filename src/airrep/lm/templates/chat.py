@@ -22,8 +22,8 @@ _DATE = {"%d": "01", "%-d": "1", "%b": "Jan", "%B": "January", "%m": "01", "%-m"
 _DATE |= {"%a": "Wed", "%A": "Wednesday", "%j": "001", "%H": "00", "%M": "00", "%S": "00", "%F": "2025-01-01"}
 _WRITTEN = "".join(f"|replace('{code}','{text}')" for code, text in _DATE.items())
 _CLOCK = "{%- macro strftime_now(form) -%}{{ form" + _WRITTEN + " }}{%- endmacro -%}"
-"""What templates ask for today's date, in the form that they want: losses must be the same tomorrow. A function given
-beside the messages would not do: transformers makes a text of it."""
+"""Replacement of the function that gives templates today's date: losses must be the same tomorrow. A Python function
+beside the messages would not do: transformers turns it into text."""
 _MARK = "airrep9f2c1dresponse"
 _OTHER = f"\ue000{_MARK}\ue001"
 """An answer that begins and ends as no other does."""
@@ -62,11 +62,11 @@ class Rendered(NamedTuple):
     prompt: str
     whole: str
     framed: bool = False
-    """Whether the tokenizer's tokens for begin and end of text go around it; a chat template writes its own."""
+    """True if the tokenizer adds its begin and end of text; a chat template writes its own."""
 
 
 class ResponsePlaces(NamedTuple):
-    """Where the tokens of a document's response stand in the example's response."""
+    """Places of a document's response tokens in the example's response."""
 
     starts: np.ndarray
     """``(t,)`` int64: first character of each; of what comes behind the response, its number of characters."""
@@ -137,14 +137,14 @@ class Chat:
         return self._render_chat(example)
 
     def writes(self, example: Example) -> bool:
-        """Whether it is the LM's chat template that writes an example."""
+        """True if the LM's chat template writes an example."""
         return self.plain is None and not self._stands(example)
 
     def _form(self, example: Example) -> str | None:
         return (example.chat or {}).get("form") if self._follows_form else None
 
     def _stands(self, example: Example) -> bool:
-        """Whether an example is read as its texts stand."""
+        """True if an example's texts are read without any template."""
         asked = example.prompt.strip() or "messages" in (example.chat or {})
         return self._form(example) in ("joined", "bare") or not asked
 
@@ -186,7 +186,7 @@ class Chat:
         return Rendered(prompt, whole)
 
     def _up_to_words(self, messages: list[dict[str, Any]], given: Mapping[str, Any], whole: str) -> tuple[str, str]:
-        """What stands before the words of an answer, and all up to their end and an end of text behind it.
+        """The text before the words of an answer, and the text up to the end of these words and a closing end of text.
 
         Words are what another answer would change.
         """
@@ -200,7 +200,7 @@ class Chat:
         return whole[:start], words + (head + end if end else "")
 
     def _refusal(self, example: Example, messages: list[dict[str, Any]], error: ConfigError) -> AirRepError:
-        """What to say of a template that fails: of this example alone if it takes a question and its answer."""
+        """Words on a template that fails: on this example alone if it takes a question and its answer."""
         try:
             self._chat([chat_message("user", "a"), chat_message("assistant", "b")], {})
         except ConfigError:
@@ -213,7 +213,7 @@ class Chat:
         )
 
     def _is_left_out(self, messages: list[dict[str, Any]], given: Mapping[str, Any], prompt: str, whole: str) -> bool:
-        """Whether the template writes nothing of the answer."""
+        """True if the template leaves the answer out."""
         said = messages[-1].get("content")
         if not isinstance(said, str) or not said.strip():  # calls, or parts
             return whole == self._chat([*messages[:-1], chat_message("assistant", "")], given)
@@ -262,7 +262,7 @@ class Chat:
         )
 
     def _writes(self, messages: list[dict[str, Any]], places: Sequence[int], given: Mapping[str, Any]) -> bool:
-        """Whether the template takes messages, and writes the texts of those at some places."""
+        """True if the template takes messages, and writes the texts of the messages at some places."""
         try:
             written = self._chat(messages, given)
         except ConfigError:
@@ -279,7 +279,7 @@ class Chat:
         return messages if self._are_taken(shortest(form)) else [chat_message("user", prompt)]
 
     def reads_messages(self, example: Example) -> bool:
-        """Whether the LM reads an example as the messages that its prompt is made of, not as one text of the user's."""
+        """True if the LM reads an example's prompt as its messages, not as one text of the user's."""
         if self.plain is not None or not holds_turns(example.prompt):
             return False
         if example.chat is not None:
@@ -287,7 +287,7 @@ class Chat:
         return self._asked(example.prompt) != [chat_message("user", example.prompt)]
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
-        """How some of the examples are read, where the LM's fingerprint does not tell it: as messages; else empty.
+        """Ways of reading the examples that the LM's fingerprint does not tell: as messages; else empty.
 
         Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
         The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
@@ -295,7 +295,7 @@ class Chat:
         return {RENDERING: "messages"} if self.plain is None and any(map(self.reads_messages, examples)) else {}
 
     def _are_taken(self, form: Form) -> bool:
-        """Whether the template takes messages of this form; tried once."""
+        """True if the template takes messages of this form; tried once."""
         if form not in self._taken:
             if len(self._taken) >= _FORMS:
                 self._taken.clear()
@@ -303,7 +303,7 @@ class Chat:
         return self._taken[form]
 
     def _takes(self, form: Form) -> bool:
-        """Whether the template writes messages of this form, all of them, with an answer behind them and without."""
+        """True if the template writes messages of this form, all of them, with an answer behind them and without."""
         marks = [f"{_MARK}{number}." if content else "" for number, (_, content) in enumerate(form)]
         asked = [chat_message(role, mark) for (role, _), mark in zip(form, marks, strict=True)]
         if form[-1][0] not in ("user", "tool"):
@@ -358,7 +358,7 @@ class Chat:
         return Documents.of(documents)
 
     def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
-        """What :meth:`tokenise` gives, and where each learnt token stands, in characters of the response.
+        """Do as :meth:`tokenise`, and give each learnt token's place, in characters of the response.
 
         Raises:
             ConfigError: the tokenizer knows no places.
@@ -416,7 +416,7 @@ class Chat:
         return [self._fit(begin + ids or least, room) for begin, ids in zip(begins, found, strict=True)]
 
     def _before_answer(self, example: Example) -> Rendered:
-        """What the LM reads before it answers; the example needs no response."""
+        """Tokens that the LM reads before it answers; the example needs no response."""
         answered = example if example.response.strip() else replace(example, response=_MARK)
         chat = {name: value for name, value in (example.chat or {}).items() if name != "learn"}
         return self.render(replace(answered, chat=chat or None))
@@ -593,7 +593,7 @@ def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
 
 
 def _takes_powers(template: str) -> bool:
-    """Whether a template has the operator ``**``: a single step that can take hours, which no limit breaks off."""
+    """True if a template has the operator ``**``: one such step can take hours, and no limit can stop it."""
     from jinja2 import Environment, TemplateError
 
     if "**" not in template:

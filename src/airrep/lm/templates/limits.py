@@ -15,7 +15,7 @@ _IDLE = 20
 
 
 class LimitError(Exception):
-    """What ran took too long, or wanted too much memory."""
+    """Code took too long, or wanted too much memory."""
 
 
 class _TimeUp(BaseException):
@@ -40,7 +40,7 @@ class _Watch:
                 self._thread.start()
 
     def end(self) -> bool:
-        """Whether the time was up; an exception that is still on its way is called back."""
+        """True if the time was up; cancels an exception that has not been raised yet."""
         with self._lock:
             self._deadline = None
             if self._fired:

@@ -287,7 +287,7 @@ def _skipped(args: Any, state: Any, loader: Any) -> int:
 
 
 def _told_by_first(problem: Exception | None) -> Exception | None:
-    """What the first of several processes tells, once all have come here; this process's own, if it is alone."""
+    """Wait for all processes, then take the first one's value; a lone process keeps its own."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return problem
     dist.barrier()

@@ -19,7 +19,7 @@ _FEWEST = 5
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """What a trainer logged at once: one step, or several if it logs less often."""
+    """One entry of a trainer's log: a step, or several if it logs less often."""
 
     first: int
     """First optimizer step, from 1."""

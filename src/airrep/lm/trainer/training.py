@@ -27,7 +27,7 @@ _DEFAULTS = {
     "max_grad_norm": 1.0,
     "optim": "adamw_torch",
 }
-"""Those of transformers' TrainingArguments, for what a config leaves out; pickles and JSON have all."""
+"""Defaults of transformers' TrainingArguments, for entries that a config leaves out; pickles and JSON have all."""
 _AXOLOTL_NAMES = {
     "num_epochs": "num_train_epochs",
     "micro_batch_size": "per_device_train_batch_size",
@@ -66,7 +66,7 @@ class LowRank(NamedTuple):
     alpha: Any
     targets: Any
     by_root: bool
-    """Whether they are scaled by alpha / √rank (rsLoRA)."""
+    """True if adapters are scaled by alpha / √rank (rsLoRA)."""
 
 
 def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _first(said: Mapping[str, Any], *names: str) -> Any:
 
 
 def unfollowed(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> Iterator[str]:
-    """What a training had and our fine-tunes have not, as the trainer names it."""
+    """Name the trainer's settings that airrep's fine-tunes cannot follow."""
     trained = lora_of(said, adapters) is not None
     for name in (*_LEFT, *(_LEFT_OF_LORA if trained else ())):
         value = adapters.get(name) or said.get(name)
@@ -143,16 +143,16 @@ _CLOSE = 0.05  # of an epoch
 
 @dataclass(frozen=True)
 class TrainingRead:
-    """Settings of a training, as those of our fine-tunes."""
+    """Settings of a training, in the form of airrep's fine-tune settings."""
 
     path: Path
     """File or folder that they were read from."""
     values: Mapping[str, Any]
-    """Fields of :class:`airrep.lm.settings.FineTuneSettings`; those alone that were read."""
+    """Fields of :class:`airrep.lm.settings.FineTuneSettings` that were read."""
     batch: str = ""
-    """How the batch was made up, such as ``"4 x 4 accumulation"``; empty where that is not known."""
+    """Parts of the batch, such as ``"4 x 4 accumulation"``; empty if unknown."""
     unfollowed: tuple[str, ...] = ()
-    """What the training had and our fine-tunes have not, by the trainer's names."""
+    """The trainer's settings that airrep's fine-tunes cannot follow, by the trainer's names."""
 
     @property
     def fine_tune(self) -> FineTuneSettings:
@@ -161,14 +161,14 @@ class TrainingRead:
 
     @property
     def sentence(self) -> str:
-        """What was read, in one line."""
+        """The settings that were read, in one line."""
         made = f" (batch: {self.batch})" if self.batch else ""
         rest = f"; not followed: {', '.join(self.unfollowed)}" if self.unfollowed else ""
         return f"{self.fine_tune.summary}{made}, from {self.path}{rest}"
 
 
 def read_training(path: str | Path) -> TrainingRead:
-    """Read how an LM was trained, so that our fine-tunes do the same.
+    """Read the settings that an LM was trained with, so that airrep's fine-tunes do the same.
 
     A folder is that of transformers' Trainer, trl, axolotl, LLaMA-Factory or ms-swift: its ``training_args.bin`` (of
     which no code runs), ``args.json``, YAML config, ``trainer_state.json`` and ``adapter_config.json`` count, also
@@ -197,7 +197,7 @@ def read_training(path: str | Path) -> TrainingRead:
 
 
 def training_beside(lm: str) -> TrainingRead | None:
-    """What trainers left beside the folder of an LM; None where they left nothing.
+    """Read the files that trainers left beside the folder of an LM; None if there are none.
 
     The learning rate may be missing, as adapters alone tell only their rank and place.
 
@@ -229,7 +229,7 @@ class _Reader:
         self.batch = ""
 
     def logged(self) -> dict[str, Any]:
-        """What the trainer's state tells: the highest logged rate, the epochs, and the batch of one process."""
+        """Settings from the trainer's state: the highest logged rate, the epochs, and the batch of one process."""
         state = self._written.state
         rates = _logged_rates(state)
         if not rates or max(rates.values()) <= 0:
@@ -243,7 +243,7 @@ class _Reader:
         return found
 
     def said(self) -> dict[str, Any]:
-        """What the arguments tell."""
+        """Settings from the trainer's arguments."""
         if not self._said:
             return {}
         if not str(self._said["optim"]).lower().rpartition(".")[2].startswith(_ADAMW):
@@ -260,7 +260,7 @@ class _Reader:
         }
 
     def low_rank(self) -> dict[str, Any]:
-        """What is told of low-rank adapters; of all weights, that there are none."""
+        """Settings of low-rank adapters; without adapters, a rank of None."""
         lora = lora_of(self._written.arguments, self._written.adapters)
         if lora is None:
             return {"lora_rank": None} if self._said else {}
@@ -323,7 +323,7 @@ class _Reader:
         return int(each * steps * at_once)
 
     def _devices(self) -> tuple[int, bool]:
-        """How many devices trained at once, and whether that was told."""
+        """Number of devices that trained at once, and True if a file told it."""
         state = self._said.get("distributed_state")
         told = state.get("num_processes") if isinstance(state, dict) else self._said.get("global_world_size")
         return max(1, _count(told)) * max(1, _count(self._said.get("_n_gpu"))), told is not None

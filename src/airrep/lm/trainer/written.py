@@ -21,7 +21,7 @@ _MOST_BYTES, _MOST_STATE_BYTES = 2**22, 2**28
 
 
 class Written(NamedTuple):
-    """What was found of one training; each part is empty where it is missing."""
+    """Files found of one training; a missing part is empty."""
 
     path: Path
     """The file of the arguments, else of the state, else of the adapters; what was given if there is none."""
@@ -58,7 +58,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _holds_mapping(file: Path) -> bool:
-    """Whether a YAML file can be read: others may lie in a trainer's folder that are none of its."""
+    """True if a YAML file can be read; a trainer's folder may hold files that are not the trainer's."""
     try:
         return file.is_file() and bool(_values(file))
     except ConfigError:
@@ -81,7 +81,7 @@ def _of_files(path: Path, files: list[Path]) -> Written:
 
 
 def _kind(values: Mapping[str, Any]) -> str | None:
-    """Which part of :class:`Written` a file holds; None: none."""
+    """Name the part of :class:`Written` that a file holds; None if it holds none."""
     if "log_history" in values:
         return "state"
     if "peft_type" in values:

@@ -88,7 +88,7 @@ def as_written(path: Path) -> Iterator[None]:
 
 
 def read_json(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
-    """What a JSON file of an artifact holds, whose manifest was read already, after a check of all its files.
+    """Read a JSON file of an artifact, after a check of all files in its manifest.
 
     ArtifactError: a file was altered, is missing, or is no JSON.
     """

@@ -109,7 +109,7 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
 
 
 def _is_whole(content: bytes, claimed: object) -> bool:
-    """Whether the bytes of a manifest have the checksum that they claim; far quicker than writing it anew.
+    """True if the bytes of a manifest have the checksum that they claim; faster than serialising it again.
 
     Numbers that are none, and halves of surrogate pairs, are left to the writer, which refuses them.
     """
@@ -172,7 +172,7 @@ def _why_absent(folder: Path) -> str:
 
 
 def is_made(folder: Path) -> bool:
-    """Whether a folder is an artifact, or one that is being made; nothing is checked.
+    """True if a folder is an artifact, finished or not; checks no file.
 
     A request alone tells nothing: others name files of theirs so. Labels have one beside the folder of their results.
     """

@@ -1,4 +1,4 @@
-"""Where an artifact is written: its path, what it replaces, its unfinished directory."""
+"""An artifact's target: its path, the artifact it replaces, its unfinished directory."""
 
 import json
 import shutil
@@ -88,7 +88,7 @@ def real_path(out: str | PathLike[str]) -> Path:
 
 
 def is_free(out: Path) -> bool:
-    """Whether nothing is there yet: at a path that is written to, or at the URL to which what it has is published."""
+    """True if nothing is there yet, at the path or at the URL where it is published."""
     url = published_from(out)
     return not out.exists() if url is None else manifest_at(url) is None
 

@@ -25,7 +25,7 @@ LIMITS = {
     errno.ENFILE: "the machine has as many files open as it may. Close other programs, or raise fs.file-max.",
     errno.ENOMEM: "memory is short, or more files are mapped than vm.max_map_count allows. Free some, or raise it.",
 }
-"""What to do when the system's limits are reached, by the error."""
+"""Remedies when a limit of the system is reached, by the error's number."""
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",

@@ -99,7 +99,7 @@ def fetch_listed(url: str) -> Path | None:
 
 
 def _stamp(entry: Mapping[str, Any]) -> list[str]:
-    """What changes when a file does: its size, and what the storage has of a checksum and times."""
+    """Facts that change with a file: its size, and the checksum and times that the storage tells."""
     known = ("size", "ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
     return [str(entry[name]) for name in known if name in entry]
 

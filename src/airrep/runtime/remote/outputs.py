@@ -13,7 +13,7 @@ from airrep.runtime.remote.storage import Storage
 
 
 def is_taken(out: str | PathLike[str]) -> bool:
-    """Whether something is at a path or URL (ArtifactError where that cannot be known)."""
+    """True if something is at a path or URL (ArtifactError if that cannot be known)."""
     url = url_of(out)
     if url is None:
         return path_of(out).exists()
@@ -21,7 +21,7 @@ def is_taken(out: str | PathLike[str]) -> bool:
 
 
 def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
-    """Whether two paths or URLs name one file."""
+    """True if two paths or URLs name one file."""
     if url_of(one) is not None or url_of(other) is not None:
         return url_of(one) == url_of(other)
     return path_of(one).resolve() == path_of(other).resolve()

@@ -15,7 +15,7 @@ from airrep.runtime.publishing.files import writing
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"
-"""What S3 says where not only a file is missing."""
+"""S3's message when the bucket is missing, not only a file."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST_REASON = 160
 _READ_SIZE = 1 << 20
@@ -55,7 +55,7 @@ class Storage:
         return f"{self.path.rstrip('/')}/{name}"
 
     def exists(self) -> bool:
-        """Whether something is at the URL."""
+        """True if something is at the URL."""
         with telling(self.url):
             return bool(self.files.exists(self.path))
 
@@ -139,12 +139,12 @@ class RemoteData:
         return self._place.relative_to(folder._place)
 
     def exists(self) -> bool:
-        """Whether there is a file, or a file below it (DataError where that cannot be known)."""
+        """True if there is a file, or a file below it (DataError if that cannot be known)."""
         with telling(self._url, kind=DataError):
             return bool(self._storage.files.exists(self._storage.path))
 
     def is_dir(self) -> bool:
-        """Whether files are below it; errors as of :meth:`exists`."""
+        """True if files are below it; errors as of :meth:`exists`."""
         with telling(self._url, kind=DataError):
             return bool(self._storage.files.isdir(self._storage.path))
 
@@ -192,7 +192,7 @@ class _Told(io.RawIOBase):
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name stays in its folder wherever that is."""
+    """True if a name stays in its folder on every system."""
     return bool(name) and not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 

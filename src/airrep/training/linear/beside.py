@@ -59,7 +59,7 @@ class GivenChannels:
 
 
 def describe_channels(channels: Sequence[Channel]) -> list[dict[str, Any]]:
-    """What decides the group scores of channels, for requests."""
+    """Facts that decide the group scores of channels, for requests."""
     methods, described = _attributor(channels), []
     for one, method in zip(methods.channels, methods.parts, strict=True):
         whole = method.settings.model_dump(mode="json")  # with paths as the method resolves them
@@ -108,7 +108,7 @@ class Mixture(nn.Module):
 
     @torch.no_grad()
     def scores(self, encoder: GroupScores, given: GivenScores) -> GroupScores:
-        """The same of arrays, on the CPU."""
+        """Sum the weighted scores of arrays, on the CPU."""
         *weights, last = self.log_weights.double().exp().tolist()
         summed: GroupScores = np.tensordot(np.array(weights), given, axes=1).astype(np.float32)
         return summed + np.float32(last) * encoder

@@ -30,14 +30,14 @@ from airrep.training.linear.regression import (
 
 
 class RegressionSettings(Settings):
-    """Settings of the regressions of `airrep datamodels`."""
+    """Settings of the regressions of `airrep train --method datamodels`."""
 
     penalty: Literal["ridge", "lasso"] = "ridge"
-    """ridge: one decomposition for all queries; lasso: one path for each, as the datamodels paper has it, and slow."""
+    """'ridge' solves all queries at once. 'lasso' solves one by one, as the datamodels paper does, and is slow."""
     folds: int = Field(default=5, ge=3)
-    """Parts that subsets are cut into, to choose each query's penalty and to judge."""
+    """Parts that the subsets are cut into, for cross-validation."""
     seed: int = Field(default=0, ge=0)
-    """Of the cut."""
+    """Random seed."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ def fit_datamodels(
     """Fit, for each query, −ℓ(x, S) ≈ b_x + Σ_{z∈S} w_xz over the labelled subsets S, and write the weights.
 
     A text that is several times in the train pool is one unknown, counted as often as a subset holds it. Subsets
-    without a loss for every query are left out. Datamodels of the same request that are there are returned.
+    without a loss for every query are left out. Existing datamodels of the same request are returned.
 
     Args:
         instance: queries, train pool, subsets and losses; or a list of one.
         out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
         settings: of the regressions, or a dict of some of them.
-        lineage: what the labels were made from, for the manifest.
+        lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace datamodels that are there.
+        replace: replace existing datamodels.
 
     Raises:
         ConfigError: too few subsets for the folds, or a setting that cannot hold.
@@ -100,7 +100,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
-    need("airrep datamodels", "evaluation", "scipy")
+    need("airrep train --method datamodels", "evaluation", "scipy")
     instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}

@@ -11,7 +11,7 @@ import numpy as np
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import channels_before_training, make_attributor
-from airrep.attributors.recipes import LEARNT, MOVED, RECIPE, Channel, placed, unplaced
+from airrep.attributors.recipes import LEARNT, RECIPE, Channel, placed, unplaced
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
@@ -37,7 +37,7 @@ class Adapted(Shown):
 
     path: Path
     channels: tuple[Channel, ...]
-    """Those with a weight, which `--recipe PATH` takes."""
+    """Channels with a weight, which `--recipe PATH` takes."""
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
     held-out instances and what the sum has more; ``better``: whether it beats all members and rivals, by fine-tunes
@@ -69,9 +69,9 @@ class _Judged:
 
     title: str
     scores: Sequence[GroupScores]
-    """Of each held-out instance."""
+    """Group scores of each held-out instance."""
     part: bool = False
-    """Whether it is of the sum itself, so that beating it is no aim."""
+    """True if this is a part of the sum, which the sum need not beat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class _Part:
     """Group scores of one channel on one instance."""
 
     scores: GroupScores
-    """Of the subsets, ``(q, m)``."""
+    """Group scores of the subsets, ``(q, m)``."""
     reference: np.ndarray
-    """Of random groups, ``(q, groups)``."""
+    """Group scores of random groups, ``(q, groups)``."""
 
 
 class _Member:
@@ -102,7 +102,7 @@ class _Member:
             self.alone.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
 
     def with_channel(self, channel: Channel) -> "_Member":
-        """The same scores as another channel."""
+        """Copy the member, with its scores, as another channel."""
         other = copy(self)
         other.channel = channel
         return other
@@ -124,8 +124,8 @@ def adapt(
     """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
-    better, with an interval of the paired difference clear of 0. Weights are those of least ranking loss (Eq. 8), none
-    below 0; a channel of no weight is left out. They are few numbers: sixteen subsets are enough to begin with.
+    better, with an interval of the paired difference clear of 0. Weights of 0 or more minimise the ranking loss
+    (Eq. 8); a channel of weight 0 is left out. They are few numbers: sixteen subsets are enough to begin with.
 
     Args:
         members: the channels; their weights are not read.
@@ -133,11 +133,11 @@ def adapt(
         held_out: instances to judge by, with other queries.
         out: the directory to make.
         rivals: methods that the sum is compared with beside its members, by name, each with its own pool.
-        lineage: what the labels were made from, for the manifest.
+        lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace what is there, if it was learnt so.
-        tell: told in a line which channel is read, as gradients of a large LM take long.
-        tuned: how the fine-tunes behind the labels trained, for the sentence; empty leaves it out.
+        replace: replace an existing recipe that was learnt.
+        tell: called with a line that names the channel being read, as gradients of a large LM take long.
+        tuned: settings of the fine-tunes behind the labels, for the sentence; empty leaves them out.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
@@ -162,7 +162,7 @@ def adapt(
     }
     finished = Stage(path, LEARNT, "a recipe learnt", request, replace).finished(verify=True)
     if finished is not None:
-        known = tuple(Channel.model_validate(placed(one, path, MOVED)) for one in finished["channels"])
+        known = tuple(Channel.model_validate(placed(one, path)) for one in finished["channels"])
         return Adapted(path, known, finished["report"])
     every = []
     for number, one in enumerate(members, start=1):
@@ -265,7 +265,7 @@ def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Cha
 
 
 def _tell(scores: Sequence[GroupScores]) -> bool:
-    """Whether any two subsets of a query have other scores, by more than rounding."""
+    """True if some query's scores differ between subsets by more than rounding."""
     return any(bool(varies(one).any()) for one in scores)
 
 
@@ -315,7 +315,7 @@ def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> l
 
 
 def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, part: str) -> np.ndarray:
-    """What each channel gives on one instance, ``(channels, q, m)``."""
+    """Group scores of each channel on one instance, ``(channels, q, m)``."""
     channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
     found = [getattr(one, part)[place] for one in members]
     factors = relative_weights(channels, np.stack([one.reference for one in found]))
