@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from worlds.small_world import make_corpus
 
-from airrep.attributors.dropped import refuse_earlier, without_dropped
+from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import (
     SHIPPED,
@@ -128,47 +128,8 @@ def test_a_name_that_is_gone_says_what_to_type(method: str, settings: dict[str, 
     assert "\n" not in str(caught.value)
 
 
-def test_an_earlier_index_opens_unless_it_uses_what_is_gone() -> None:
-    kept = {"lm": "m", "rank": 4}
-    plain = {"projection": "pca", "curvature": "kfac", "reduction": "mean", "pool": "diminishing"}
-    assert without_dropped("logra", {**kept, **plain}, "runs/i") == kept
-    channel = {"method": "logra", "settings": kept, "relative": "apart"}
-    summed = {"lm": "m", "channels": [{**channel, "settings": {**kept, **plain}}]}
-    assert without_dropped("channels", summed, "runs/i") == {"lm": "m", "channels": [channel]}
-
-
 def test_a_setting_of_another_package_is_its_own() -> None:
-    own = {"projection": "random", "curvature": "fisher"}
-    assert without_dropped("mine", own, "i") == own
-
-
-PAPER = {"lm": "m", "modules": None, "rank": 8, "reduction": "mean", "sample": 1000}
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "told", "again"),
-    [
-        ("readout", {"lm": "m"}, "method readout", "--method rds --lm m"),
-        ("stack", {}, "method stack", "--recipe FILE.yaml"),
-        ("ekfac", {"lm": "m", "rank": 3}, "rank=3", "--method ekfac --lm m"),
-        ("logra", {"lm": "m", "curvature": "fisher"}, "curvature=fisher", "--method trak --lm m"),
-        ("logra", PAPER, "preset=paper", "--recipe papers/logra --lm m"),
-        ("tracin", PAPER, "preset=paper", "--recipe papers/tracin --lm m"),
-        ("ekfac in a recipe", {"lm": "m", "rank": 3}, "gradients=factors", "--recipe lm-whole --lm m"),
-        ("logra in a recipe", {"lm": "m", "curvature": "fisher"}, "curvature=fisher", "--recipe FILE.yaml --lm m"),
-        ("tracin in a recipe", {"rank": 8}, "preset=paper of channel tracin", "--recipe FILE.yaml --lm m"),
-    ],
-)
-def test_an_earlier_index_names_its_setting_and_the_command(
-    method: str, settings: dict[str, Any], told: str, again: str
-) -> None:
-    name, in_recipe, _ = method.partition(" ")
-    own = {"lm": "m", "channels": [{"method": name, "settings": settings}]} if in_recipe else settings
-    with pytest.raises(ConfigError) as caught:
-        without_dropped("channels" if in_recipe else name, own, "an i")
-        refuse_earlier("channels" if in_recipe else name, own, "an i")
-    assert str(caught.value).startswith(f"an i: was built by an earlier version with {told}, which is gone. ")
-    assert str(caught.value).endswith(f"Build it again: airrep index DATA --out 'an i' --replace {again}")
+    refuse_dropped("mine", {"projection": "random", "curvature": "fisher"})
 
 
 @pytest.mark.parametrize(

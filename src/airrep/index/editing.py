@@ -5,7 +5,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.attributors.base import Attributor, Encoded, usable
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
@@ -28,12 +28,6 @@ from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import Anchored, shown
 
-READ_BEFORE = (
-    "it does not say that its conversations were read as messages, as they are now; if each was read as one text, "
-    "features of both do not fit together. Build it again with --replace."
-)
-LOOKED = 1000
-"""Examples of each shard that are looked at to find conversations."""
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
 
@@ -100,8 +94,6 @@ def append(
         more = usable(now.attributor, more, "append") if skip_invalid else more
         if _has_all(now, more):
             return _tidied(now)
-        if now.attributor.rendering(more) and read_before(now, now.attributor):
-            raise ArtifactError(f"{now.path}: {READ_BEFORE}")
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
         names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
         return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
@@ -267,22 +259,6 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
         rendering = {name: value for one in now.manifest["corpora"] for name, value in one.items() if name == RENDERING}
         corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True, **rendering}]
         return _sealed(now, corpora, names)
-
-
-@dataclass(frozen=True)
-class _Heads:
-    """The first examples of each shard, read as they are iterated over."""
-
-    shards: Sequence[Shard]
-
-    def __iter__(self) -> Iterator[Example]:
-        return (example for shard in self.shards for example in shard.examples[:LOOKED])
-
-
-def read_before(index: IndexRows, attributor: Attributor) -> bool:
-    """Whether LMs read conversations of an index as one text each when it was made; now they read messages."""
-    known = any(RENDERING in entry for entry in index.manifest["corpora"])
-    return not known and bool(attributor.rendering(_Heads(index.shards)))
 
 
 def _rewrite(

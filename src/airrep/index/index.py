@@ -13,16 +13,15 @@ import numpy as np
 from airrep.arrays import GroupScores, Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import RecentScores, is_direct
-from airrep.attributors.dropped import refuse_earlier, without_dropped
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, is_one
-from airrep.errors import ArtifactError, ConfigError, caution
+from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.direct import HELD, IndexKept
-from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
+from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
@@ -153,15 +152,12 @@ class Index(EditableIndex):
             with as_written(self.path / "state") if own else nullcontext():
                 attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
-            refuse_earlier(self.method, self.manifest["settings"], str(self.path))
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
                 f"{self._other_packages(attributor)}. "
                 "Give the models that it was built with (--set encoder=, lm=, warmed=), or build it again: --replace."
             )
-        if read_before(self, attributor):  # told, not refused: its other rows are as they should be
-            caution(_log, f"{self.path}: {READ_BEFORE}")
 
     def _other_packages(self, attributor: Attributor) -> str:
         """Words for packages of methods that have another version now."""
@@ -180,7 +176,7 @@ class Index(EditableIndex):
                     f"{self.path}: was built by '{name}' of the package {package['name']} {package['version']}, which "
                     "is not installed here. Install it."
                 )
-        known, others = without_dropped(self.method, self.manifest["settings"], str(self.path)), changes or {}
+        known, others = self.manifest["settings"], changes or {}
         if not is_known(self.method):
             raise ConfigError(
                 f"{self.path}: was built by '{self.method}', which airrep does not know. "
