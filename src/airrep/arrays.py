@@ -7,7 +7,7 @@ Arrays are float32 NumPy; an index keeps float16 and int8 of them.
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -58,6 +58,9 @@ SparseFeatures: TypeAlias = SparseRows
 
 Features: TypeAlias = DenseFeatures | SparseFeatures
 """Features that an attributor makes of examples; an inner product of two rows is an influence score."""
+
+Encoded: TypeAlias = Mapping[str, Features | None]
+"""Features by channel; None where a method keeps none."""
 
 Scores: TypeAlias = Float32[np.ndarray, "q n"]
 """Influence scores; higher = more helpful."""

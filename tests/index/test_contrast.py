@@ -15,7 +15,6 @@ from airrep.corpus.corpus import Example
 from airrep.errors import AirRepError, ConfigError
 from airrep.index.contrast import Question, answered
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.scoring import contrast
 from airrep.scoring.contrast import contrast_scores
 
 CHANNELS = [{"method": "tfidf", "name": "terms"}, {"method": "ngram", "settings": {"tokenizer": "words"}}]
@@ -190,13 +189,6 @@ def test_an_answer_is_no_better_than_itself(index: airrep.Index) -> None:
             ask(bad[0], better=f" {bad[0].response} ")
     with pytest.raises(ConfigError, match="blank"):
         index.top(bad[0], better="  ")
-
-
-def test_contrasts_that_are_not_held_are_the_same(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad, good = pairs()
-    held = index.top(bad, k=9, better=good).to_dict()
-    monkeypatch.setattr(contrast, "HELD", 0)
-    assert index.top(bad, k=9, better=good).to_dict() == held
 
 
 def test_channels_tell_what_each_gave_to_a_contrast(tmp_path: Path) -> None:

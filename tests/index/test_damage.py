@@ -46,7 +46,7 @@ def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, n
 
 @pytest.mark.parametrize("name", ["examples.arrow", "features.npy", "codes.npy", "scales.npy", "bounds.npy", SHARD])
 def test_a_flipped_bit_of_a_shard_is_told(index: airrep.Index, name: str) -> None:
-    path = next((index.path / "shards").glob(f"0000000016-*/{name}"))
+    path = next((index.path / "shards").glob(f"0000000016-*/**/{name}"))
     chosen, whole = random.Random(name), path.read_bytes()
     for _ in range(30):
         flip(path, chosen.randrange(8 * len(whole)))
@@ -67,7 +67,7 @@ def test_a_flipped_bit_of_the_deleted_rows_is_told(index: airrep.Index) -> None:
 
 def test_a_search_by_codes_checks_only_the_features_that_it_ranks(index: airrep.Index) -> None:
     query = make_corpus(50)[3]
-    for path in (index.path / "shards").glob("0000000048-*/features.npy"):
+    for path in (index.path / "shards").glob("0000000048-*/*/features.npy"):
         flip(path, -1)
     opened = airrep.Index(index.path, HashAttributor())
     assert opened.top(query, k=1)[0].row == 3
@@ -128,9 +128,9 @@ def test_forged_examples_are_refused(index: airrep.Index, change: Callable[[Path
 
 @pytest.mark.parametrize("name", ["features", "codes", "scales", "bounds"])
 def test_arrays_of_other_shapes_are_refused(index: airrep.Index, name: str) -> None:
-    path = next((index.path / "shards").glob(f"0000000000-*/{name}.npy"))
+    path = next((index.path / "shards").glob(f"0000000000-*/*/{name}.npy"))
     array = np.load(path)
     np.save(path, array[:-1])
-    forged(index.path, path.name, path.read_bytes())
+    forged(index.path, f"{path.parent.name}/{path.name}", path.read_bytes())
     with pytest.raises(ArtifactError, match="was altered"):
         ask_all(index.path)

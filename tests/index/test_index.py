@@ -344,7 +344,7 @@ def test_damaged_shard_of_an_interrupted_build_is_made_again(
     out = tmp_path / "other"
     with pytest.raises(Interrupted):
         airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
-    flip(next((tmp_path / "other.partial/shards").glob("0000000016-*/features.npy")), -1)
+    flip(next((tmp_path / "other.partial/shards").glob("0000000016-*/*/features.npy")), -1)
     airrep.build_index(corpus, out, HashAttributor(), shard_rows=16)
     assert tree(out) == tree(index.path)
 
@@ -536,7 +536,7 @@ def test_foreign_files_among_the_shards_do_no_harm(index: airrep.Index) -> None:
 
 def test_altered_sparse_index_is_an_error_and_not_a_crash(tmp_path: Path, queries: airrep.Corpus) -> None:
     index = airrep.build_index(make_corpus(20), tmp_path / "tfidf", "tfidf")
-    flip(next((index.path / "shards").glob("*/indices.npy")), -1, 0x40)
+    flip(next((index.path / "shards").glob("*/*/indices.npy")), -1, 0x40)
     with pytest.raises(ArtifactError, match="was altered after it was written"):
         airrep.Index(index.path).top(queries, k=1)
 
@@ -599,13 +599,13 @@ def test_an_open_index_stays_the_same_in_another_working_directory(
     "name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"]
 )
 def test_one_altered_byte_is_found(index: airrep.Index, name: str) -> None:
-    flip(next((index.path / "shards").glob(f"0000000016-*/{name}")), -1)
+    flip(next((index.path / "shards").glob(f"0000000016-*/**/{name}")), -1)
     with pytest.raises(ArtifactError, match=rf"{re.escape(name)}: was altered after it was written"):
         airrep.Index(index.path).verify()
 
 
 def test_truncated_file_is_found_at_opening(index: airrep.Index) -> None:
-    path = next((index.path / "shards").glob("*/features.npy"))
+    path = next((index.path / "shards").glob("*/*/features.npy"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ArtifactError, match=r"features\.npy: has \d+ bytes; expected \d+"):
         airrep.Index(index.path)

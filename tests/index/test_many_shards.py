@@ -150,7 +150,7 @@ def test_small_shards_and_rewriting_grow_with_the_logarithm_alone(more: int, ful
 
 def test_damage_of_a_small_shard_is_not_merged_away(tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(5), tmp_path / "index", HashAttributor(), shard_rows=16)
-    path = index.shards[0].folder / "features.npy"
+    path = next(index.shards[0].folder.glob("*/features.npy"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from airrep.arrays import Features
+from airrep.arrays import Encoded, Features
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.errors import ConfigError, DataError, NotFittedError
@@ -25,8 +25,6 @@ from airrep.scoring.pooling import Pool, Pooling, PoolLike
 from airrep.scoring.products import ask
 from airrep.sparse import SparseRows, taken
 
-Encoded: TypeAlias = "Mapping[str, Features | None]"
-"""Features by channel; None where a method keeps none."""
 OnRows = Callable[[int], None]
 """Callback: how many more rows are done."""
 
@@ -184,7 +182,7 @@ class Attributor(ABC):
         """
         return {}
 
-    def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> "Encoded":
+    def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         """What an index keeps of each example, by channel; a method that is no sum of channels is one itself.
 
         Raises:

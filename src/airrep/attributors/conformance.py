@@ -8,8 +8,8 @@ from typing import Any, TypeGuard, get_args
 
 import numpy as np
 
-from airrep.arrays import Features, numbers_of
-from airrep.attributors.base import Attributor, Encoded
+from airrep.arrays import Encoded, Features, numbers_of
+from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor, InMemory
 from airrep.attributors.precomputed import PrecomputedAttributor
 from airrep.corpus.corpus import Corpus, Example

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from airrep.arrays import Rows
-from airrep.attributors.base import Attributor, Encoded, OnRows, SeveralMethods
+from airrep.arrays import Encoded, Rows
+from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.scoring.asked import Asked, Kept, ScoresAsked
 from airrep.scoring.blocks import Block, Span, block_of

@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Rows
-from airrep.attributors.base import Attributor, Encoded, usable
+from airrep.arrays import Encoded, Rows
+from airrep.attributors.base import Attributor, usable
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Features, Mask, Rows, compute, stack_rows
-from airrep.attributors.base import Encoded
+from airrep.arrays import Encoded, Features, Mask, Rows, compute, stack_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of
 from airrep.corpus.filters import compile_filter, equal_to

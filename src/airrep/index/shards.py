@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Features, Rows, SparseFeatures, map_array
-from airrep.attributors.base import Encoded
+from airrep.arrays import Encoded, Features, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airrep.attributors.base import Attributor, Encoded, OnRows, SeveralMethods, bad_method
+from airrep.arrays import Encoded
+from airrep.attributors.base import Attributor, OnRows, SeveralMethods, bad_method
 from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError

@@ -101,7 +101,7 @@ def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
         join_parts([one, two, whole.path], out)
     with pytest.raises(ConfigError, match="append: there are no parts"):
         join_parts([], out)
-    features = next((three / "shards").glob("*/features.npy"))
+    features = next((three / "shards").glob("*/*/features.npy"))
     content = bytearray(features.read_bytes())
     content[-1] ^= 1
     features.write_bytes(content)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.arrays import Features
-from airrep.attributors.base import Attributor, Encoded, OnProgress, OnRows, SeveralMethods, sample_of, sentences
+from airrep.arrays import Encoded, Features
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of, sentences
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
