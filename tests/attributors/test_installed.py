@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worlds.small_world import make_corpus
 
@@ -16,11 +18,12 @@ from airrep.attributors.methods import METHODS, Method, Refused, make_attributor
 from airrep.cli import app as cli
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.processes import LocalProcesses
+from airrep.scoring.groups import Groups
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-methods.md").read_text().split("## In a package, by name")[1]
-EXAMPLE = PAGE.split("```python\n")[1].split("```")[0]
-"""The module of the documented package."""
+EXAMPLE, BEST, COPIED = (part.split("```")[0] for part in PAGE.split("```python\n")[1:])
+"""The module of the documented package, and two more methods that may stand in it."""
 
 Install = Callable[..., Path]
 
@@ -300,3 +303,28 @@ def test_nothing_of_theirs_is_imported_before_it_is_needed(tmp_path: Path, insta
     listed = subprocess.run([sys.executable, "-c", code, "show", "methods"], cwd=folder, capture_output=True, text=True)
     assert (listed.returncode, "AttributeError" in listed.stdout) == (0, True)
     assert (folder / "imported").exists()
+
+
+def test_a_group_score_and_scores_without_features_are_a_class_each(install: Install, tmp_path: Path) -> None:
+    names = {"overlap": "Overlap", "best": "Best", "copied": "Copied"}
+    points = "\n".join(f"{name} = airrep_overlap:{own}" for name, own in names.items())
+    install("\n".join((EXAMPLE, BEST, COPIED)), points)
+    for name in names:
+        airrep.check_attributor(lambda name=name: make_attributor(name))
+    corpus, queries = make_corpus(30), make_corpus(3, "q")
+    weights = {"overlap": 2.0, "best": 0.5, "copied": 3.0}
+    channels = [{"method": name, "weight": weight} for name, weight in weights.items()]
+    index = airrep.build_index(corpus, tmp_path / "i", "channels", settings={"channels": channels})
+    words = [set(one.response.split()) for one in corpus]
+    asked = [set(one.response.split()) for one in queries]
+    shared = np.array([[len(own & theirs) for theirs in words] for own in asked], float)
+    copied = [[SequenceMatcher(None, one.response, own.response).ratio() for one in corpus] for own in queries]
+    rows = index.scores(queries)
+    np.testing.assert_allclose(rows, 2.5 * shared + 3 * np.array(copied), rtol=1e-6)
+    members = {"a": [0, 4, 9], "b": [7, 8]}
+    found = airrep.open(tmp_path / "i").group_scores(queries, Groups.from_lists(members)).scores
+    expected = [
+        2 * shared[:, some].sum(1) + 0.5 * shared[:, some].max(1) + 3 * np.array(copied)[:, some].sum(1)
+        for some in members.values()
+    ]
+    np.testing.assert_allclose(found, np.stack(expected, 1), rtol=1e-6)

@@ -178,6 +178,12 @@ def _corpus_text(entry: Mapping[str, Any]) -> str:
     return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
 
 
+def _features_text(name: str, kind: str, dimension: int) -> str:
+    return (
+        f"{name}: none kept" if kind == "none" else f"{name}: {dimension:,}, {'dense' if kind == 'dense' else 'sparse'}"
+    )
+
+
 def _recipe(settings: Mapping[str, Any]) -> str:
     return recipe_of([Channel.model_validate(one) for one in settings["channels"]])
 
@@ -190,7 +196,8 @@ def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
         **({"of packages": packages} if (packages := _packages(manifest)) else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
-        "rows": f"{manifest['rows']:,} of {manifest['dimension']:,} features, {manifest['layout']}",
+        "rows": f"{manifest['rows']:,}",
+        "features": "; ".join(_features_text(**one) for one in manifest["channels"]),
         "deleted": manifest["deleted"] or "none",
         "corpora": "; ".join(corpora),
         "metadata": ", ".join(manifest["fields"]) or "none",
