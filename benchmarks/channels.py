@@ -16,15 +16,16 @@ import torch
 from cpu import interleave
 
 import airrep
-from airrep.arrays import MixedFeatures, SparseFeatures
+from airrep.arrays import Features, SparseFeatures
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus
+from airrep.scoring.asked import SumAsked
 from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.columns import Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+from airrep.scoring.pooling import CHANNELS, Pooling
 from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows, below
@@ -48,7 +49,7 @@ def encoding(texts: Corpus, rounds: int) -> None:
     two = {"method": "airrep", "settings": {"encoder": "default", "view": "response"}}
     made = {name: make_attributor("channels", {"channels": parts}) for name, parts in (("1", [one]), ("2", [one, two]))}
     examples = list(texts[:200])
-    spent = interleave({name: lambda m=m: m.encode_train(examples) for name, m in made.items()}, rounds)
+    spent = interleave({name: lambda m=m: m.encode(examples) for name, m in made.items()}, rounds)
     print(f"Encoding, {len(examples)} examples: one view {spent['1']:.2f} s, two {spent['2']:.2f} s")
     print(f"  two views over one: {verdict(spent['2'] / spent['1'], 1.8)}")
 
@@ -59,79 +60,95 @@ def storage(texts: Corpus, folder: Path) -> None:
     lengths = [len(tokens) for tokens in split([f"{one.prompt} {one.response}" for one in texts])]
     rows = [n for n, length in enumerate(lengths) if 90 <= length <= 110]
     index = airrep.build_index(texts.take(rows), folder / "index", "channels")
-    stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*.npy")) / len(rows)
+    stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*/*.npy")) / len(rows)
     print(f"Storage, {len(rows)} examples of 90 to 110 tokens: {verdict(stored / 1000, 4)} kB each")
 
 
-def drawn(generator: np.random.Generator, rows: int, channels: int) -> SparseFeatures:
-    """N-grams of some examples, of all counting channels."""
-    parts = []
-    for channel in range(channels):
-        common = np.minimum(generator.zipf(1.3, (rows, COMMON)), 20_000)
-        rare = generator.integers(20_001, SPAN, (rows, RARE))
-        parts.append(np.concatenate([common, rare], axis=1) * 60 + channel * WIDE)
-    columns = np.sort(np.concatenate(parts, axis=1).astype(np.int32), axis=1)
+def drawn(generator: np.random.Generator, rows: int) -> SparseFeatures:
+    """N-grams of some examples, of one counting channel."""
+    common = np.minimum(generator.zipf(1.3, (rows, COMMON)), 20_000)
+    rare = generator.integers(20_001, SPAN, (rows, RARE))
+    columns = np.sort(np.concatenate([common, rare], axis=1).astype(np.int32) * 60, axis=1)
     first = np.ones(columns.shape, bool)
     first[:, 1:] = columns[:, 1:] != columns[:, :-1]
     ends = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
     values = generator.random(int(ends[-1])).astype(np.float32) + np.float32(0.1)
-    return SparseRows(values, columns[first], ends, (rows, channels * WIDE))
+    return SparseRows(values, columns[first], ends, (rows, WIDE))
 
 
-def index_of(generator: np.random.Generator, rows: int, channels: int) -> list[Block]:
-    """Blocks of an index in memory."""
-    blocks = []
+Channels = dict[str, list[Block]]
+"""Blocks of an index in memory, by channel."""
+
+
+def index_of(generator: np.random.Generator, rows: int, channels: int) -> Channels:
+    """An index of one dense channel, "encoder", and so many counting ones."""
+    index: Channels = {"encoder": [], **{f"n-grams {n}": [] for n in range(channels)}}
     for start in range(0, rows, SHARD):
         features = (generator.standard_normal((min(SHARD, rows - start), D)) / D**0.5).astype(np.float16)
         codes, scales = quantise(features)
-        postings = Postings.of(drawn(generator, len(features), channels))
-        blocks.append(Block(start, features, codes, scales, error_bounds(features, codes, scales), postings))
-    return blocks
+        bounds = error_bounds(features, codes, scales)
+        for name, blocks in index.items():
+            dense = name == "encoder"
+            blocks.append(
+                Block(start, features, codes, scales, bounds)
+                if dense
+                else Block(start, Postings.of(drawn(generator, len(features))))
+            )
+    return index
 
 
-def asked(generator: np.random.Generator, count: int, channels: int) -> MixedFeatures:
-    """Features of queries."""
-    dense = generator.standard_normal((count, D)).astype(np.float32)
-    return MixedFeatures(dense, drawn(generator, count, channels))
+def queries_of(generator: np.random.Generator, count: int, index: Channels) -> dict[str, Features]:
+    """Features of queries, by channel."""
+    return {
+        name: generator.standard_normal((count, D)).astype(np.float32) if name == "encoder" else drawn(generator, count)
+        for name in index
+    }
+
+
+def asked(queries: dict[str, Features], index: Channels) -> SumAsked:
+    """The sum of all channels, each with the pool that the default recipe gives it."""
+    pools = {name: Pooling("attention" if name == "encoder" else "ngram-lm") for name in index}
+    parts = {name: ask(features, index[name], pools[name]) for name, features in queries.items()}
+    return SumAsked(parts, np.ones((len(queries["encoder"]), len(parts))), CHANNELS)
 
 
 def search(generator: np.random.Generator, rows: int, channels: int) -> None:
     """Print the time of one query, and of the plain way on a part."""
-    blocks, query = index_of(generator, rows, channels), asked(generator, 1, channels)
-    top_k(ask(query, blocks), 10)
+    index = index_of(generator, rows, channels)
+    query = queries_of(generator, 1, index)
+    top_k(asked(query, index), 10)
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(5):
-        top_k(ask(query, blocks), 10)
+        top_k(asked(query, index), 10)
     cpu, wall = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
     print(f"Top 10 of {rows:,} for one query, {channels} counting channels and {D} dense features, two threads")
     print(f"  airrep {cpu:.3f} s of CPU, on the clock {verdict(wall, 0.4)} s")
-    part = blocks[:10]
-    dense = np.concatenate([block.features for block in part]).astype(np.float32)
-    counted = below([block.sparse.csr() for block in part])
-    columns, weights = query.sparse.indices, query.sparse.data
+    dense, *counting = (blocks[:10] for blocks in index.values())
+    rows_of = np.concatenate([block.dense() for block in dense]).astype(np.float32)
+    counted = [below([block.features.csr() for block in blocks]) for blocks in counting]
     start = time.process_time()
-    place = np.minimum(np.searchsorted(columns, counted.indices), len(columns) - 1)
-    hit = columns[place] == counted.indices
-    row = np.repeat(np.arange(len(dense)), np.diff(counted.indptr))[hit]
-    scores = dense @ query.dense[0] + np.bincount(row, counted.data[hit] * weights[place[hit]], minlength=len(dense))
+    scores = rows_of @ query["encoder"][0]
+    for n, one in enumerate(counted):
+        columns, weights = query[f"n-grams {n}"].indices, query[f"n-grams {n}"].data
+        place = np.minimum(np.searchsorted(columns, one.indices), len(columns) - 1)
+        hit = columns[place] == one.indices
+        row = np.repeat(np.arange(len(rows_of)), np.diff(one.indptr))[hit]
+        scores += np.bincount(row, one.data[hit] * weights[place[hit]], minlength=len(rows_of))
     np.argpartition(-scores, 10)
-    plain = (time.process_time() - start) * rows / len(dense)
+    plain = (time.process_time() - start) * rows / len(rows_of)
     print(f"  a plain scan of all features would take {plain:.2f} s of CPU, {plain / cpu:.1f} times as much")
 
 
 def groups(generator: np.random.Generator, channels: int, rounds: int) -> None:
     """Print the time of group scores beside those of the dense channel alone."""
-    blocks, queries = index_of(generator, 20_480, channels), asked(generator, 1000, channels)
-    members = {str(n): generator.choice(20_000, 1000, replace=False) for n in range(100)}
-    chosen, attention = Groups.from_lists(members), ChannelPool("encoder", Pooling("attention"), True, 0, D)
-    counting = [
-        ChannelPool(f"n-grams {n}", Pooling("ngram-lm"), False, n * WIDE, (n + 1) * WIDE) for n in range(channels)
-    ]
-    pooling, dense = ChannelPooling((*counting, attention)), [Block(block.start, block.features) for block in blocks]
+    index = index_of(generator, 20_480, channels)
+    queries = queries_of(generator, 1000, index)
+    chosen = Groups.from_lists({str(n): generator.choice(20_000, 1000, replace=False) for n in range(100)})
+    dense = [Block(block.start, block.features) for block in index["encoder"]]  # as a method alone has them
     spent = interleave(
         {
-            "dense": lambda: group_scores(ask(queries.dense, dense), chosen, "attention"),
-            "channels": lambda: group_scores(ask(queries, blocks), chosen, pooling),
+            "dense": lambda: group_scores(ask(queries["encoder"], dense), chosen, "attention"),
+            "channels": lambda: group_scores(asked(queries, index), chosen),
         },
         rounds,
     )

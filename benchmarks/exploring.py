@@ -20,13 +20,15 @@ import pyarrow as pa
 from channels import WIDE, D, drawn
 
 import airrep
-from airrep.arrays import Features, MixedFeatures
+from airrep.arrays import Encoded, Features
 from airrep.corpus.table import SCHEMA
 from airrep.explorer import questions
 from airrep.explorer import requests as ask
 from airrep.explorer.explorer import Explorer
 from airrep.runtime.settings import Settings
-from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pooling, PoolLike
+from airrep.scoring.asked import Asked, Kept, SumAsked
+from airrep.scoring.pooling import CHANNELS, Pooling
+from airrep.scoring.products import ask as ask_features
 from airrep.sparse import SparseRows
 
 ASKED = 0.5
@@ -53,35 +55,48 @@ class Drawn(airrep.Attributor):
     def encode_train(
         self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None
     ) -> Features:
-        generator = np.random.default_rng(int(examples[0].id) if len(examples) else 0)
-        dense = generator.standard_normal((len(examples), D), np.float32)
-        dense *= 5**0.5 / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-9)
+        return self._dense(_generator(examples), len(examples))
+
+    def encode(self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None) -> Encoded:
         if not self.channels:
-            return dense
-        counted = drawn(generator, max(len(examples), 1), 2)[: len(examples)]
-        ends = np.arange(0, 2 * len(examples) + 1, 2)
-        heads = np.tile(np.array([0, WIDE], np.int32), len(examples))  # the weight of each example, in each channel
-        ones = SparseRows(np.ones(len(heads), np.float32), heads, ends, counted.shape)
-        return MixedFeatures(dense, (counted + ones).astype(np.float32))
+            return super().encode(examples, on_rows)
+        generator = _generator(examples)
+        encoded = {"dense": self._dense(generator, len(examples))}
+        for n in (0, 1):
+            heads = SparseRows(*_heads(len(examples)), (len(examples), WIDE))  # the weight of each example
+            encoded[f"counts {n}"] = (drawn(generator, len(examples)) + heads).astype(np.float32)
+        return encoded
 
-    def encode_queries(
-        self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None
-    ) -> Features:
-        features = self.encode_train([airrep.Example("", "q", id="7")] * len(examples))
-        if isinstance(features, MixedFeatures):
-            heads = np.isin(features.sparse.indices, [0, WIDE])
-            return MixedFeatures(features.dense, features.sparse.where(~heads))
-        return features
+    def ask(
+        self,
+        queries: Sequence[airrep.Example],
+        kept: Kept,
+        on_rows: Callable[[int], None] | None = None,
+        channel: str | None = None,
+    ) -> Asked:
+        if not self.channels:
+            return super().ask(queries, kept, on_rows, channel)
+        generator, count = np.random.default_rng(7), len(queries)
+        features = {"dense": self._dense(generator, count), **{f"counts {n}": drawn(generator, count) for n in (0, 1)}}
+        parts = {
+            name: ask_features(one, kept.blocks(name), Pooling("attention" if name == "dense" else "ngram-lm"))
+            for name, one in features.items()
+        }
+        return SumAsked(parts, np.ones((count, len(parts))), CHANNELS)
 
-    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
-        if isinstance(pool, ChannelPooling):
-            return pool
-        if not self.channels or pool is not None:
-            return super().pooling(pool, temperature)
-        counting = [
-            ChannelPool(f"counts {n}", Pooling.parse("ngram-lm"), False, n * WIDE, (n + 1) * WIDE) for n in (0, 1)
-        ]
-        return ChannelPooling((ChannelPool("dense", Pooling.parse("attention"), True, 0, D), *counting))
+    @staticmethod
+    def _dense(generator: np.random.Generator, rows: int) -> np.ndarray:
+        dense = generator.standard_normal((rows, D), np.float32)
+        dense *= 5**0.5 / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-9)
+        return dense
+
+
+def _generator(examples: Sequence[airrep.Example]) -> np.random.Generator:
+    return np.random.default_rng(int(examples[0].id) if len(examples) else 0)
+
+
+def _heads(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.ones(rows, np.float32), np.zeros(rows, np.int32), np.arange(rows + 1)
 
 
 def corpus(rows: int) -> airrep.Corpus:
@@ -100,7 +115,8 @@ def corpus(rows: int) -> airrep.Corpus:
         "source": (f"source {n}" for n in numbers["source"].tolist()),
         "metadata": metadata,
     }
-    return airrep.Corpus(pa.table([pa.array(texts[name], pa.large_string()) for name in SCHEMA.names], schema=SCHEMA))
+    columns = [pa.array(texts[one.name], one.type) if one.name in texts else pa.nulls(rows, one.type) for one in SCHEMA]
+    return airrep.Corpus(pa.table(columns, schema=SCHEMA))
 
 
 def questions_of(explorer: Explorer) -> dict[str, Callable[[], object]]:

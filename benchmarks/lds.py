@@ -109,7 +109,7 @@ def ours(folder: Path, shape: Shape, rows: int, resamples: int) -> tuple[Evaluat
 
 def plain(folder: Path, shape: Shape, instance: LabelledInstance, queries: np.ndarray) -> np.ndarray:
     """LDS of some queries, pair by pair."""
-    train = np.concatenate([block.features for block in Index(folder).blocks]).astype(np.float32)
+    train = np.concatenate([block.features for block in Index(folder).blocks(Synthetic.name)]).astype(np.float32)
     features = _unit_rows(1, shape.q, shape.d)
     values = np.empty(len(queries))
     for place, x in enumerate(queries):

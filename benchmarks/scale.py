@@ -55,7 +55,7 @@ def shards(folder: Path) -> None:
         size = (index.path / MANIFEST).stat().st_size
         spent = min(seconds(lambda path=index.path: IndexRows(path)) for _ in range(5))  # type: ignore[misc]
         before = _open_files()
-        held = [block.features for block in index.blocks]
+        held = [block.features for block in index.blocks(index.method)]
         found[count] = (size, spent, _open_files() - before)
         del held
     each = (np.array(found[200]) - np.array(found[50])) / 150

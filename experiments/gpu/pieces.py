@@ -651,6 +651,7 @@ def scoring(kit: Kit) -> list[Row]:
     from airrep.scoring.blocks import block_of
     from airrep.scoring.group_scores import group_scores
     from airrep.scoring.groups import Groups
+    from airrep.scoring.products import ask
 
     drawn = np.random.default_rng(0)
     rows, width, asked = kit.sized(300_000, 200), 384, kit.sized(256, 4)
@@ -662,7 +663,7 @@ def scoring(kit: Kit) -> list[Row]:
     for pool in ("sum", "attention"):
 
         def work(pool: str = pool) -> object:
-            return group_scores(queries, blocks, groups, pool, device=kit.device)
+            return group_scores(ask(queries, blocks, device=kit.device), groups, pool)
 
         found.append(measured(kit, f"group scores, {pool}", "float32", work, rows * asked, "pairs"))
     return found

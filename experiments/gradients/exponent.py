@@ -12,8 +12,9 @@ from pathlib import Path
 
 import airrep
 from airrep.attributors.methods import make_attributor
-from airrep.evaluation.judging import compact_subsets, compare_held_out, encode_instance, held_out_lds, score_features
+from airrep.evaluation.judging import ask_instance, compact_subsets, compare_held_out, held_out_lds
 from airrep.labels.gather import gather
+from airrep.scoring.group_scores import group_scores
 
 HERE = Path(__file__).parents[1]
 MODELS = HERE / "work" / "shared" / "models"
@@ -31,7 +32,7 @@ def main() -> None:
     groups, first = compact_subsets(instance.subsets)[1], None
     for exponent in EXPONENTS:
         method = make_attributor("ekfac", {"lm": str(LMS[lm]), "sample": 300, "exponent": exponent})
-        ours = [score_features(*encode_instance(method, instance), groups, "sum")]
+        ours = [group_scores(ask_instance(method, instance), groups, "sum")]
         first = ours if first is None else first
         found, gap = held_out_lds(ours, [instance]), compare_held_out(ours, first, [instance])
         low, high = (100 * end for end in gap.interval)

@@ -262,3 +262,24 @@ def test_what_does_not_fit_is_told() -> None:
     for pool in ("order-1", "ngram-lm", "diminishing"):
         with pytest.raises(ConfigError, match=pool):
             group_scores(asked(), GROUPS, pool)
+
+
+def test_a_search_of_a_sum_reads_features_of_candidates_alone() -> None:
+    generator = np.random.default_rng(5)
+    features, read = generator.normal(size=(4000, 16)).astype(np.float16), []
+
+    class Counted(np.ndarray):
+        def __getitem__(self, rows):
+            read.append(np.arange(len(self))[rows].size)
+            return np.asarray(super().__getitem__(rows))
+
+    codes, scales = quantise(features)
+    bounds = error_bounds(features, codes, scales)
+    words = SparseRows.of(np.where(generator.random((4000, 5)) < 0.2, 1, 0).astype(np.float32))
+    queries = generator.normal(size=(2, 16)).astype(np.float32)
+    dense = ask(queries, [Block(0, features.view(Counted), codes, scales, bounds)])
+    found = SumAsked({"dense": dense, "words": ask(words[:2], [Block(0, words)])}, np.ones((2, 2)), CHANNELS)
+    top = top_k(found, 3)
+    expected = queries.astype(np.float64) @ features.astype(np.float64).T + (words[:2].toarray() @ words.toarray().T)
+    np.testing.assert_array_equal(top.rows, np.argsort(-expected, axis=1)[:, :3])
+    assert 3 <= sum(read) < 400

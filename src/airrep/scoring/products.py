@@ -95,6 +95,8 @@ class DenseScan:
 class DenseAsked(Asked):
     """Dense queries, asked of dense features."""
 
+    final = False
+
     def __init__(self, queries: np.ndarray, blocks: Sequence[Block], pooling: Pooling = SUM, device: str = "cpu"):
         self.queries, self.blocks, self.pooling = queries, blocks, pooling
         self.spans, self._device = spans_of(blocks), device_of(device)
@@ -177,8 +179,6 @@ class DenseAsked(Asked):
 
 class SparseAsked(Asked):
     """Sparse queries, asked of sparse features; no order of sums depends on the piece."""
-
-    final = True
 
     def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
         self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)

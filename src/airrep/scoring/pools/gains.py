@@ -14,7 +14,7 @@ from airrep.arrays import SparseFeatures
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import Cells, columns_cells, select_columns
 from airrep.scoring.groups import Groups
-from airrep.sparse import EXPANDED, SparseRows, stretches
+from airrep.sparse import EXPANDED, SparseRows, distinct, stretches
 
 HELD, BITS = 2**20, 16
 """Sums of parts that are held as a dense array, and groups of which parts are looked for, at most."""
@@ -36,7 +36,7 @@ def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups
     scores = np.empty((queries.shape[0], len(groups)))
     for some in _tiles(queries, len(groups)):
         part = queries[some]
-        columns = np.unique(part.indices)
+        columns = distinct(part.indices)
         narrow = select_columns(part, columns).astype(np.float64)
         scores[some] = narrow @ _gains(blocks, columns, groups).T
     return scores
