@@ -146,7 +146,7 @@ def test_cost_is_that_of_the_features_as_they_are_stored(folder):
         for index, instance in ((_index(folder), ONE), (Index(folder / "tfidf"), WORDS))
     )
     for name, cost in (("hash", dense), ("tfidf", sparse)):
-        files = folder.glob(f"{name}/shards/*/*.npy")
+        files = folder.glob(f"{name}/shards/*/*/*.npy")
         rows = Index(folder / name, HashAttributor() if name == "hash" else None).rows
         assert cost.bytes_per_example == sum(path.stat().st_size for path in files) / rows
 

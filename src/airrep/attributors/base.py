@@ -252,9 +252,13 @@ def checked_rows(method: str, features: Any, rows: int, call: str = "encode_trai
     return found
 
 
-def bad_method(method: str, call: str, found: str, expected: str) -> ConfigError:
+class BrokenMethodError(ConfigError):
+    """A method gives something else than it is to give."""
+
+
+def bad_method(method: str, call: str, found: str, expected: str) -> BrokenMethodError:
     """The error of a method that gives something else than it is to give."""
-    return ConfigError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
+    return BrokenMethodError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
 
 
 class SlowFit(Attributor):

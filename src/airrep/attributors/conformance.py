@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, get_args
 import numpy as np
 
 from airrep.arrays import Encoded, Features, numbers_of
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, BrokenMethodError
 from airrep.attributors.direct import DirectAttributor, InMemory
 from airrep.attributors.precomputed import PrecomputedAttributor
 from airrep.corpus.corpus import Corpus, Example
@@ -85,10 +85,12 @@ def _promise(what: str) -> Iterator[None]:
     """Any failure breaks the promise, unless airrep itself refuses data, files or settings."""
     try:
         yield
+    except _BrokenPromiseError:
+        raise
+    except BrokenMethodError as error:
+        raise _BrokenPromiseError(f"check_attributor: {error}") from error
     except Exception as error:
-        if isinstance(error, _BrokenPromiseError) or (
-            isinstance(error, AirRepError) and not isinstance(error, NotFittedError)
-        ):
+        if isinstance(error, AirRepError) and not isinstance(error, NotFittedError):
             raise
         raise _BrokenPromiseError(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
 

@@ -120,16 +120,6 @@ def test_an_index_of_conversations_read_otherwise_is_told(
         ArtifactError, match=r"holds an index made with another (rendering \(None; now messages\)|attributor)"
     ):
         build_index(BOTH, tmp_path / "old", make(name, lm))
-    old = airrep.Index(tmp_path / "old")
-    with caplog.at_level(logging.WARNING, "airrep"):
-        old.top(TEXTS[0], k=1)
-    assert caplog.text.count("old: it does not say that its conversations were read as messages") == 1
-    with pytest.raises(
-        ArtifactError, match=r"old: it does not say that its conversations were read as messages.*--replace\.$"
-    ):
-        old.append(make_chats(2, "d"))
-    assert len(old.append(MORE)) == 18
-    caplog.clear()
     with caplog.at_level(logging.WARNING, "airrep"):
         texts = build_index(TEXTS, tmp_path / "texts", make(name, lm))  # finished already
         more = texts.append(make_chats(2, "d")).append(make_chats(2, "g")).append(MORE)

@@ -128,10 +128,10 @@ def test_features_do_not_depend_on_batches(lm: str) -> None:
 def test_an_index_of_a_sketch_answers_like_the_method(lm: str, tmp_path: Path) -> None:
     settings = {"lm": lm, "rank": 6, "modules": ["all-linear"], "sketch": 60, "exponent": 0.5}
     index = airrep.build_index(TRAIN, tmp_path / "index", "logra", settings={**settings, "precision": "float32"})
-    assert index.blocks[0].dense().shape[1] == index.attributor.encode_train(TRAIN).shape[1] <= 60
+    assert index.blocks("logra")[0].dense().shape[1] == index.attributor.encode_train(TRAIN).shape[1] <= 60
     opened = airrep.Index(tmp_path / "index")
     wanted = fitted(lm, sketch=60, exponent=0.5).encode_queries(QUERIES)
-    np.testing.assert_allclose(opened.encode_queries(QUERIES), wanted, atol=1e-6)
+    np.testing.assert_allclose(opened.attributor.encode_queries(QUERIES), wanted, atol=1e-6)
 
 
 def test_what_does_not_go_together_is_refused() -> None:

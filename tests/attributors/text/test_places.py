@@ -126,18 +126,6 @@ def test_lower_case_keeps_the_way_back() -> None:
         assert all(low[place] in text[origin[place]].lower() or low[place] in "ς" for place in range(len(low)))
 
 
-def test_channels_have_the_places_of_all_that_read_words() -> None:
-    recipe = [{"method": "ngram"}, {"method": "bm25"}, {"method": "dsir"}]
-    channels, example = fitted("channels", {"channels": recipe}), HOSTILE[0]
-    places = channels.places(example)
-    assert places is not None
-    parts = [fitted(one["method"], {}) for one in recipe]
-    widths = np.cumsum([0, *(part.encode_train([]).shape[1] for part in parts)])
-    found = [part.places(example) for part in parts]
-    wanted = np.concatenate([one.columns + first for one, first in zip(found, widths, strict=False) if one])
-    np.testing.assert_array_equal(places.columns, wanted)
-
-
 def test_methods_that_read_no_words_have_no_places() -> None:
     assert make_attributor("rds", {"lm": "nowhere"}).places(HOSTILE[0]) is None
 
