@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from airrep.labels.labels import holds_labels
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST
 
 
 def open(path: str | Path) -> Any:  # noqa: A001

@@ -25,9 +25,8 @@ from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.manifests import read_manifest, write_manifest
-from airrep.runtime.artifacts.names import LOCK
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import LOCK, read_manifest, write_manifest
 from airrep.runtime.engine import Engine, InProcess, Outcome, R, Share, T
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream_seed

@@ -11,8 +11,8 @@ from airrep.errors import ArtifactError
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels, open_labels
 from airrep.labels.plan import open_plan
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.remote.folders import Mirror
+from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.remote.outputs import Mirror
 from airrep.runtime.remote.storage import Storage
 
 URL = "memory://corp/labels"

@@ -134,9 +134,8 @@ def show_command(
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts.checks import check_digests, check_sizes
-    from airrep.runtime.artifacts.manifests import read_manifest
-    from airrep.runtime.artifacts.urls import fetched
+    from airrep.runtime.artifacts.making import fetched
+    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
 
     path = fetched(path, loose=True)
     if holds_labels(path):

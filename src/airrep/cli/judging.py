@@ -65,7 +65,7 @@ class EvaluationOptions:
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
         from airrep.evaluation.result import KIND, check_no_answers, find_evaluation
-        from airrep.runtime.artifacts.targets import check_replaceable, real_path
+        from airrep.runtime.artifacts.making import check_replaceable, real_path
 
         if self.run is None:
             return None

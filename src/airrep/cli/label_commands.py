@@ -237,7 +237,7 @@ def warmup_command(
     need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
-    from airrep.runtime.artifacts.targets import is_free, real_path
+    from airrep.runtime.artifacts.making import is_free, real_path
 
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
     meter, existed = StepMeter(), not is_free(real_path(out))

@@ -17,12 +17,10 @@ from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.frames import Shown
-from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import fetched, new_artifact
+from airrep.runtime.artifacts.manifests import as_written, read_json, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "comparison"

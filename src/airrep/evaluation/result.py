@@ -14,14 +14,10 @@ from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Shown
-from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import check_kind, read_manifest
-from airrep.runtime.artifacts.names import partial_path
-from airrep.runtime.artifacts.targets import real_path
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
+from airrep.runtime.artifacts.manifests import as_written, check_kind, partial_path, read_json, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "evaluation"

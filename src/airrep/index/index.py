@@ -30,8 +30,8 @@ from airrep.index.results.provenance import REMOVAL, Provenance
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
 from airrep.index.workers import check_encoded
-from airrep.runtime.artifacts.checks import as_written, check_file
 from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import as_written, check_file
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups

@@ -18,13 +18,13 @@ from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, wait
 from airrep.labels.plan import LabelTask, SubsetPlan, list_tasks, open_plan, used_examples
 from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.names import MANIFEST, REQUEST
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import real_path
+from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST
 from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retries
 from airrep.runtime.metering import OnProgress, teller
-from airrep.runtime.publishing.files import append_line, writing
+from airrep.runtime.publishing import append_line, writing
 from airrep.runtime.ray_engine import make_engine
-from airrep.runtime.remote.folders import Mirror
+from airrep.runtime.remote.outputs import Mirror
 
 TIMES = "times"
 

@@ -16,11 +16,9 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.labels.request import KIND, keys_name, read_state
-from airrep.runtime.artifacts.checks import as_written, check_digests, check_sizes
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import MANIFEST, REQUEST
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST, as_written, check_digests, check_sizes, read_manifest
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 from airrep.shapes import Float32

@@ -20,10 +20,10 @@ import numpy as np
 from airrep.errors import ArtifactError
 from airrep.labels.plan import LabelTask, Place, npy_bytes
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.names import LOCK
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import LOCK
 from airrep.runtime.engine import Share
-from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.shapes import Float32
 
 RESULTS = "results"

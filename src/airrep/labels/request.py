@@ -16,10 +16,8 @@ from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.ledger import QUARANTINE, RESULTS, SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import LabelTask, SubsetPlan, npy_bytes, open_plan
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
-from airrep.runtime.artifacts.manifests import read_manifest, versions, write_manifest
-from airrep.runtime.artifacts.names import MANIFEST, REQUEST
-from airrep.runtime.publishing.files import write_file
-from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST, read_manifest, versions, write_manifest
+from airrep.runtime.publishing import new_place, write_file
 from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"

@@ -23,7 +23,7 @@ from airrep.reports.answers import write_answer_report
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import Scale, changes_table, groups_table, shares_tables
 from airrep.reports.tables import short, visible
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Training data attribution"

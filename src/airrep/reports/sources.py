@@ -16,8 +16,8 @@ from airrep.evaluation.comparison import Comparison, Named, compare_evaluations,
 from airrep.evaluation.diagnosis.diagnosis import KIND as DIAGNOSIS
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""

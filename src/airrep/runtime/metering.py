@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from airrep.runtime.publishing.files import append_line
+from airrep.runtime.publishing import append_line
 
 COSTS = "costs.jsonl"
 

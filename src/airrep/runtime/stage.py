@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.checks import check_digests
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.making import publish
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import REQUEST
-from airrep.runtime.artifacts.targets import FINISH_FIRST, check_replaceable, clear, make_partial, real_path, tidy
-from airrep.runtime.artifacts.urls import bring, send
-from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.artifacts.making import (
+    FINISH_FIRST,
+    bring,
+    check_replaceable,
+    clear,
+    locked,
+    make_partial,
+    publish,
+    real_path,
+    send,
+    tidy,
+)
+from airrep.runtime.artifacts.manifests import REQUEST, check_digests, read_manifest
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 
 MOST_LISTED = 3

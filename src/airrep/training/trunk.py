@@ -20,7 +20,7 @@ from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
-from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.publishing import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.shapes import Float, Float32
 from airrep.training.examples import Prepared, Texts

@@ -9,8 +9,8 @@ from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.tables import LANCE, SAVED, is_saved, open_hub, open_lance, open_saved
 from airrep.errors import ConfigError, DataError, escaped, near_path
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import is_made
-from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.places import path_of, url_of
 from airrep.runtime.remote.storage import RemoteData
 

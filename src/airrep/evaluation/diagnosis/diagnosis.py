@@ -17,13 +17,11 @@ from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.frames import Shown
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched, new_artifact
+from airrep.runtime.artifacts.manifests import as_written, read_json, read_manifest
 from airrep.runtime.costs import read_label_times
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import PoolLike
 

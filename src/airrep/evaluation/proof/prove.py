@@ -25,7 +25,7 @@ from airrep.labels.farm import TaskReport, label
 from airrep.labels.fine_tuner import Learner
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.names import MANIFEST, beside
+from airrep.runtime.artifacts.manifests import MANIFEST, beside
 from airrep.runtime.engine import Engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream

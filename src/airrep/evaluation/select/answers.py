@@ -12,7 +12,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.words import Words, plain
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.publishing import write_file, writing
 
 
 class Answerer(Learner[D], Protocol[D]):

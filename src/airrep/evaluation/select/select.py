@@ -20,9 +20,9 @@ from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.names import LOCK, REQUEST
+from airrep.runtime.artifacts.manifests import LOCK, REQUEST
 from airrep.runtime.engine import Engine, InProcess, check_retries
-from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.publishing import write_file, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
 

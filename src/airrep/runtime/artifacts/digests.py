@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import LIMITS
+from airrep.runtime.publishing import LIMITS
 
 
 def canonical_json(value: object) -> bytes:

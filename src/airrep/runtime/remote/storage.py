@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, need
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"

@@ -14,8 +14,7 @@ from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
 from airrep.sparse import SparseRows

@@ -11,10 +11,9 @@ import pytest
 from worlds.kills import kill_at, list_changes
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime import publishing as files
+from airrep.runtime.artifacts.making import new_artifact, tidy
 from airrep.runtime.artifacts.manifests import read_manifest, seal
-from airrep.runtime.artifacts.targets import tidy
-from airrep.runtime.publishing import files, folders
 from airrep.runtime.remote import outputs
 
 
@@ -58,7 +57,7 @@ def test_a_version_stands_under_the_name_at_every_moment_of_a_replacement(tmp_pa
 
 def test_without_an_exchange_of_names_a_rerun_finds_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system cannot exchange two names, a kill between two renames leaves neither; it is put back."""
-    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     out = tmp_path / "a"
 
     def replace() -> None:
@@ -105,7 +104,7 @@ def test_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Another user of a shared folder may put a link wherever airrep writes."""
     victim = tmp_path / "victim.txt"
     victim.write_text("precious")
-    monkeypatch.setattr(files, "_new_name", lambda folder, ending="tmp": folder / ".airrep-guessed.tmp")
+    monkeypatch.setattr(files, "_new_name", lambda folder, ending: folder / ".airrep-guessed.tmp")
     for write in (
         lambda: files.write_file(tmp_path / "a.txt", b"overwritten"),
         lambda: files.append_line(tmp_path / "log.jsonl", "overwritten"),
@@ -170,7 +169,7 @@ def test_many_writers_of_one_file_do_not_collide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "write",
-    [lambda out: files.write_output(out / "a", b"new"), lambda out: write_folder(out / "a")],
+    [lambda out: outputs.write_output(out / "a", b"new"), lambda out: write_folder(out / "a")],
     ids=["file", "folder"],
 )
 def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path, write: Callable[[Path], None]) -> None:
@@ -216,7 +215,7 @@ def test_a_failed_replacement_of_a_folder_keeps_the_old_one(tmp_path: Path, monk
     def refuse(one: Path, other: Path) -> bool:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(folders, "_exchange", refuse)
+    monkeypatch.setattr(files, "_exchange", refuse)
     with pytest.raises(ArtifactError, match="there is no permission to write"):
         make(tmp_path / "a", "new", replace=True)
     assert about(tmp_path / "a") == "old"

@@ -1,16 +1,18 @@
-"""Publish files: whole under their names, or as they were before.
+"""Publish files and folders: whole under their names, or as they were before.
 
 What is not finished lies beside its name, under a name of its own that nobody can guess: ``.airrep-<digits>.tmp``. Its
 writer holds a lock on it for as long as it lives, so that whoever comes next can tell what a killed writer left behind.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +21,12 @@ from airrep.errors import ArtifactError
 _TEMPORARY = re.compile(r"\.airrep-[0-9a-f]{16}\.(tmp|moved)")
 """Unfinished files and folders; ``moved`` ones hold what must go back to its name if their writer is killed."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_HERE, _EXCHANGE = -100, 2
+"""For C: the current folder, where it takes the descriptor of one; and the flag that exchanges two names."""
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
+"""Errors of file systems that cannot exchange two names at once."""
 
 LIMITS = {
     errno.EMFILE: "this process has as many files open as it may. Raise the limit, such as with: ulimit -n 4096",
@@ -67,13 +75,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(path: Path) -> None:
+    """Flush a file, or a directory with all that is in it."""
+    for below in path.rglob("*") if path.is_dir() else ():
+        if not below.is_symlink():
+            sync(below)
+    sync(path)
+
+
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that a reader sees either its old bytes or all of the new ones; several may write it at once.
 
-    Content that comes in pieces is never held whole.
-
-    Raises:
-        ArtifactError: the operating system refused.
+    Content that comes in pieces is never held whole. ArtifactError: the operating system refused.
     """
     with writing(path), _new_file(path.parent) as (temporary, descriptor):
         with os.fdopen(descriptor, "wb", closefd=False) as stream:
@@ -83,26 +96,13 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
         sync(path.parent)  # a rename is an entry of the directory
 
 
-def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file that a user named, with the directories that it is in; errors as of :func:`write_file`."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent)
-    write_file(path, content)
-
-
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a log; one that an interruption cut is removed first.
-
-    ArtifactError: the operating system refused.
-    """
-    with writing(path):
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, 0o666), "ab") as stream:
-            whole = _whole_lines(stream.fileno())
-            if whole < os.fstat(stream.fileno()).st_size:
-                os.ftruncate(stream.fileno(), whole)
-            stream.write(line.encode() + b"\n")
+    """Add a line to a log; one that an interruption cut is removed first (ArtifactError: the system refused)."""
+    with writing(path), os.fdopen(os.open(path, _LOG, 0o666), "ab") as stream:
+        whole = _whole_lines(stream.fileno())
+        if whole < os.fstat(stream.fileno()).st_size:
+            os.ftruncate(stream.fileno(), whole)
+        stream.write(line.encode() + b"\n")
 
 
 def _whole_lines(descriptor: int) -> int:
@@ -120,12 +120,7 @@ def _whole_lines(descriptor: int) -> int:
 @contextmanager
 def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
     """A new file in a folder, locked, with its descriptor; gone afterwards, unless it was renamed."""
-    while True:
-        temporary = _new_name(folder)
-        descriptor = os.open(temporary, _NEW_FILE, 0o666)
-        if _hold(descriptor):
-            break
-        os.close(descriptor)
+    temporary, descriptor = _held(folder, "tmp", lambda path: os.open(path, _NEW_FILE, 0o666))
     try:
         yield temporary, descriptor
     except BaseException:
@@ -139,13 +134,12 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
 @contextmanager
 def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
     """A new folder, locked, for this user alone; gone afterwards with all that is left in it."""
-    while True:
-        temporary = _new_name(parent, ending)
-        temporary.mkdir(mode=0o700)
-        descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if _hold(descriptor):
-            break
-        os.close(descriptor)
+
+    def make(path: Path) -> int:
+        path.mkdir(mode=0o700)
+        return os.open(path, _FOLDER)
+
+    temporary, descriptor = _held(parent, ending, make)
     try:
         yield temporary
     finally:
@@ -153,19 +147,26 @@ def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _new_name(folder: Path, ending: str = "tmp") -> Path:
+def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new file or folder, locked; another is made if a process has just taken it for something left behind."""
+    while True:
+        temporary = _new_name(folder, ending)
+        descriptor = make(temporary)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = False
+        except OSError:  # a file system without locks, where nothing is taken for left behind
+            held = True
+        else:
+            held = os.fstat(descriptor).st_nlink > 0
+        if held:
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _new_name(folder: Path, ending: str) -> Path:
     return folder / f".airrep-{secrets.token_hex(8)}.{ending}"
-
-
-def _hold(descriptor: int) -> bool:
-    """Lock a new file or folder; false if another process has just taken it for something left behind."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks, where nothing is taken for left behind
-        return True
-    return os.fstat(descriptor).st_nlink > 0
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -190,3 +191,63 @@ def _remove_leftover(path: Path) -> None:
         shutil.rmtree(path)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Write a file or folder by any means, whole or not at all: yields a path at which to make it.
+
+    ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    """
+    if not replace and out.exists():
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(out.parent)
+        with temporary_folder(out.parent) as own:
+            made = own / out.name
+            yield made
+            sync_tree(made)
+            give_name(made, out)
+
+
+def give_name(made: Path, out: Path) -> bool:
+    """Give what is made and flushed the name *out*, at once; both are on one file system.
+
+    Returns whether a folder stood there, which now lies at *made*.
+    """
+    swapped = out.is_dir() and not out.is_symlink()
+    if not swapped:
+        made.replace(out)
+    elif not _exchange(made, out):
+        # Two renames leave a moment without either; what a kill leaves then is put back by the next writer.
+        with temporary_folder(out.parent, "moved") as aside:
+            old = aside / out.name
+            out.rename(old)
+            try:
+                made.rename(out)
+            except OSError:
+                old.rename(out)
+                raise
+            old.rename(made)
+    sync(out.parent)
+    return swapped
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; false where the system cannot."""
+    sys.audit("airrep.exchange", str(other))
+    library = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    if hasattr(library, "renameat2"):
+        failed = library.renameat2(_HERE, first, _HERE, second, _EXCHANGE)
+    elif hasattr(library, "renamex_np"):  # macOS
+        failed = library.renamex_np(first, second, _EXCHANGE)
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
