@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -82,14 +81,12 @@ def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
         ("prompt", start, min(stop, border)),
         ("response", max(start - border - 1, 0), stop - border - 1),
     )
-    cut = (_stripped(field, getattr(example, field), first, last) for field, first, last in parts if first < last)
-    return tuple(chain.from_iterable(cut))
-
-
-def _stripped(field: Field, text: str, start: int, stop: int) -> tuple[Span, ...]:
-    part = text[start:stop]
-    start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    return (Span(field, start, stop),) if start < stop else ()
+    found = []
+    for field, first, last in parts:
+        part = getattr(example, field)[first:last] if first < last else ""
+        if part.strip():
+            found.append(Span(field, first + len(part) - len(part.lstrip()), first + len(part.rstrip())))
+    return tuple(found)
 
 
 def lower_case(text: str) -> tuple[str, np.ndarray]:
