@@ -25,8 +25,8 @@ from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
-from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.tables import object_rows
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.corpus.table import (
     COLUMNS,
     SCHEMA,

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
 from airrep.corpus.sources.files import reader_of
-from airrep.corpus.sources.source import check_columns
 from airrep.corpus.sources.tables import object_rows, pieces, table_rows
+from airrep.corpus.sources.textformats import check_columns
 from airrep.errors import ConfigError, DataError, first_line
 
 CorpusLike: TypeAlias = Any
@@ -43,7 +43,7 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
     items = _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
-    records = [_record(item, where) for item in items]
+    records: list[Any] = [_record(item, where) for item in items]
     for record, item in zip(records, items, strict=True):
         if isinstance(item, Example) and given_id(item) is None and isinstance(record, dict):
             del record["id"]  # which its texts made: equal ones are numbered

@@ -13,7 +13,7 @@ from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
-from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)

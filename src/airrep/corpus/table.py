@@ -14,7 +14,7 @@ import pyarrow as pa
 from airrep.arrays import Mask, Rows, compute
 from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
 from airrep.corpus.schemas.conversations import MESSAGES
-from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
         if canonical == distinct.to_pylist():
             return values
-        return compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
+        changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
+        return changed
     if column == "chat":
         _check_chats(values)
         return values
