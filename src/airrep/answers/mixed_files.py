@@ -16,7 +16,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.corpus.schemas.forms import KTO, KTO_FIELDS
-from airrep.corpus.schemas.roles import is_learnt
+from airrep.corpus.schemas.values import is_learnt
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.runtime.remote.outputs import check_new_folder, new_folder

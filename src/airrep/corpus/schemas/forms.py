@@ -30,9 +30,8 @@ from airrep.corpus.schemas.odd_forms import (
     options_of,
     read_preference,
 )
-from airrep.corpus.schemas.roles import half_heeded
 from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
-from airrep.corpus.schemas.values import describe, text
+from airrep.corpus.schemas.values import describe, half_heeded, text
 from airrep.errors import DataError
 
 Turns: TypeAlias = Literal["last", "all"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import MESSAGES, RENDERING, chat_message, chat_of, holds_turns
-from airrep.corpus.schemas.roles import role_of
+from airrep.corpus.schemas.values import role_of
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
