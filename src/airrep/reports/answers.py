@@ -14,7 +14,7 @@ from airrep.answers.proof.result import Effects, ProofResult
 from airrep.answers.reading import ANSWERS
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
-from airrep.corpus.turns import folded
+from airrep.corpus.schemas.conversations import folded
 from airrep.errors import ConfigError
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words

@@ -14,7 +14,7 @@ from airrep._version import __version__
 from airrep.answers.answer import Answer
 from airrep.answers.reading import read_result
 from airrep.corpus.places import Span
-from airrep.corpus.turns import last_message, system_end
+from airrep.corpus.schemas.conversations import last_message, system_end
 from airrep.errors import ConfigError
 from airrep.index.results.kinds import TopResult, WhatIfResult
 from airrep.index.results.result import Result
