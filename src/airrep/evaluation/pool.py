@@ -13,7 +13,7 @@ from airrep.corpus.fields import field_values
 from airrep.errors import DataError
 from airrep.evaluation.result import Cost
 from airrep.index.index import Index
-from airrep.runtime.costs import index_cost, stored_bytes_per_example
+from airrep.runtime.metering import index_cost, stored_bytes_per_example
 
 Named: TypeAlias = Sequence[tuple[str, Index]]
 """Indexes with the names of their rows."""

@@ -1,11 +1,10 @@
 """The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
 
 artifacts/  Artifacts in general: directories written atomically, manifest last.
-costs       Costs of building an index, read from its folder.
 devices     Device, precision, float32 products and processes that work runs on.
 engine      Engines: the base class, and the dispatch that hands lost tasks out again.
 hub         Models from outside: fetched from the Hub; foreign code refused.
-metering    Time and memory of work, its progress, and the machine.
+metering    Time and memory of work, its progress, the machine, costs of an index.
 packing     Length-sorted packing of token sequences without padding.
 processes   Workers that are processes of this machine, one thread each.
 publishing  Publish files and folders: whole under their names, or as they were before.

@@ -64,11 +64,8 @@ class Stage:
     def finished(self, *, verify: bool = False) -> dict[str, Any] | None:
         """The manifest of the artifact that answers the request; None if it is still to be made.
 
-        Args:
-            verify: check every byte of it.
-
-        Raises:
-            ArtifactError: something else is there, an answer to another request, or an altered one.
+        *verify* checks every byte of it. ArtifactError: something else is there, an answer to another request, or an
+        altered one.
         """
         tidy(self.path)
         there = not self.replace and bring(self.path)
@@ -116,17 +113,14 @@ class Stage:
         old, new = _begun_for(partial / REQUEST), json.loads(content)  # as JSON has no tuples, both sides come from it
         if old is not None and self._deciding(old) != self._deciding(new):
             if holds_work(partial) and not self.replace:
-                self._refuse(partial, old, new)
+                if self.other:
+                    raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
+                refuse_difference(partial, self.made, old, new, FINISH_FIRST)
             clear(partial, self.keep)
         write_file(partial / REQUEST, content)
 
     def _deciding(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in request.items() if name not in self.ignoring}
-
-    def _refuse(self, partial: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        if self.other:
-            raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
-        refuse_difference(partial, self.made, old, new, FINISH_FIRST)
 
 
 def _begun_for(path: Path) -> Mapping[str, Any] | None:

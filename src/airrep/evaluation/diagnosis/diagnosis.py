@@ -20,7 +20,7 @@ from airrep.labels.instance import LabelledInstance, distinct, identity
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, read_json, read_manifest
-from airrep.runtime.costs import read_label_times
+from airrep.runtime.metering import read_label_times
 from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import PoolLike
