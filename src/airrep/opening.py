@@ -32,9 +32,9 @@ def open(path: str | Path) -> Any:  # noqa: A001
 
     folder = fetched(path, loose=True)
     if holds_labels(folder):
-        from airrep.labels.labels import open_labels
+        from airrep.labels.labels import Labels
 
-        return open_labels(path)
+        return Labels(path)
     if (folder / ABOUT).is_file():
         return read_training_record(folder)
     return _of_kind(folder if (folder / MANIFEST).is_file() else Path(path))

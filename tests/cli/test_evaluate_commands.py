@@ -17,7 +17,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.evaluation.result import read_evaluation
 from airrep.labels.farm import label
-from airrep.labels.labels import open_labels
+from airrep.labels.labels import Labels
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.reports.tables import signed
@@ -202,7 +202,7 @@ def test_evaluate_loo_tells_what_each_source_did(run):
     (removed,) = json.loads(told)["facts"]["removed"]
     assert {one["name"] for one in removed} == {f"source {topic}" for topic in TOPICS}
     assert sum(one["examples"] for one in removed) == 40
-    labels = open_labels("sources")
+    labels = Labels("sources")
     losses = labels.losses(0).astype(float)
     pool = set(labels.plan.train_rows(0))
     for j, one in enumerate(removed, start=1):

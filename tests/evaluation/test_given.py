@@ -55,7 +55,7 @@ def test_classes_are_asked_of_any_data_with_settings_as_a_dict(index: airrep.Ind
 
 
 INDEXES = r"; expected indexes, their paths, or pairs \(name, index\)\. Give a list of these\.$"
-INSTANCES = r"; expected labelled instances: open_labels\(PATH\)\.instances\(TRAIN\)\. Give a list of these\.$"
+INSTANCES = r"; expected labelled instances: airrep\.open\(PATH\)\.instances\(TRAIN\)\. Give a list of these\.$"
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.labels import ledger
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.labels import Labels
-from airrep.labels.ledger import holding
+from airrep.labels.ledger import KIND, holding
 from airrep.labels.plan import SamplingSettings, SubsetPlan
-from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.making import locked

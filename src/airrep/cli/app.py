@@ -174,9 +174,9 @@ def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
     from airrep.cli.show.learning import print_labels
-    from airrep.labels.labels import open_labels
+    from airrep.labels.labels import Labels
 
-    labels = open_labels(path)
+    labels = Labels(path)
     if as_json:
         print_json(labels.summary())
     else:

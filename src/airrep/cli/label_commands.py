@@ -52,7 +52,7 @@ def sample_command(
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
     from airrep.labels import sampling
-    from airrep.labels.outside.losses import LIST, write_subset_files
+    from airrep.labels.outside import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
     kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}
@@ -141,11 +141,11 @@ def label_command(
     meter = TaskMeter()
     each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
     if imported is not None:
-        from airrep.labels.outside.imported import import_labels
+        from airrep.labels.outside import import_labels
 
         labels = import_labels(*corpora, imported, out, lm=lm, **several)
     elif command is not None:
-        from airrep.labels.outside.command import label_by_command
+        from airrep.labels.outside import label_by_command
 
         labels = label_by_command(*corpora, command, out, lm=lm, **each)
     else:

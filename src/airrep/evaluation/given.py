@@ -50,7 +50,7 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     Raises:
         ConfigError: something else is given, or two of one name or content.
     """
-    expected = "labelled instances: open_labels(PATH).instances(TRAIN)"
+    expected = "labelled instances: airrep.open(PATH).instances(TRAIN)"
     found = _several(instances, LabelledInstance, f"{where}: instances", expected)
     for one in found:
         if not isinstance(one, LabelledInstance):

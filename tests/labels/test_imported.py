@@ -11,7 +11,7 @@ from worlds.toy_farm import QUERIES, TRAIN, make_plan, visible
 from airrep.errors import AirRepError, ArtifactError, DataError
 from airrep.labels.gather import gather, label_lineage
 from airrep.labels.labels import Labels
-from airrep.labels.outside.imported import import_labels
+from airrep.labels.outside import import_labels
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.sampling import sample
 from airrep.runtime.artifacts.digests import json_digest

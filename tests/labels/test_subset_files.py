@@ -8,7 +8,7 @@ from worlds.toy_farm import QUERIES, TRAIN, make_plan
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.labels.outside.losses import write_subset_files
+from airrep.labels.outside import write_subset_files
 from airrep.runtime.artifacts.manifests import read_manifest
 
 

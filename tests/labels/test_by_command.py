@@ -14,7 +14,7 @@ from worlds.toy_farm import QUERIES, TRAIN, make_plan, visible
 from airrep.corpus.corpus import read_corpus
 from airrep.errors import ConfigError, TrainingError
 from airrep.labels.labels import Labels
-from airrep.labels.outside.command import fill, label_by_command, parse_command
+from airrep.labels.outside import fill, label_by_command, parse_command
 from airrep.labels.plan import SubsetPlan
 from airrep.runtime.processes import LocalProcesses
 
