@@ -15,7 +15,7 @@ from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels
 from airrep.labels.plan import SamplingSettings
@@ -124,7 +124,7 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     assert tree(Path("run")) == before
     assert run("show", "run", "--verify")[0] == 0
     assert run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
-    assert read_evaluation("run").rows[0].name == "tfidf"
+    assert Evaluation.read("run").rows[0].name == "tfidf"
 
 
 def test_show_prints_what_evaluating_and_comparing_printed(run):

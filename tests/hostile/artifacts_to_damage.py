@@ -14,7 +14,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 import airrep
 from airrep.attributors.recipes import ChannelsSettings, read_channels
 from airrep.encoder.tokens import TextTokenizer
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 from airrep.index import editing
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels
@@ -134,7 +134,7 @@ def _evaluation(path: Path) -> None:
 
 
 def _ask_evaluation(path: Path) -> str:
-    found = read_evaluation(path)
+    found = Evaluation.read(path)
     return _digest(found.to_dict(), *(row.per_query for row in found.rows))
 
 

@@ -20,7 +20,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
 from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.evaluation.pool import cost_of
+from airrep.evaluation.given import cost_of
 from airrep.index import editing
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.engine import InProcess

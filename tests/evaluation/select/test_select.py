@@ -18,7 +18,7 @@ from worlds.toy_answers import TASKS, ParrotWorld, make_tasks
 import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
-from airrep.evaluation.result import Evaluation, Row, read_evaluation
+from airrep.evaluation.result import Evaluation, Row
 from airrep.evaluation.select.competitors import Contest, SelectSettings
 from airrep.evaluation.select.select import DataSelection, evaluate_selection
 from airrep.index.index import Index
@@ -215,7 +215,7 @@ def test_a_kill_loses_one_fine_tune_and_the_bytes_are_the_same(index: Index, tfi
     begun = len(_fine_tunes(log))
     quick = ParrotWorld(str(log))
     evaluate_selection(indexes, QUERIES, quick, settings, out=out).save(out)
-    total = read_evaluation(out).facts["fine_tunes"]
+    total = Evaluation.read(out).facts["fine_tunes"]
     assert total < len(_fine_tunes(log)) + 1 <= total + 2  # the one in hand was done twice
     assert begun < total
     assert tree(out) == tree(straight)
@@ -229,7 +229,7 @@ def test_answers_outlive_an_evaluation_that_was_finished_without_some(index: Ind
     bad, settings = ParrotWorld(str(log), poison=poison), _settings(random=False)
     part = evaluate_selection([("hash", index)], QUERIES, bad, settings, out=out, retries=0, partial=True)
     part.save(out)
-    assert not read_evaluation(out).complete
+    assert not Evaluation.read(out).complete
     assert not (tmp_path / "run.partial").exists()
     for failing in (bad, bad):  # finished without it twice: the others are still there
         part = evaluate_selection([("hash", index)], QUERIES, failing, settings, out=out, retries=0, partial=True)
@@ -286,7 +286,7 @@ def test_another_measure_does_not_swallow_answers(index: Index, tmp_path: Path) 
         other.save(out)
     assert tree(tmp_path / "run.partial") == before
     other.save(out, replace=True)
-    assert read_evaluation(out).measure == "lds"
+    assert Evaluation.read(out).measure == "lds"
 
 
 def test_equal_names_of_rows_are_refused_before_anything_is_selected(index: Index) -> None:
@@ -368,6 +368,6 @@ def test_a_real_small_lm_goes_the_whole_way(index: Index, tmp_path: Path) -> Non
     assert [row.name for row in evaluation.rows] == ["hash", "random", "none"]
     again = evaluate_selection([("hash", index)], QUERIES, lm, settings, tuning)
     assert [row.per_query.tolist() for row in again.rows] == [row.per_query.tolist() for row in evaluation.rows]
-    read = read_evaluation(out)
+    read = Evaluation.read(out)
     assert read.to_dict() == evaluation.to_dict()
     assert read.facts["lm"]["name"] == "lm"

@@ -12,7 +12,7 @@ from pydantic import Field
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
+from airrep.evaluation.given import Named, TrainingPool, cost_of
 from airrep.evaluation.result import Cost, check_names
 from airrep.evaluation.select.answers import Choice
 from airrep.index.index import Index
@@ -149,8 +149,7 @@ class Contest:
         beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
         names = [name for name, _ in indexes]
         check_names([*names, *(name for name, asked in beside.items() if asked)])
-        pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
-        check_same_pools(names, pools)
+        pools = TrainingPool.of(indexes, settings.by, settings.where)
         self.indexes, self.settings = indexes, settings
         self.tasks = Tasks(queries, selecting, settings.by, indexes[0][1].fields)
         self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, self.tasks.seen)) for pool in pools]

@@ -12,10 +12,10 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import DataError, TrainingError
 from airrep.evaluation.given import IndexesLike, named_indexes
-from airrep.evaluation.result import ANSWERS, KIND, Difference, Evaluation, Row
+from airrep.evaluation.result import ANSWERS, Evaluation, Row, plain
 from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs, unigram_f1, words
 from airrep.evaluation.select.competitors import Competitor, Contest, SelectSettings
-from airrep.evaluation.statistics.means import Gap, TaskResamples, task_means
+from airrep.evaluation.statistics.means import TaskResamples, task_means
 from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -107,7 +107,7 @@ def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) 
         return
     made = "an unfinished evaluation made"
     # Answers of another request stay: each is named by all that decides it.
-    stage = Stage(out, KIND, made, request, replace, _holds_work, keep=(ANSWERS,))
+    stage = Stage(out, Evaluation.kind, made, request, replace, _holds_work, keep=(ANSWERS,))
     with stage.resuming() as working:
         _bring(stage.path / ANSWERS, working / ANSWERS)
         yield AnswerFiles(working / ANSWERS)
@@ -261,7 +261,7 @@ def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless:
         "by_task": task_means(values, tasks),
         "same_task_share": competitor.same_task_share,
         "wordless_answers": wordless,
-        "these_tasks": {"interval": list(within.estimate(values).interval), "minus_first": _json(inner)},
+        "these_tasks": plain({"interval": within.estimate(values).interval, "minus_first": inner and inner._asdict()}),
     }
     return Row(
         competitor.name,
@@ -269,12 +269,8 @@ def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless:
         value,
         interval,
         values,
-        difference=None if gap is None else Difference(*gap),
+        difference=gap,
         cost=competitor.cost,
         caution=competitor.caution,
         more=more,
     )
-
-
-def _json(gap: Gap | None) -> dict[str, Any] | None:
-    return None if gap is None else {**gap._asdict(), "interval": list(gap.interval)}
