@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import airrep
-from airrep.answers.proof.result import Effect, Effects, NamedRow, ProofResult, Proved
+from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.corpus.corpus import Example
 from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
 from airrep.evaluation.statistics.metrics import lds

@@ -7,11 +7,9 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import model_validator
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.common import Templates, most_of_texts
 from airrep.answers.likeness.containment import Contained, Containment, Seen
-from airrep.answers.likeness.meaning import StoredMeaning
-from airrep.answers.likeness.records import RecordKeys
-from airrep.answers.texts import kept_examples, words_of
+from airrep.answers.likeness.neighbours import StoredMeaning
+from airrep.answers.texts import RecordKeys, Templates, kept_examples, most_of_texts, words_of
 from airrep.arrays import ALIKE, Mask
 from airrep.attributors.base import count_rows
 from airrep.corpus.corpus import Example

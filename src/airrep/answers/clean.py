@@ -12,13 +12,10 @@ import numpy as np
 from pydantic import model_validator
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
-from airrep.answers.likeness.meaning import mostly_unknown
-from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
-from airrep.answers.likeness.records import RecordKeys
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, mostly_unknown, robust_deviations, vote
 from airrep.answers.spread import harms, spread_of
-from airrep.answers.texts import kept_examples, kept_values
+from airrep.answers.texts import RecordKeys, Templates, kept_examples, kept_values
 from airrep.arrays import Mask, Rows, descending, reaches, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor

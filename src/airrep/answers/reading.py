@@ -7,7 +7,7 @@ from airrep.answers.answer import Answer
 from airrep.answers.audit import AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
-from airrep.answers.proof.result import ProofResult
+from airrep.answers.proof import ProofResult
 from airrep.answers.together import SetResult
 from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult

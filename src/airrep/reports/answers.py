@@ -8,10 +8,10 @@ from typing import Any
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult, ExampleFinding
-from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
-from airrep.answers.proof.result import Effects, ProofResult
+from airrep.answers.proof import Effects, ProofResult
 from airrep.answers.reading import ANSWERS
+from airrep.answers.texts import STRETCH, Templates
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from airrep.answers.proof.result import Effect, Effects
+from airrep.answers.proof import Effect, Effects
 from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
 from airrep.evaluation.statistics.labels import Moved
 

@@ -10,7 +10,7 @@ from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import ToyWorld, begun
 
 import airrep
-from airrep.answers.proof.result import ProofResult
+from airrep.answers.proof import ProofResult
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.evaluation.proof.prove import prove

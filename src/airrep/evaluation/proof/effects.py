@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from airrep.answers.proof.result import Effect, Effects, Verdict
+from airrep.answers.proof import Effect, Effects, Verdict
 from airrep.evaluation.proof.trial import WHOLE, WITHOUT_NAMED, WITHOUT_RANDOM
 from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.shapes import Float

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.proof.result import UNITS, Effects, NamedRow, ProofResult, Proved
+from airrep.answers.proof import UNITS, Effects, NamedRow, ProofResult, Proved
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.errors import LM, ConfigError, DataError, need

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from airrep.answers.proof.result import Effect, Effects, NamedRow, ProofResult, Proved
+from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import Provenance

@@ -3,7 +3,7 @@
 import random
 
 import airrep
-from airrep.answers.likeness.records import RecordKeys
+from airrep.answers.texts import RecordKeys
 from airrep.corpus.corpus import Corpus, Example
 
 TALK = ["Hello there", "Hi, what is it?", "How far is it?", "Four miles.", "And back?", "Four again."]
