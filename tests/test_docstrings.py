@@ -18,7 +18,7 @@ import airrep
 BESIDE = {
     "encoder.load": ["load_encoder"],
     "evaluation.result": ["Evaluation"],
-    "evaluation.select.select": ["evaluate_selection"],
+    "evaluation.select": ["evaluate_selection"],
     "index.results.hits": ["Hit"],
     "index.results.kinds": ["GroupResult", "TopResult", "WhatIfResult"],
     "labels.labels": ["Labels"],

@@ -272,7 +272,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
         asked.append(arguments[2])
         raise ConfigError("asked enough")
 
-    monkeypatch.setattr("airrep.evaluation.select.select.DataSelection", stopped)
+    monkeypatch.setattr("airrep.evaluation.select.DataSelection", stopped)
     (folder / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
     line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name")
     line += ("--by", "source", "--count", "2")

@@ -75,7 +75,7 @@ def classify_command(
 SelectionOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
-        "airrep.evaluation.select.competitors:SelectSettings",
+        "airrep.evaluation.contest:SelectSettings",
         ("by", "seeds", "random", "full", "none", "where", "max_new_tokens", "seed"),
         mode="own",
     ),
@@ -114,8 +114,8 @@ def evaluate_select_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.select.competitors import Contest, SelectSettings
-    from airrep.evaluation.select.select import DataSelection
+    from airrep.evaluation.contest import Contest, SelectSettings
+    from airrep.evaluation.select import DataSelection
 
     chosen = SelectSettings.of({"count": count, **selection})
     contest = Contest(open_named(indexes, moved), reading.read(queries), reading.read_if(selecting), chosen)

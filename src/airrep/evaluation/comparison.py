@@ -11,7 +11,7 @@ import numpy as np
 from airrep.errors import ArtifactError, ConfigError, DataError, near
 from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
-from airrep.evaluation.result import Evaluation, Kept, Row, plain
+from airrep.evaluation.result import Evaluation, Kept, Row, as_json
 from airrep.evaluation.statistics.means import Difference, Interval, TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.runtime.artifacts.digests import json_digest
@@ -84,7 +84,7 @@ class Comparison(Kept):
         """A JSON object."""
         own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
-        told: dict[str, Any] = plain({**own, **parts})
+        told: dict[str, Any] = as_json({**own, **parts})
         return told
 
     def _manifest(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Kept(Shown):
         return None if Stage(path, cls.kind, made, request).finished() is None else cls.read(path)
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A value as it comes back from JSON: tuples are lists."""
     return json.loads(json.dumps(value))
 
@@ -147,7 +147,7 @@ class Row:
         told = {name: value for name, value in vars(self).items() if name not in ("per_query", "difference")}
         gap, cost = (one and one._asdict() for one in (self.difference, self.cost))
         told |= {"minus_first": gap, "cost": cost, "dropped": self.dropped, "more": dict(self.more)}
-        found: dict[str, Any] = plain(told)
+        found: dict[str, Any] = as_json(told)
         return found
 
     @classmethod

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.proof import UNITS, Effects, NamedRow, ProofResult, Proved
+from airrep.answers.proof import UNITS, NamedRow, ProofResult, Proved
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.errors import LM, ConfigError, DataError, need
-from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
-from airrep.evaluation.proof.trial import WHOLE, Matching, Trial
 from airrep.evaluation.statistics.labels import Moved
+from airrep.evaluation.trial import WHOLE, Matching, Trial, effects_of, sentence_of, verdict_of
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.result import RESULTS
@@ -37,6 +36,10 @@ MOST_OTHERS = 20_000
 """Other examples that contexts and random rows are drawn from."""
 FAR_MORE = 3.0
 """A named row's share of a fine-tune, over its share of the data, from which on the result tells it."""
+LEFT_OVER = 2
+"""Others that there must be for each named row, so that random rows differ from repeat to repeat."""
+OnTask = Callable[[TaskReport], None]
+LmLike = LmSettings | Callable[[], Learner[Any]]
 
 
 class ProofSettings(Settings):
@@ -65,14 +68,14 @@ def prove(
     engine: Engine | str | None = None,
     retries: int = 2,
     tell: Callable[[str], None] | None = None,
-    on_task: Callable[[TaskReport], None] | None = None,
+    on_task: OnTask | None = None,
 ) -> ProofResult:
     """Fine-tune the target LM with and without some training examples, and say what that did to answers.
 
     A repeat has three fine-tunes: on a random context with the named rows and as many random ones, on the same less the
     named rows, and on the same less the random ones, all with one seed. Random rows are like the named ones in length
     and, where there are enough, of their sources. What the named rows did must be more than what other random rows
-    would: see :func:`airrep.evaluation.proof.effects.effects_of`. The same call goes on after an interruption, and with
+    would: see :func:`airrep.evaluation.trial.effects_of`. The same call goes on after an interruption, and with
     more seeds.
 
     Args:
@@ -112,13 +115,9 @@ def prove(
     question = Question.of(answers, better, index.asking, "answers")
     learner = lm if callable(lm) else LmSettings.named(lm).before()
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
-    case = _Case(index, named, question, learner, tuning, chosen, tell or _silent)
+    case = _Case(index, named, question, learner, tuning, chosen, tell or (lambda _: None))
     folder = case.default_folder() if out is None else Path(out)
     return case.run(here_only(folder, "a proof is made"), engine, retries, on_task)
-
-
-def _silent(_: str) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class _Case:
     index: Index
     named: Rows
     question: Question
-    lm: "LmSettings | Callable[[], Learner[Any]]"
+    lm: LmLike
     tuning: FineTuneSettings
     settings: ProofSettings
     tell: Callable[[str], None]
@@ -140,41 +139,28 @@ class _Case:
         parts += [self.tuning.model_dump(mode="json"), self.settings.context, self.settings.seed]
         return beside(self.index.path, "proofs") / json_digest(parts)[:8]
 
-    def run(
-        self, out: Path, engine: Engine | str | None, retries: int, on_task: Callable[[TaskReport], None] | None
-    ) -> ProofResult:
+    def run(self, out: Path, engine: Engine | str | None, retries: int, on_task: OnTask | None) -> ProofResult:
         """Fine-tune, and judge."""
         trial, cautions = self._trial()
-        matching = Matching(trial.named, trial.others)
+        matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:
             raise ConfigError(
-                f"prove: of {len(trial.others):,} other examples too few differ from the {len(self.named):,} named "
+                f"prove: of {len(trial.others):,} other examples too few differ from the {count:,} named "
                 "ones; expected others to compare with. Name fewer."
             )
-        sized = trial.sized + len(trial.named)
+        sized = trial.sized + count
         self.tell(
-            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + len(trial.named):,} examples each: "
-            f"{len(trial.named):,} named, as many random ones, and a context of {trial.sized:,}; all is kept in {out}"
+            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + count:,} examples each: "
+            f"{count:,} named, as many random ones, and a context of {trial.sized:,}; all is kept in {out}"
         )
-        plan = trial.plan(out / SUBSETS, self.settings.seeds)
-        train, queries = trial.train, trial.queries
-        labels = label(
-            plan,
-            train,
-            queries,
-            self.lm,
-            self.tuning,
-            out / LABELS,
-            engine=engine,
-            retries=retries,
-            on_task=on_task,
-        )
-        instances = labels.instances(train, queries)
-        losses = np.array([one.losses for one in instances], np.float64)
-        base = instances[0].base_losses
+        plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
+        running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
+        labels = label(plan, *texts, self.lm, self.tuning, out / LABELS, **running)
+        instances = labels.instances(*texts)
+        losses, base = np.array([one.losses for one in instances], np.float64), instances[0].base_losses
         assert base is not None
-        made = self._result(losses, base.astype(np.float64), matching.overlap, trial, labels.state["lm"]["name"])
-        made = replace(made, cautions=tuple(cautions))
+        made = self._result(losses, base.astype(np.float64), matching.overlap, trial)
+        made = replace(made, cautions=tuple(cautions), lm=labels.state["lm"]["name"])
         path = made.save(out / PROOF, replace=True)
         self.tell(f"written to {path}; next: airrep report {path} --out proof.html")
         return made
@@ -195,7 +181,7 @@ class _Case:
         refused = lm.unusable(rest)
         readable = tuple(one for row, one in enumerate(rest) if row not in refused)
         trial = Trial(named, readable, tuple(self.question.all), self.settings.context, self.settings.seed)
-        return trial, list(self._cautions(trial, len(refused)))
+        return trial, self._cautions(trial, len(refused))
 
     def _loaded(self) -> Learner[Any]:
         if not isinstance(self.lm, LmSettings):
@@ -204,31 +190,31 @@ class _Case:
 
         return load_lm(self.lm)
 
-    def _cautions(self, trial: Trial, refused: int) -> "list[str]":
+    def _cautions(self, trial: Trial, refused: int) -> list[str]:
         texts = {one.content_hash for one in trial.named}
         copies = sum(one.content_hash in texts for one in trial.others)
-        share, all_rows = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(self.index)
+        share, of_all = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(trial.named) / len(self.index)
         told = {
             f"{copies:,} other examples say the same as a named one; in a context they teach what was left out: name "
             "these too": copies > 0,
-            f"the named rows are {share:.1%} of a fine-tune here and {len(trial.named) / all_rows:.2%} of the data: in "
-            "a training on all of these they do less": share > FAR_MORE * len(trial.named) / all_rows,
+            f"the named rows are {share:.1%} of a fine-tune here and {of_all:.2%} of the data: in "
+            "a training on all of these they do less": share > FAR_MORE * of_all,
             f"{refused:,} other examples cannot be read by the LM; they are left out": refused > 0,
         }
         return [text for text, holds in told.items() if holds]
 
-    def _result(self, losses: np.ndarray, base: np.ndarray, overlap: float, trial: Trial, lm: str) -> ProofResult:
-        """The result of losses ``(repeats, answers and better ones, 3)``."""
+    def _result(self, losses: np.ndarray, base: np.ndarray, overlap: float, trial: Trial) -> ProofResult:
+        """The result of losses ``(repeats, answers and better ones, 3)``, without cautions and the LM's name."""
         asked, better = self.question.queries, self.question.better
         q = len(asked)
-        answers = losses[:, :q]
+        answers, whole = losses[:, :q], losses[:, :q, WHOLE]
         gaps = None if better is None else answers - losses[:, q:]
         queries = tuple(
             Proved(
                 one,
                 None if better is None else better[place],
                 float(base[place]),
-                float(answers[:, place, WHOLE].mean()),
+                float(whole[:, place].mean()),
                 effects_of(answers[:, place], overlap),
                 None if gaps is None else effects_of(gaps[:, place], overlap),
             )
@@ -236,12 +222,9 @@ class _Case:
         )
         loss = effects_of(answers.mean(axis=1), overlap)
         contrast = None if gaps is None else effects_of(gaps.mean(axis=1), overlap)
-        before, after = float(base[:q].mean()), float(answers[:, :, WHOLE].mean())
-        judged: Effects = loss if contrast is None else contrast
-        change = float(np.abs(answers[:, :, WHOLE].mean(axis=0) - base[:q]).mean())
-        moved = Moved(before, after, change)
-        verdict = verdict_of(judged, moved)
-        origin = replace(self.index.provenance(), units=UNITS, sign="above 0 = less likely without the rows")
+        change = float(np.abs(whole.mean(axis=0) - base[:q]).mean())
+        moved = Moved(float(base[:q].mean()), float(whole.mean()), change)
+        verdict = verdict_of(contrast or loss, moved)
         return ProofResult(
             sentence=sentence_of(verdict, loss, contrast, len(self.named), q, moved),
             verdict=verdict,
@@ -249,28 +232,22 @@ class _Case:
             queries=queries,
             loss=loss,
             contrast=contrast,
-            before=before,
-            after=after,
+            before=moved.before,
+            after=moved.after,
             repeats=self.settings.seeds,
             context=trial.sized,
             examples=len(self.index),
-            lm=lm,
+            lm="",
             fine_tune=self.tuning.model_dump(mode="json"),
             cautions=(),
-            provenance=origin,
+            provenance=replace(self.index.provenance(), units=UNITS, sign="above 0 = less likely without the rows"),
         )
-
-
-LEFT_OVER = 2
-"""Others that there must be for each named row, so that random rows differ from repeat to repeat."""
 
 
 def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
     """Rows of an index, ascending, each once; *rows* may be the path of a file that names them.
 
-    Raises:
-        ConfigError: there are none, one does not exist, or too many are named for others to compare with.
-        DataError: a file that cannot be read.
+    ConfigError: there are none, one does not exist, or too many for others to compare with. DataError: a bad file.
     """
     found = _of_file(index, Path(rows)) if isinstance(rows, PathLike) else index.check_rows(rows)
     if not len(found):
@@ -298,21 +275,29 @@ def _of_file(index: Index, path: Path) -> Rows:
             f"{path}: cannot be read as a list of rows ({type(error).__name__}); expected JSON lines with an id each, "
             "or a result of `airrep top`. Name such a file."
         ) from None
-    ids = list(dict.fromkeys(one for value in _values(text, path) for one in _ids_of(*value)))
+    ids: list[str] = []
+    for where, value in _values(text, path):
+        named = _ids_of(value)
+        if named is None:
+            raise DataError(
+                f"{where}: names no example; expected a JSON object with an id as text, or with hits. Give what "
+                "`airrep top --json`, `airrep select` or the page wrote."
+            )
+        ids += named
     if not ids:
         raise ConfigError(f"{path}: names no rows; expected an id in each line, or hits. Name some.")
-    return index.rows_of(ids)
+    return index.rows_of(list(dict.fromkeys(ids)))
 
 
-def _values(text: str, path: Path) -> Iterator[tuple[Any, str]]:
+def _values(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     """Each JSON value of a file with its place: one of many lines, or one on each line."""
     whole = _json(text)
     if whole is not None:
-        yield from ((one, str(path)) for one in (whole if isinstance(whole, list) else [whole]))
+        yield from ((str(path), one) for one in (whole if isinstance(whole, list) else [whole]))
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _json(line), f"{path}, line {number}"
+            yield f"{path}, line {number}", _json(line)
 
 
 def _json(text: str) -> Any:
@@ -323,26 +308,13 @@ def _json(text: str) -> Any:
         return None
 
 
-def _ids_of(value: Any, where: str) -> Iterator[str]:
-    """The id that a value is, or that of a record; those of all hits of a result. What a page keeps is not named."""
-    if isinstance(value, str):
-        yield value
-        return
-    if not isinstance(value, Mapping):
-        raise DataError(f"{where}: is no JSON object; expected one with an id. Correct it.")
-    if "id" in value:
-        if not isinstance(value["id"], str):
-            raise DataError(f"{where}: its id is {value['id']!r}; expected text. Correct it.")
-        if value.get("decision") != "keep":
-            yield value["id"]
-        return
-    found = list(_examples_in(value))
-    if not found:
-        raise DataError(
-            f"{where}: has no id and no hits; expected one of both. Give what `airrep top --json`, `airrep select` or "
-            "the page wrote."
-        )
-    yield from found
+def _ids_of(value: Any) -> list[str] | None:
+    """Ids that a value names: itself, that of a record, or those of a result's hits; none of what a page keeps."""
+    if isinstance(value, Mapping) and "id" in value:
+        if value.get("decision") == "keep":
+            return []
+        value = value["id"]
+    return [value] if isinstance(value, str) else list(_examples_in(value)) or None
 
 
 def _examples_in(value: Any) -> Iterator[str]:
@@ -351,8 +323,5 @@ def _examples_in(value: Any) -> Iterator[str]:
         example = value.get("example")
         if isinstance(example, Mapping) and isinstance(example.get("id"), str):
             yield example["id"]
-        for part in value.values():
-            yield from _examples_in(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _examples_in(part)
+    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _examples_in(part)

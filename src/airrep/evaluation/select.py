@@ -1,30 +1,44 @@
 """Data selection, judged by what a fine-tuned LM then answers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.corpus.words import Words, plain
 from airrep.errors import DataError, TrainingError
+from airrep.evaluation.contest import Choice, Competitor, Contest, SelectSettings
 from airrep.evaluation.given import IndexesLike, named_indexes
-from airrep.evaluation.result import ANSWERS, Evaluation, Row, plain
-from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs, unigram_f1, words
-from airrep.evaluation.select.competitors import Competitor, Contest, SelectSettings
+from airrep.evaluation.result import ANSWERS, Evaluation, Row, as_json
 from airrep.evaluation.statistics.means import TaskResamples, task_means
 from airrep.labels.farm import TaskProgress, TaskReport
-from airrep.labels.fine_tuner import load_first, rendering_of
+from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup, load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.artifacts.manifests import LOCK, REQUEST
 from airrep.runtime.engine import Engine, InProcess, check_retries
+from airrep.runtime.metering import OnProgress
 from airrep.runtime.publishing import write_file, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
+
+_WORDS = Words()
+
+
+class Answerer(Learner[D], Protocol[D]):
+    """A target LM that answers; :class:`airrep.lm.model.TargetLM` is one."""
+
+    def generate(self, examples: Sequence[Example], max_new_tokens: int, /) -> list[str]:
+        """Answer the examples' prompts, always with the most likely next token."""
+
 
 OnTask = Callable[[TaskReport], None]
 LoadLike = LmSettings | Callable[[], Answerer[Any]]
@@ -50,7 +64,7 @@ def evaluate_selection(
 
     Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
     on the selection alone, answers the prompts of the task's queries, and
-    :func:`airrep.evaluation.select.answers.unigram_f1` compares each answer with the query's response. F1 is averaged
+    `unigram_f1` compares each answer with the query's response. F1 is averaged
     over the queries of a task, then over tasks. No text of a query is selected by any competitor.
 
     Args:
@@ -80,7 +94,7 @@ def evaluate_selection(
 
     Example:
         >>> settings = {"count": 5, "max_new_tokens": 4}
-        >>> from airrep.evaluation.select.select import evaluate_selection
+        >>> from airrep.evaluation.select import evaluate_selection
         >>> found = evaluate_selection([("tfidf", index)], queries, "MODEL", settings, {"epochs": 1})
         >>> [row.name for row in found.rows]
         ['tfidf', 'random', 'none']
@@ -96,6 +110,71 @@ def evaluate_selection(
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
     study = DataSelection(contest, model, tuning, make_engine(engine))
     return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
+
+
+class Job(NamedTuple):
+    """One fine-tune, with the choices of its examples and seed that need answers."""
+
+    tuned: Choice
+    choices: tuple[Choice, ...]
+
+
+def list_jobs(choices: Iterable[Choice]) -> list[Job]:
+    """One job for each set of examples and seed, with every choice of a different key."""
+    found: dict[tuple[bytes, int], dict[str, Choice]] = {}
+    for choice in choices:
+        found.setdefault((choice.train.tobytes(), choice.seed), {}).setdefault(choice.key, choice)
+    return [Job(next(iter(each.values())), tuple(each.values())) for each in found.values()]
+
+
+@dataclass(frozen=True)
+class AnsweringSetup(WorkerSetup[Answerer[Any]]):
+    """Settings and texts from which a worker makes its :class:`Answering`."""
+
+    max_new_tokens: int
+
+    def worker(self, lm: Answerer[Any]) -> "Answering":
+        return Answering(lm, self)
+
+
+class Answering(Tuner[Answerer[Any], AnsweringSetup]):
+    """Fine-tunes on one selection after another, and answers the queries of each choice of a job."""
+
+    def __call__(self, job: Job) -> list[list[str]]:
+        queries, longest = self.setup.queries, self.setup.max_new_tokens
+        with self.tuned(job.tuned.name, job.tuned.train, job.tuned.seed) as lm:
+            return [lm.generate(queries.take(choice.queries), longest) for choice in job.choices]
+
+
+class AnswerFiles:
+    """Finished answers in a directory, one small file for each fine-tune and task, named by its choice's key.
+
+    A file holds the answers and a checksum over them and its key; whatever does not fit is taken for missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder  # made with the first answers
+
+    def read(self, choice: Choice) -> list[str] | None:
+        """The answers, or None where there is no complete file of them."""
+        try:
+            record = json.loads(self._path(choice.key).read_bytes())
+            answers, checksum = record["answers"], record["sha256"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        whole = checksum == json_digest([choice.key, answers]) and len(answers) == len(choice.queries)
+        return answers if whole else None
+
+    def write(self, choice: Choice, answers: Sequence[str]) -> None:
+        """Keep answers: a reader sees all of the file or none."""
+        path = self._path(choice.key)
+        with writing(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        record = {"answers": list(answers), "sha256": json_digest([choice.key, list(answers)])}
+        write_file(path, canonical_json(record))
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
 
 
 @contextmanager
@@ -144,7 +223,7 @@ class DataSelection:
             "precision": precision,
             "fine_tune": self._fine_tune.model_dump(mode="json"),
             "max_new_tokens": contest.settings.max_new_tokens,
-            **rendering_of(self._loaded, contest.train, contest.tasks.queries),
+            **rendering_of(self._loaded, contest.train, contest.queries),
         }
         subject = {**training, **contest.subject}
         self._training = json_digest(training)
@@ -178,8 +257,10 @@ class DataSelection:
                     f"evaluate select: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
                     "kept beside --out. Run the same command again, or pass --partial to leave them out."
                 )
-            rows = f1_rows(self._contest, competitors, files)
-        tasks = self._contest.tasks
+            references, rows = [query.response for query in self._contest.queries], list[Row]()
+            for competitor in competitors:
+                found = _f1(competitor, references, files)
+                rows.append(_row(self._contest, competitor, *found, rows[0] if rows else None))
         facts = {
             **self._contest.facts(),
             "lm": self._lm,
@@ -187,8 +268,10 @@ class DataSelection:
             "fine_tunes": sum(len(job.tuned.train) > 0 for job in jobs),
             "failed": failed,
         }
-        keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
-        return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
+        keys = tuple(
+            (task, query.id) for task, query in zip(self._contest.task_of_each, self._contest.queries, strict=True)
+        )
+        return Evaluation("select", tuple(rows), keys, self.subject, facts=facts, request=self.request)
 
     def _answer(self, jobs: Sequence[Job], files: AnswerFiles, retries: int, on_task: OnTask | None) -> list[str]:
         """Do all jobs whose answers are not there yet; why each that failed did."""
@@ -198,7 +281,7 @@ class DataSelection:
             if (left := tuple(choice for choice in job.choices if files.read(choice) is None))
         ]
         self._check_readable(missing)
-        loaded, texts = self._loaded, (self._contest.train, self._contest.tasks.queries)
+        loaded, texts = self._loaded, (self._contest.train, self._contest.queries)
         longest = self._contest.settings.max_new_tokens
         setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, longest)
         work = (lambda: setup.worker(loaded)) if self._here else setup
@@ -227,17 +310,11 @@ class DataSelection:
             )
 
 
-def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFiles) -> tuple[Row, ...]:
-    """One row for each competitor, compared with the first (TrainingError: all fine-tunes of one failed)."""
-    references, rows = [query.response for query in contest.tasks.queries], list[Row]()
-    for competitor in competitors:
-        values, wordless = _f1(competitor, references, files)
-        rows.append(_row(contest, competitor, values, wordless, rows[0] if rows else None))
-    return tuple(rows)
-
-
 def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -> tuple[np.ndarray, float]:
-    """Mean F1 of each query over the repetitions that succeeded, NaN without one; and the share of wordless answers."""
+    """Mean F1 of each query over the repetitions that succeeded, NaN without one; and the share of wordless answers.
+
+    TrainingError: all fine-tunes of the competitor failed.
+    """
     found: dict[int, list[float]] = {}
     wordless: list[bool] = []
     for choice in competitor.choices:
@@ -252,25 +329,43 @@ def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -
 
 
 def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless: float, first: Row | None) -> Row:
-    settings, tasks = contest.settings, tuple(contest.tasks.of_each)
+    settings, tasks = contest.settings, tuple(contest.task_of_each)
     # Across tasks the interval is of other tasks, within of these tasks with other queries.
     across, within = (TaskResamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
-    value, interval = across.estimate(values)
     gap, inner = (None if first is None else each.difference(values, first.per_query) for each in (across, within))
     more = {
         "by_task": task_means(values, tasks),
         "same_task_share": competitor.same_task_share,
         "wordless_answers": wordless,
-        "these_tasks": plain({"interval": within.estimate(values).interval, "minus_first": inner and inner._asdict()}),
+        "these_tasks": as_json(
+            {"interval": within.estimate(values).interval, "minus_first": inner and inner._asdict()}
+        ),
     }
     return Row(
         competitor.name,
         competitor.method,
-        value,
-        interval,
+        *across.estimate(values),
         values,
         difference=gap,
         cost=competitor.cost,
         caution=competitor.caution,
         more=more,
     )
+
+
+def unigram_f1(answer: str, reference: str) -> float:
+    """Agreement of two texts in their words, in any order: between 0 and 1, higher = better.
+
+    Words are what is left of the lower-case text when it is split at every character that is no letter with its
+    marks, digit or underscore (Unicode's). With c = Σ_w min(count of w in either), F1 is 2c / (words of both). Texts
+    without any word score 1 if they are equal, spaces around them aside, and 0 if not; if one alone has no word, 0.
+    """
+    given, wanted = words(answer), words(reference)
+    if not given and not wanted:
+        return float(answer.strip() == reference.strip())
+    common = sum((given & wanted).values())
+    return 2 * common / (given.total() + wanted.total())
+
+
+def words(text: str) -> Counter[str]:
+    return Counter(_WORDS.findall(plain(text).lower()))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,18 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import Named, TrainingPool, cost_of
 from airrep.evaluation.result import Cost, check_names
-from airrep.evaluation.select.answers import Choice
 from airrep.index.index import Index
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.min_rank import min_rank
+
+KEY_DIGITS = 16
+RANDOM, FULL, NONE = "random", "full", "none"
+"""Baselines beside the indexes: examples at random, all of them, and the LM as it is."""
+Pick: TypeAlias = tuple[str, int, Rows]
+"""A task, the number of the repetition, and rows of the training corpus, ascending."""
 
 
 class SelectSettings(Settings):
@@ -48,70 +53,19 @@ class SelectSettings(Settings):
     """Random seed."""
 
 
-class Tasks:
-    """The tasks in order of names, with the queries of each."""
+class Choice(NamedTuple):
+    """One competitor's selection for one task, and the queries to answer after fine-tuning on it."""
 
-    def __init__(self, queries: Corpus, selecting: Corpus | None, by: str, known: Sequence[str] = ()) -> None:
-        """Read the texts and tasks of the queries to be answered, and of those to select by; None for the same.
-
-        Raises:
-            DataError: a query without task, or a task without queries to select by.
-        """
-        self.queries, self.selecting = queries, queries if selecting is None else selecting
-        self.of_each = _task_of_each(queries, by, known)
-        """Task of each query."""
-        self.rows = _rows_by_task(self.of_each)
-        """Queries of each task."""
-        self.selecting_rows = self.rows if selecting is None else _rows_by_task(_task_of_each(selecting, by, known))
-        lacking = next((task for task in self.rows if task not in self.selecting_rows), None)
-        if lacking is not None:
-            raise DataError(
-                f"--selecting: has no query of the task '{lacking}'; expected some of each. Add them, or leave the "
-                "task out of the queries."
-            )
-
-    @property
-    def seen(self) -> np.ndarray:
-        """Content hashes of all queries."""
-        if self.selecting is self.queries:
-            return self.queries.content_hashes
-        return np.append(self.queries.content_hashes, self.selecting.content_hashes)
-
-    def texts(self, task: str) -> list[str]:
-        """Content hashes of the queries to be answered, in order."""
-        return [text.decode() for text in self.queries.content_hashes[self.rows[task]].tolist()]
-
-    def facts(self) -> dict[str, Any]:
-        """Facts for reports, as JSON values; ``clusters`` is the task of each query."""
-        pairs = ((task, len(rows), len(self.selecting_rows[task])) for task, rows in self.rows.items())
-        sizes = {task: {"queries": asked, "selecting": selecting} for task, asked, selecting in pairs}
-        by = "the queries themselves" if self.selecting is self.queries else "other queries"
-        return {"clusters": self.of_each, "tasks": sizes, "selected_by": by}
-
-
-def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for row, task in enumerate(queries.values(by, known)):
-        if task is None:
-            raise DataError(
-                f'query "{queries[row].id}": has no {by}; expected one for each, which is its task. Add it, or name '
-                "the field with --label-field."
-            )
-        found.append(task)
-    return found
-
-
-def _rows_by_task(of_each: Sequence[str]) -> dict[str, Rows]:
-    names = np.array(of_each, dtype=object)
-    return {task: np.flatnonzero(names == task) for task in sorted(set(of_each))}
-
-
-Pick: TypeAlias = tuple[str, int, Rows]
-"""A task, the number of the repetition, and rows of the training corpus, ascending."""
-
-KEY_DIGITS = 16
-RANDOM, FULL, NONE = "random", "full", "none"
-"""Baselines beside the indexes: examples at random, all of them, and the LM as it is."""
+    name: str
+    """Title to show, such as ``"tfidf, task math, seed 0"``."""
+    train: Rows
+    """Rows of the training corpus, ascending; none for the LM as it is."""
+    seed: int
+    """Seed of the fine-tune; fixes the order of its data."""
+    queries: Rows
+    """Rows of the task's queries."""
+    key: str
+    """16 hex digits: equal keys give equal answers."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +87,11 @@ class Contest:
 
     All competitors choose among the same examples: those that fulfil the filter and whose texts are not those of a
     query, to be answered or to select by: a method would find the latter in the pool at once, and they are of the task.
-    Equal sets of texts become equal rows, whichever index they were chosen from.
+    Equal sets of texts become equal rows, whichever index they were chosen from. Tasks are in order of names.
     """
 
     def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
-        """Read the texts of the indexes.
+        """Read the texts of the indexes, of the queries to be answered, and of those to select by; None for the same.
 
         Raises:
             ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected.
@@ -147,12 +101,25 @@ class Contest:
         if not indexes:
             raise ConfigError("evaluate select: expected at least one index. Name some.")
         beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
-        names = [name for name, _ in indexes]
-        check_names([*names, *(name for name, asked in beside.items() if asked)])
+        check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
         pools = TrainingPool.of(indexes, settings.by, settings.where)
-        self.indexes, self.settings = indexes, settings
-        self.tasks = Tasks(queries, selecting, settings.by, indexes[0][1].fields)
-        self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, self.tasks.seen)) for pool in pools]
+        self.indexes, self.settings, fields = indexes, settings, indexes[0][1].fields
+        self.queries, self.selecting = queries, queries if selecting is None else selecting
+        self.task_of_each = _task_of_each(queries, settings.by, fields)
+        """Task of each query."""
+        self.rows = _rows_by_task(self.task_of_each)
+        """Queries of each task."""
+        self._selecting_rows = self.rows
+        if selecting is not None:
+            self._selecting_rows = _rows_by_task(_task_of_each(selecting, settings.by, fields))
+        lacking = next((task for task in self.rows if task not in self._selecting_rows), None)
+        if lacking is not None:
+            raise DataError(
+                f"--selecting: has no query of the task '{lacking}'; expected some of each. Add them, or leave the "
+                "task out of the queries."
+            )
+        seen = np.append(queries.content_hashes, self.selecting.content_hashes)
+        self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, seen)) for pool in pools]
         self._pool = self._pools[0]
         self._copies = len(pools[0].order) - len(self._pool.order)
         if settings.count > len(self._pool.order):
@@ -170,13 +137,19 @@ class Contest:
     def subject(self) -> dict[str, Any]:
         """JSON values that must be equal for competitors to be compared, beside LM and fine-tuning."""
         settings = self.settings.model_dump(include={"count", "by", "seeds", "max_new_tokens", "seed"})
-        corpora = {"queries": self.tasks.queries.fingerprint, "selecting": self.tasks.selecting.fingerprint}
+        corpora = {"queries": self.queries.fingerprint, "selecting": self.selecting.fingerprint}
         return {**corpora, "pool": self._pool.fingerprint, **settings}
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows, as JSON values."""
+        """Facts on all rows, as JSON values; ``clusters`` is the task of each query."""
+        sizes = {
+            task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
+            for task, rows in self.rows.items()
+        }
         return {
-            **self.tasks.facts(),
+            "clusters": self.task_of_each,
+            "tasks": sizes,
+            "selected_by": "the queries themselves" if self.selecting is self.queries else "other queries",
             "examples": len(self._pool.order),
             "examples_left_out_as_queries": self._copies,
             **self.settings.model_dump(mode="json", exclude={"random", "full", "none"}),
@@ -185,21 +158,21 @@ class Contest:
     def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
         """The indexes in order, then the baselines; *training* is the digest of LM, fine-tuning and answer length."""
         found: list[Competitor] = []
-        total, tell = len(self.indexes) * len(self.tasks.rows), teller(progress, "selecting")
+        total, tell = len(self.indexes) * len(self.rows), teller(progress, "selecting")
         for (name, index), pool in zip(self.indexes, self._pools, strict=True):
             picks: list[Pick] = []
-            for task in self.tasks.rows:
+            for number, task in enumerate(self.rows, 1):
                 picked = self._picked(index, pool, task)
                 picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
                 if tell is not None:
-                    tell(len(found) * len(self.tasks.rows) + len(picks) // self.settings.seeds, total)
+                    tell(len(found) * len(self.rows) + number, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
 
     def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
         """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
-        features = index.encode_queries(self.tasks.selecting.take(self.tasks.selecting_rows[task]))
+        features = index.encode_queries(self.selecting.take(self._selecting_rows[task]))
         picked = min_rank(features, index.blocks, self.settings.count, pool.keep).rows
         # Pools of the same texts have the same text at each place of their orders.
         same = np.empty(len(pool.hashes), np.int64)
@@ -209,13 +182,13 @@ class Contest:
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
         """Names and picks of the baselines."""
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
-        places = [(task, repetition) for task in self.tasks.rows for repetition in range(self.settings.seeds)]
+        places = [(task, repetition) for task in self.rows for repetition in range(self.settings.seeds)]
         if self.settings.random:
             yield RANDOM, [(*place, self._drawn(*place)) for place in places]
         if self.settings.full:
             yield FULL, [(*place, everything) for place in places]
         if self.settings.none:
-            yield NONE, [(task, 0, nothing) for task in self.tasks.rows]  # without fine-tuning, seeds change nothing
+            yield NONE, [(task, 0, nothing) for task in self.rows]  # without fine-tuning, seeds change nothing
 
     def _drawn(self, task: str, repetition: int) -> Rows:
         chance = stream(self.settings.seed, "selection", "random", task, repetition)
@@ -227,9 +200,29 @@ class Contest:
         for task, repetition, train in picks:
             title = "all tasks" if method in (FULL, NONE) else f"task {task}"
             seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
-            texts = [text.decode() for text in self._pool.hashes[train].tolist()]
             # By texts: equal rows of other data would find wrong answers.
-            key = json_digest([training, texts, seed if texts else None, self.tasks.texts(task)])[:KEY_DIGITS]
-            choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.tasks.rows[task], key))
+            texts, asked = (
+                [text.decode() for text in hashes[rows].tolist()]
+                for hashes, rows in ((self._pool.hashes, train), (self.queries.content_hashes, self.rows[task]))
+            )
+            key = json_digest([training, texts, seed if texts else None, asked])[:KEY_DIGITS]
+            choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.rows[task], key))
         shares = [float((values[train] == task).mean()) for task, _, train in picks if len(train)]
         return Competitor(name, method, tuple(choices), float(np.mean(shares)) if shares else None)
+
+
+def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for row, task in enumerate(queries.values(by, known)):
+        if task is None:
+            raise DataError(
+                f'query "{queries[row].id}": has no {by}; expected one for each, which is its task. Add it, or name '
+                "the field with --label-field."
+            )
+        found.append(task)
+    return found
+
+
+def _rows_by_task(of_each: Sequence[str]) -> dict[str, Rows]:
+    names = np.array(of_each, dtype=object)
+    return {task: np.flatnonzero(names == task) for task in sorted(set(of_each))}

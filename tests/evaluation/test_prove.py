@@ -13,7 +13,7 @@ import airrep
 from airrep.answers.proof import ProofResult
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
-from airrep.evaluation.proof.prove import prove
+from airrep.evaluation.prove import prove
 from airrep.index.index import Index
 
 ASKED = Example("who rules mars", "the king", "bad")
@@ -153,10 +153,10 @@ def test_rows_that_cannot_be_proved_are_refused(index: Index, tmp_path: Path, ro
     ("lines", "told"),
     [
         ("", "names no rows"),
-        ("no json", "line 1: is no JSON object"),
-        ("3\n", "is no JSON object"),
-        ('{"prompt": "a"}', "has no id and no hits"),
-        ('{"id": "e1"}\n{"id": 3}', "line 2: its id is 3; expected text"),
+        ("no json", "line 1: names no example"),
+        ("3\n", "rows.jsonl: names no example"),
+        ('{"prompt": "a"}', "rows.jsonl: names no example"),
+        ('{"id": "e1"}\n{"id": 3}', "line 2: names no example"),
         ('{"id": "absent"}', "has no example with id 'absent'"),
     ],
 )

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference import classification, selection
 from worlds.kills import in_child
 from worlds.small_world import HashAttributor, tree
@@ -18,9 +20,9 @@ from worlds.toy_answers import TASKS, ParrotWorld, make_tasks
 import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
+from airrep.evaluation.contest import Contest, SelectSettings
 from airrep.evaluation.result import Evaluation, Row
-from airrep.evaluation.select.competitors import Contest, SelectSettings
-from airrep.evaluation.select.select import DataSelection, evaluate_selection
+from airrep.evaluation.select import DataSelection, evaluate_selection, unigram_f1
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.processes import LocalProcesses
@@ -371,3 +373,46 @@ def test_a_real_small_lm_goes_the_whole_way(index: Index, tmp_path: Path) -> Non
     read = Evaluation.read(out)
     assert read.to_dict() == evaluation.to_dict()
     assert read.facts["lm"]["name"] == "lm"
+
+
+TEXTS = st.text(alphabet="abAB 12_.,!-é\n", max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "value"),
+    [
+        ("positive", "Positive.", 1.0),
+        ("the cat sat", "the cat", 0.8),
+        ("a a a b", "a b b", 4 / 7),
+        ("yes", "no", 0.0),
+        ("", "", 1.0),
+        ("", "no", 0.0),
+        ("!?", "no", 0.0),
+        ("!?", " !? ", 1.0),
+        ("+", "-", 0.0),
+        ("3.5", "5, 3", 1.0),
+    ],
+)
+def test_f1_of_cases_worked_out_by_hand(answer: str, reference: str, value: float) -> None:
+    assert unigram_f1(answer, reference) == pytest.approx(value, rel=1e-15)
+
+
+@given(TEXTS, TEXTS)
+@settings(deadline=None)  # the first call compiles what splits words
+def test_f1_equals_the_naive_count(answer: str, reference: str) -> None:
+    assert unigram_f1(answer, reference) == pytest.approx(classification.unigram_f1(answer, reference), rel=1e-12)
+
+
+@given(TEXTS, TEXTS)
+def test_f1_is_symmetric_bounded_and_blind_to_case_and_order(answer: str, reference: str) -> None:
+    value = unigram_f1(answer, reference)
+    assert 0 <= value <= 1
+    assert value == unigram_f1(reference, answer)
+    assert value == unigram_f1(answer.upper(), reference)
+    if classification.words(answer):
+        assert value == unigram_f1(" ".join(reversed(classification.words(answer))), reference)
+
+
+@given(TEXTS)
+def test_f1_of_a_text_with_itself_is_one(text: str) -> None:
+    assert unigram_f1(text, text) == 1.0

@@ -1,4 +1,4 @@
-"""Effects: intervals against their definition, and how often a random set is said to teach."""
+"""Trials: random rows like the named ones, effects against their definition, and verdicts in words."""
 
 from dataclasses import astuple
 
@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from airrep.answers.proof import Effect, Effects
-from airrep.evaluation.proof.effects import effects_of, sentence_of, verdict_of
+from airrep.corpus.corpus import Example
 from airrep.evaluation.statistics.labels import Moved
+from airrep.evaluation.trial import Matching, effects_of, sentence_of, verdict_of
 
 MOVED, HARDLY = Moved(3.958, 3.0, 0.958), Moved(3.958, 3.937, 0.021)
 
@@ -54,3 +55,37 @@ def test_verdicts_in_words() -> None:
     told = sentence_of("not moved", alike, None, 1, 3, HARDLY)
     assert "the loss of the 3 answers" in told
     assert "hardly moved the loss at all (3.96 before, 3.94 after)" in told
+
+
+def _others() -> list[Example]:
+    return [Example("p", f"{n:04d} " + "x" * n, f"e{n}", source="web" if n % 2 else "book") for n in range(400)]
+
+
+def test_draws_match_source_and_length() -> None:
+    named = [Example("p", "y" * length, str(length), source="web") for length in (20, 100, 300)]
+    matching = Matching(named, _others())
+    assert matching.enough
+    drawn = [matching.draw(np.random.default_rng(seed)) for seed in range(20)]
+    for rows in drawn:
+        assert len(set(rows.tolist())) == 3
+        assert all(row % 2 for row in rows)
+        assert all(abs(row - length) <= 50 for row, length in zip(rows, (15, 95, 295), strict=True))
+    assert len({tuple(rows.tolist()) for rows in drawn}) > 10
+    assert matching.overlap == 3 / 200
+
+
+def test_a_source_that_other_draws_used_up_takes_any() -> None:
+    others = [
+        *(Example("p", f"{n}", f"e{n}") for n in range(40)),
+        *(Example("p", f"r{n}", f"r{n}", source="r") for n in range(5)),
+    ]
+    named = [*(Example("p", f"n{n}", f"n{n}") for n in range(40)), Example("p", "rare", "rare", source="r")]
+    assert len(set(Matching(named, others).draw(np.random.default_rng(0)).tolist())) == 41
+
+
+def test_a_source_with_few_others_takes_any_and_texts_of_named_rows_are_passed_over() -> None:
+    others = [*_others()[:20], *(Example("p", "same", f"s{n}", source="rare") for n in range(5))]
+    matching = Matching([Example("p", "same", str(n), source="rare") for n in range(3)], others)
+    assert all(matching.draw(np.random.default_rng(seed)).max() < 20 for seed in range(10))
+    assert matching.overlap == 3 / 20
+    assert not Matching([Example("p", f"r{n}", str(n)) for n in range(20)], others[:20]).enough
