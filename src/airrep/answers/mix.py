@@ -102,8 +102,7 @@ class MixResult(Answer):
     def to_llama_factory(self) -> str:
         """Arguments of LLaMA-Factory that mix data sets called like the sources; they are defined in dataset_info.json.
 
-        Raises:
-            ConfigError: a name has a comma, which separates names there.
+        ConfigError: a name has a comma, which separates names there.
         """
         weights = {name: weight for name, weight in self._rounded().items() if weight > 0}
         bad = next((name for name in weights if "," in name or name != name.strip()), None)
@@ -216,18 +215,9 @@ def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int)
     low = np.where(known > 0, known * weights, low)
     high = np.where(known > 0, known * weights + 1 - known, high)
     order = np.argsort(-weights, kind="stable").tolist()
-    total = sizes.sum()
-    return tuple(
-        SourceWeight(
-            names[one],
-            int(sizes[one]),
-            float(sizes[one] / total),
-            float(weights[one]),
-            float(low[one]),
-            float(high[one]),
-        )
-        for one in order
-    )
+    columns = (column.tolist() for column in (sizes, sizes / sizes.sum(), weights, low, high))
+    every = [SourceWeight(*values) for values in zip(names, *columns, strict=True)]
+    return tuple(every[one] for one in order)
 
 
 def drawn_counts(result: MixResult) -> dict[str, int]:
@@ -254,40 +244,28 @@ def write_axolotl(
 
     Axolotl takes each of its data sets whole, so weights become numbers of examples: drawn at random, none twice, as
     many as the scarcest source allows. Each line holds ``messages``, those of the prompt and the response as the
-    assistant's; ``datasets.yaml`` names the files by their paths from the folder that holds it.
+    assistant's; ``datasets.yaml`` names the files by their paths from the folder that holds it. With *replace* the
+    folder may be there, if it holds nothing but such files. The numbers of examples by source are returned.
 
-    Args:
-        result: the weights.
-        index: the index that they were found on.
-        out: a new folder.
-        seed: of the draw.
-        replace: the folder may be there, if it holds nothing but such files.
-
-    Returns:
-        Examples written, by source.
-
-    Raises:
-        ArtifactError: the folder exists, or it cannot be written.
-        ConfigError: the index is not the one that was weighed, or it was changed since; or answers to avoid are among
-            the examples.
+    ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was weighed,
+    or it was changed since; or answers to avoid are among the examples.
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(f"{index.path}: is not the index that was weighed, or was changed since. Mix again.")
     _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}
-    digits, entries = len(str(len(counts))), []
+    digits, entries, told = len(str(len(counts))), [], ""
     check_new_folder(Path(out), DRAWN if replace else ())
     with new_folder(Path(out), replace=replace) as folder:
-        for number, rows in enumerate(drawn.values(), 1):
+        for number, (name, rows) in enumerate(drawn.items(), 1):
             file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
             lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in rows.tolist())
             (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             how = {"type": "chat_template", "field_messages": "messages", "message_field_training": _LEARNT}
             entries.append({"path": file, "ds_type": "json", **how})
-        told = zip(counts, entries, strict=True)
-        names = "".join(f"# {entry['path']}: {json.dumps(name)}, {counts[name]:,} examples\n" for name, entry in told)
-        text = names + yaml.safe_dump({"datasets": entries}, sort_keys=False)
+            told += f"# {file}: {json.dumps(name)}, {counts[name]:,} examples\n"
+        text = told + yaml.safe_dump({"datasets": entries}, sort_keys=False)
         (folder / ENTRIES).write_text(text, encoding="utf-8")
     return counts
 

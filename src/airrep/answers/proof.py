@@ -95,15 +95,9 @@ class ProofResult(Answer):
         for one in self.queries:
             for number, effects in (("loss", one.loss), ("contrast", one.contrast)):
                 if effects is not None:
-                    without = effects.without_named
-                    told = {"without": without.value, "low": without.low, "high": without.high}
-                    yield {
-                        "answer": one.answer.id,
-                        "number": number,
-                        **told,
-                        "random": effects.without_random.value,
-                        "difference": effects.difference.value,
-                    }
+                    named, others = effects.without_named, (effects.without_random.value, effects.difference.value)
+                    values = (one.answer.id, number, named.value, named.low, named.high, *others)
+                    yield dict(zip(self.columns, values, strict=True))
 
     def summary(self) -> str:
         return self.sentence

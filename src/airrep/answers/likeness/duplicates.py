@@ -55,12 +55,8 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     as a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so:
     see :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
     similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these alone
-    misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first.
-
-    Args:
-        texts: all texts, in their order.
-        threshold: similarity from which on one is a duplicate.
-        records: the record of each text; texts of the same record are no duplicates of each other.
+    misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first. Texts of the
+    same record are no duplicates of each other.
     """
     records = range(len(texts)) if records is None else records
     firsts, sets = _read(texts)
@@ -94,8 +90,8 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
         home = copies.get(whole)
         family = [] if home is None else kept_copies[home]
         if best is None:
-            near = [other for other in family if is_other(place, other)]
-            best = _most_like_whole(place, all_ngrams, near, threshold)
+            near = {other for other in family if is_other(place, other)}
+            best = _most_alike(place, all_ngrams, near, threshold, whole=True)
         if best is not None:
             found.append(best)
             continue
@@ -107,16 +103,11 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
             family.append(place)
         for number in prefix:
             kept[number].append(place)
-    return Found(found, _told(common, all_ngrams))
-
-
-def _told(common: Mapping[str, int], ngrams: Sequence[Ngrams]) -> Templates | None:
-    """What was taken for templates."""
     if not common:
-        return None
+        return Found(found, None)
     first = max(common, key=common.__getitem__)
-    texts = sum(len(numbers) - telling > STRETCH - ORDER for numbers, telling in ngrams)
-    return Templates(len(common), texts, first, common[first])
+    of_templates = sum(len(numbers) - telling > STRETCH - ORDER for numbers, telling in all_ngrams)
+    return Found(found, Templates(len(common), of_templates, first, common[first]))
 
 
 def _read(texts: Sequence[str]) -> tuple[list[int], list[dict[str, None]]]:
@@ -148,21 +139,16 @@ def _common_stretches(
     for place, own in enumerate(sets):
         if firsts[place] < place or not common or len(own.keys() & common) <= STRETCH - ORDER:
             continue
-        for stretch in _stretches(words_of(texts[place]), common):
+        words, size = words_of(texts[place]), 0
+        stretches: dict[str, None] = {}  # whose n-grams are all common, once each and in order: no other can be
+        for start, ngram in enumerate(ngrams_of(words, ORDER)):
+            size = size + 1 if ngram in common else 0
+            if size > STRETCH - ORDER:
+                stretches[" ".join(words[start + ORDER - STRETCH : start + ORDER])] = None
+        for stretch in stretches:
             counts[stretch] += seen_in.get(stretch) != records[place]  # turns of a chat repeat what was said before
             seen_in[stretch] = records[place]
     return {stretch: count for stretch, count in counts.items() if count > most}
-
-
-def _stretches(words: Sequence[str], common: set[str]) -> dict[str, None]:
-    """The stretches of words whose n-grams are all common, once each and in order: no other stretch can be."""
-    found: dict[str, None] = {}
-    size = 0
-    for start, ngram in enumerate(ngrams_of(words, ORDER)):
-        size = size + 1 if ngram in common else 0
-        if size > STRETCH - ORDER:
-            found[" ".join(words[start + ORDER - STRETCH : start + ORDER])] = None
-    return found
 
 
 def _numbered(
@@ -190,11 +176,16 @@ def _numbered(
     )
 
 
-def _most_alike(place: int, ngrams: Sequence[Ngrams], others: set[int], threshold: float) -> Duplicate | None:
-    own, telling = set(ngrams[place].numbers), ngrams[place].telling
+def _most_alike(
+    place: int, ngrams: Sequence[Ngrams], others: set[int], threshold: float, *, whole: bool = False
+) -> Duplicate | None:
+    """The most similar of others without templates, or the *whole* texts; of several the first, None if none is."""
+    own = set(ngrams[place].numbers)
+    telling = len(own) if whole else ngrams[place].telling
     best = None
     for other in sorted(others):
         numbers, size = ngrams[other]
+        size = len(numbers) if whole else size
         if min(size, telling) < (threshold - 1e-9) * max(size, telling):
             continue
         both = len(own.intersection(numbers[:size]))
@@ -203,18 +194,6 @@ def _most_alike(place: int, ngrams: Sequence[Ngrams], others: set[int], threshol
             continue
         both += len(own.intersection(numbers[size:]))
         if both / (len(own) + len(numbers) - both) >= threshold - 1e-9:
-            best = Duplicate(place, other, share)
-    return best
-
-
-def _most_like_whole(place: int, ngrams: Sequence[Ngrams], others: Iterable[int], threshold: float) -> Duplicate | None:
-    """The text with most of all n-grams of another, the first of several; None if none has enough."""
-    own, best = set(ngrams[place].numbers), None
-    for other in others:
-        numbers = ngrams[other].numbers
-        both = len(own.intersection(numbers))
-        share = both / (len(own) + len(numbers) - both)
-        if share >= threshold - 1e-9 and (best is None or share > best.share):
             best = Duplicate(place, other, share)
     return best
 
@@ -231,13 +210,7 @@ def copies_among_templates(
     of the core where half of the family or more have words of their own is a slot. What is filled into a template
     stands in a slot, whereas copies were changed at different places: a copy is what has no words of its own in a slot.
     So copies of which half or more have other words in one and the same place, such as a number at the end, stay a
-    template's.
-
-    Args:
-        ngrams: those of all texts.
-        places: the texts that are looked at: of equal ones the first.
-        first_of: the first number of an n-gram that stands in at least so many texts, and is no template's.
-        in_order: the numbers of a text as its words have them one after the other.
+    template's. Only *places* are looked at, of equal texts the first; the functions are those of :func:`_numbered`.
     """
     members: defaultdict[int, list[int]] = defaultdict(list)
     for place in places:
