@@ -222,11 +222,7 @@ class _Looking:
         return some, "too short" if rare.found[place] is None else "not contained"
 
     def _contained(self, place: int) -> Contained | None:
-        """The example that contains a text; None if none does.
-
-        It has all of it, with the same signs; or enough of it, and of what no template has, that a shared system prompt
-        is not enough.
-        """
+        """The example that has all of a text, with the same signs, or enough of it and of what no template has."""
         best = self._all.found[place]
         if best is None or best.share < self._settings.contained:
             return None

@@ -121,8 +121,7 @@ class CleanResult(Answer):
     def dropped(self, kinds: Sequence[str] | None = None) -> dict[int, list[ExampleFinding]]:
         """Rows to drop and the findings why, rows ascending: those of some kinds, of all if None.
 
-        Of copies one stays, and not one with another finding if there is a better one: a good row is not dropped as the
-        copy of a bad one. ConfigError: an unknown kind, or none.
+        Of copies one stays: rather one without another finding than a bad one.
         """
         chosen = checked_kinds(KINDS if kinds is None else kinds, KINDS)
         wrong = {finding.row for finding in self.findings if finding.kind != "duplicate"}

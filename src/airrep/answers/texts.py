@@ -66,24 +66,15 @@ class Templates:
 
 
 def most_of_texts(texts: int) -> float:
-    """In how many different texts an n-gram may stand without being common.
-
-    Whoever counts takes equal texts for one, and the parts of one record too: what is repeated is no template for that.
-
-    Example:
-        >>> most_of_texts(50), most_of_texts(100_000)
-        (10, 500.0)
-    """
+    """In how many different texts an n-gram may stand without being common; parts of a record count once."""
     return max(COMMON, COMMON_SHARE * texts)
 
 
 class RecordKeys:
     """Keys of the records that examples are of, asked for in the order of the data.
 
-    Parts of a record with an id have it before the last "/" of their own. The ids of others are hashes of their texts;
-    these are parts of the same record as the example right before them if that is an earlier turn, whose prompt and
-    response their own prompt begins with, or the chosen response to the same prompt. If the data were shuffled since
-    they were read, such parts are taken for records of their own.
+    Parts of a record with an id have it before the last "/" of their own. Without one, an example belongs to the record
+    of the one right before it if that is an earlier turn, which its prompt begins with, or the chosen response to it.
     """
 
     def __init__(self) -> None:

@@ -70,8 +70,7 @@ of several ("in"), or are a text or a list that "contains" it. ConfigError: text
 class Comparisons:
     """Types of metadata fields, and of the literals compared with them, in all parts of a table.
 
-    Values of another type than the literal's are unequal to it; a literal of a type that a field never has is an error,
-    which no part by itself can tell.
+    Values of another type than the literal's are unequal to it; one of a type that a field never has is an error.
     """
 
     def __init__(self) -> None:
@@ -81,10 +80,7 @@ class Comparisons:
         """Fields that are keys of parts which are not asked here."""
 
     def check(self) -> None:
-        """Raise ConfigError for a part of an object that no row has, and a literal of a type that its field never has.
-
-        A key that no row has is refused before; of the parts of its objects only all rows together can tell.
-        """
+        """Refuse a part of an object that no row of all has, and a literal of a type that its field never has."""
         for field, held in self.held.items():
             may_be_part = len(field.path) > 1 if field.path else "." in field.name
             if may_be_part and not held and field not in self.known:
@@ -101,10 +97,7 @@ class Comparisons:
 def read_fields(
     table: pa.Table, fields: Iterable[Field], known: Iterable[str], compared: Comparisons
 ) -> Mapping[Field, Column]:
-    """Return the values of fields that some row of the table, or of the corpus around it (``known``), has.
-
-    What they are compared with is noted in *compared*, to be checked when all was asked.
-    """
+    """Return the values of fields that some row has, or the corpus around (``known``); comparisons are noted."""
     wanted, known = list(fields), frozenset(known)
     compared.known.update(one for one in wanted if len(one.path) < 2 and (one.path or (one.name,))[0] in known)
     columns = {field: _text_column(table[field.name], field) for field in wanted if not field.nested}
@@ -122,8 +115,7 @@ def field_values(
 ) -> list[str | None]:
     """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
 
-    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes; so is one that looks
-    like such a text in quotes.
+    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes.
     """
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
@@ -156,7 +148,7 @@ def shown_apart(values: Sequence[Any]) -> Callable[[Any], str | None]:
 def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:
     """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en".
 
-    A key of the whole name comes first, then the longest key that the name begins with and whose object has the rest.
+    The longest key that the name begins with, and whose object has the rest, comes first.
     """
     for key in keys_of(name):
         if key not in record:

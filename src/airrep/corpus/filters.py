@@ -60,10 +60,7 @@ class Filter:
     """Evaluates it on columns that hold the values of its fields."""
 
     def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
-        """Tell for each row of a corpus, whose tables are its parts, if the filter holds; *known* are metadata keys.
-
-        ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
-        """
+        """Tell for each row of a corpus, whose tables are its parts, if the filter holds; *known* are metadata keys."""
         compared = Comparisons()
         masks = [self.of(read_fields(table, self.fields, known, compared)) for table in tables]
         compared.check()
@@ -71,10 +68,7 @@ class Filter:
 
 
 def compile_filter(expression: str) -> Filter:
-    """Translate a where-expression.
-
-    ConfigError: it is not one; the message has the column of the first thing wrong.
-    """
+    """Translate a where-expression; ConfigError has the column of the first thing wrong."""
     if not isinstance(expression, str):
         raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")
     parser = _Parser(expression)
@@ -215,10 +209,7 @@ class _Parser:
 
 
 def _path(node: ast.expr) -> list[str]:
-    """The keys by which a field is found, from the outermost on: ``meta.lang`` and ``meta["lang"]`` have two.
-
-    Empty if the node is no field.
-    """
+    """The keys by which a field is found: ``meta.lang`` and ``meta["lang"]`` have two; none if it is no field."""
     match node:
         case ast.Name(id=name):
             return [name]

@@ -51,10 +51,7 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
 
 
 def as_records(data: CorpusLike) -> Sequence[Mapping[str, Any] | DataError]:
-    """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`.
-
-    A record that could not be read is its error.
-    """
+    """The records of data that are not at a path; one that could not be read is its error."""
     return [_record(item, "data") for item in _items(data, "data")]
 
 
@@ -94,10 +91,7 @@ def as_examples(
 def given_or_typed(
     queries: QueriesLike | None, prompt: str | None, response: str | None, where: str = "queries"
 ) -> QueriesLike:
-    """Queries as they are given; or the one whose texts are.
-
-    ConfigError: both or neither are given, the response is blank, or a text names a file.
-    """
+    """Queries as they are given; or the one whose texts are. ConfigError: both, neither, or a blank response."""
     if queries is not None and (prompt is not None or response is not None):
         raise ConfigError(f"{where}: are given, and prompt or response too; expected one of the two. Leave one out.")
     if queries is None and response is None:

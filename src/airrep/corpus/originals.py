@@ -93,10 +93,7 @@ class _Wanted:
         self._seen = Counter[str]()
 
     def takes(self, fields: Fields) -> bool:
-        """True if an example is wanted: the first one with its id.
-
-        DataError: it has the id of one that is, and other texts.
-        """
+        """True if an example is wanted, the first one with its id; DataError if it has other texts than that."""
         key = fields.id or self._made_id(fields)
         if key not in self._left:
             return False

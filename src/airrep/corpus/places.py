@@ -29,8 +29,7 @@ class Span:
 class Places:
     """Places of an example's features in its texts, one entry for each occurrence of an n-gram.
 
-    Characters count through ``prompt + "\\n" + response``, whatever the view. What has no visible character, such as
-    the end of a text, has no place.
+    Characters count through ``prompt + "\\n" + response``, whatever the view. What is invisible has no place.
     """
 
     columns: np.ndarray
@@ -90,10 +89,7 @@ def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
 
 
 def lower_case(text: str) -> tuple[str, np.ndarray]:
-    """A plain text in lower case, and for each place in it, its end too, the place in the text as it was, int64.
-
-    See :func:`airrep.corpus.words.plain`.
-    """
+    """A plain text (:func:`.words.plain`) in lower case, and where each of its places was before, int64."""
     whole, origin = plain_places(text)
     low = whole.lower()
     if len(low) == len(whole):

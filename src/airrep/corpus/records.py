@@ -73,10 +73,7 @@ class Schema:
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def parse(self, record: object) -> tuple[str, list[Fields]]:
-        """Return the form of a record and the fields of each example in it.
-
-        A DataError does not name the record's place.
-        """
+        """Return the form of a record and the fields of each example in it; a DataError lacks the record's place."""
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
         rest = without_missing(record)
@@ -231,10 +228,7 @@ _TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
 
 
 def encode_chat(chat: Mapping[str, Any]) -> str:
-    """Return an example's chat as one line of JSON, keys in their order: templates write them in it.
-
-    DataError: it is none, or holds what is no JSON value.
-    """
+    """Return an example's chat as one line of JSON, keys in their order: templates write them in it."""
     if chat is MESSAGES:  # of most conversations
         return _TOLD
     if not is_chat_of_example(chat):

@@ -58,8 +58,7 @@ def build_table(
 ) -> tuple[pa.Table, Skipped, dict[str, int]]:
     """Return the table of a source's records, what was left out, and how many records had each form.
 
-    *parse* gives the form of a record and the examples in it. The first record that is not valid, or has the id of an
-    earlier one, is a DataError that starts with its place; with ``skip_invalid`` it is left out.
+    The first record that is not valid, or has the id of an earlier one, is a DataError, or left out.
     """
     builder, skipped, forms = _Builder(), Skipped(), Counter[str]()
     for number, record in source.records:
@@ -171,10 +170,7 @@ def _without_repeats(
 
 
 def checked_table(table: pa.Table) -> pa.Table:
-    """Return a table with columns in order and as large_string, metadata as canonical JSON; some may be missing.
-
-    A DataError names the first row that is not valid, from 1 on.
-    """
+    """Return a corpus table with its columns in order, checked; a DataError names the first bad row, from 1 on."""
     unknown = [column for column in table.column_names if column not in COLUMNS]
     missing = [column for column in _REQUIRED if column not in table.column_names]
     if unknown or missing:

@@ -156,8 +156,7 @@ def _numbered(
 ) -> tuple[list[Ngrams], Callable[[float], int], Callable[[int], list[int]]]:
     """Sets as ascending numbers: the rarest n-gram of all texts has the least, and those of templates the greatest.
 
-    The functions give the first number of an n-gram that stands in at least so many texts, and is no template's; and
-    the numbers of a text in the order of its words.
+    Further the first number of no template's n-gram in at least so many texts, and a text's numbers in order.
     """
     templates = {ngram for stretch in common for ngram in ngrams_of(stretch.split(" "), ORDER)}
     order = sorted(counts, key=lambda ngram: (ngram in templates, counts[ngram], ngram))

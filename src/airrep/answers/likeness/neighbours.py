@@ -70,15 +70,10 @@ def vote(labels: Sequence[str | None], near: Neighbours) -> Votes:
 
 
 def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -> np.ndarray:
-    """How far each response is from what those of its nearest prompts lead one to expect, ``(n,)``.
+    """How far each response is from what those of its nearest prompts lead one to expect, ``(n,)``; of unit vectors.
 
     The sum of two differences of cosines: how much less it is like its neighbours' responses than these are like each
     other, and how much less it is like its own prompt than theirs are like their prompts.
-
-    Args:
-        prompts: unit vectors ``(n, d)``.
-        responses: unit vectors ``(n, d)``.
-        near: the nearest prompts.
     """
     fits = (prompts * responses).sum(axis=1, dtype=np.float64)
     k, odd = near.places.shape[1], np.empty(len(prompts))
@@ -136,10 +131,7 @@ class StoredMeaning:
         return None
 
     def nearest(self, examples: Sequence[Example], keep: Mask) -> list[tuple[int, float] | None]:
-        """The kept row of greatest cosine with each example, and this cosine.
-
-        None for an example, and never a row, whose text is mostly unknown to the encoder.
-        """
+        """The kept row of greatest cosine with each example, and this cosine; None for texts unknown to the encoder."""
         found: list[tuple[int, float] | None] = [None] * len(examples)
         places = np.flatnonzero(~mostly_unknown(self.encoder, examples)).tolist()
         if not places:

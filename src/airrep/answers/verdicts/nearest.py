@@ -42,14 +42,7 @@ class Nearest:
 
 
 def nearest(index: Index, question: Question, encoded: Features, keep: Mask) -> Nearest:
-    """The kept rows that come nearest to each answer.
-
-    Args:
-        index: the index.
-        question: the answers, with better ones or without.
-        encoded: features of all that it has.
-        keep: the rows that count.
-    """
+    """The kept rows that come nearest to each answer; *encoded* are the features of all that the question has."""
     count = len(question.queries)
     shares = _Shares(count, _sample_mean(index, encoded, keep), _own_scores(index.attributor, question, encoded))
     moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))

@@ -93,14 +93,7 @@ def _judged(index: Index, found: TopResult, question: Question, encoded: Feature
 
 
 def verdicts(index: Index, question: Question, encoded: Features, keep: Mask) -> list[Verdict | None]:
-    """The verdict on each answer; None for all where the method scores its own queries alone.
-
-    Args:
-        index: the index.
-        question: the answers, with better ones or without.
-        encoded: features of all that it has (:meth:`Index.encode_question`).
-        keep: the rows that count.
-    """
+    """The verdict on each answer; None for all where the method scores its own queries alone."""
     return _verdicts(index, question, encoded, keep)[1]
 
 

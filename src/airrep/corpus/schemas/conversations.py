@@ -44,7 +44,7 @@ _ESCAPE = "\n\\\\"
 class Message(NamedTuple):
     """One message: its role, its text, and whether an LM is trained on it if it is the assistant's.
 
-    ``given`` is what a chat template gets for it, where that is more than role and text; of tools, their list.
+    ``given`` is what a chat template gets, where that is more; of tools, their list.
     """
 
     role: str
@@ -54,10 +54,9 @@ class Message(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A prompt and a response of a record.
+    """A prompt and a response of a record; ``part`` tells what of it they are, as a name and a value.
 
-    ``part`` tells what of the record they are, as a name and a value; ``chat`` what their texts do not tell of how a
-    trainer reads them (:attr:`airrep.Example.chat`).
+    ``chat`` is what their texts do not tell of how a trainer reads them (:attr:`airrep.Example.chat`).
     """
 
     prompt: object
@@ -109,10 +108,7 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
 
 
 def tools_message(tools: object, name: str = "tools") -> list[Message]:
-    """Return what an LM is told of its tools as a message before all others; none for no tools.
-
-    They are a list or an object, or JSON text of one, as in a cell of a table; else a DataError.
-    """
+    """Return an LM's tools, a list, an object or JSON text of one, as a message before all others; none for none."""
     written = tools if isinstance(tools, str) else None
     if isinstance(tools, str):
         tools = [] if tools.strip() in ("", "null") else from_json(tools)
@@ -197,8 +193,7 @@ def holds_turns(prompt: str) -> bool:
 def messages_of(prompt: str) -> list[Message]:
     """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one of the user's.
 
-    A prompt that was a text from the start and reads as several messages is taken for them: so the files that airrep
-    writes are conversations still when they are read again.
+    A text that reads as several messages is taken for them: files that airrep writes are read back as conversations.
     """
     bare = prompt.lstrip("\\")
     found = _several(bare)
@@ -221,10 +216,7 @@ def _several(prompt: str) -> list[Message]:
 
 
 def chat_of(prompt: str) -> list[dict[str, str]]:
-    """Return the messages of a prompt as chat templates and trainers take them: objects with role and content.
-
-    Tools, which templates know in many forms, are text of the system message.
-    """
+    """Return the messages of a prompt as chat templates take them; tools are text of the system message."""
     found = messages_of(prompt)
     first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
     before = list(map(_told, found[:first]))
@@ -344,10 +336,7 @@ def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -
 
 
 def _from_parts(role: str, parts: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
-    """Role, text and other keys of a message of parts as Anthropic and Bedrock have them, as chat templates know them.
-
-    Thoughts are its reasoning, uses of tools its calls; a message of results alone is the tool's.
-    """
+    """Role, text and other keys of a message of parts (Anthropic, Bedrock), as chat templates know them."""
     said: dict[str, list[str]] = {"reasoning_content": [], "content": []}
     kinds, calls = [], []
     for part in map(_of_bedrock, parts):
@@ -449,10 +438,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def last_message(prompt: str, length: int) -> int:
-    """Find the last message's first character in a prompt longer than *length* on one line.
-
-    It is 0 for a prompt that fits, and for one that is no conversation.
-    """
+    """Find the last message's first character in a prompt longer than *length* on one line; 0 in any other."""
     if len(prompt) <= length or not holds_turns(prompt):
         return 0
     if len(prompt) <= 2 * length and len(" ".join(prompt.split())) <= length:

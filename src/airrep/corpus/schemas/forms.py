@@ -285,10 +285,7 @@ def _input_of(
 
 
 def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
-    """Add the answers to choose from to a question, a line each with its letter; a number answers by its place.
-
-    The name of the field that the answers are in comes with prompt and response, if they are in one.
-    """
+    """Add the answers to choose from to a question, a line each with its letter; with the name of their field."""
     name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
     listed = options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
     if not listed:

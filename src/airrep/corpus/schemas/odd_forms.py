@@ -73,12 +73,7 @@ def of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
 
 
 def options_of(value: object) -> list[str]:
-    """Answers to choose from, each with its letter; none for a value of another form.
-
-    Example:
-        >>> options_of(["an oak", "a cat"]), options_of({"label": ["1"], "text": ["an oak"]})
-        (['A. an oak', 'B. a cat'], ['1. an oak'])
-    """
+    """Answers to choose from, each with its letter or label; none for a value of another form."""
     value = from_json(value) if isinstance(value, str) else value
     if isinstance(value, Mapping):
         texts, names = value.get("text"), value.get("label")
@@ -96,12 +91,7 @@ def options_of(value: object) -> list[str]:
 
 
 def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
-    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two.
-
-    Example:
-        >>> option_columns({"question": "Which?", "A": "oak", "B": "cat", "D": "?"})
-        {'A': 'A', 'B': 'B'}
-    """
+    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two."""
     for form in _COLUMNS:
         for names in (_LETTERS, _LETTERS.lower(), "123456789"):
             columns = {name.upper(): form.format(name) for name in names}
@@ -136,10 +126,9 @@ _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]*")
 def read_preference(
     prompt: object, before: list[Message], chosen: object, rejected: object, *, both: bool = False
 ) -> list[Pair]:
-    """Return the chosen response with its prompt, and the rejected one if both are wanted and it is there.
+    """Return the chosen response with its prompt, and the rejected one if *both* are wanted and it is there.
 
-    The prompt is text, messages, or None if the responses hold it; a response is text, a message, or messages of which
-    the last is the assistant's. With *both* each tells which it is.
+    The prompt is text, messages, or None if the responses, texts or messages, hold it.
     """
     if prompt is None and isinstance(chosen, str) and not _SPEAKER.search(chosen):
         border = _border(chosen, rejected) if isinstance(rejected, str) else 0

@@ -87,10 +87,7 @@ def is_of_pandas(value: object, *types: str) -> bool:
 
 
 def plain(value: object) -> object:
-    """A date, a Decimal, a UUID, a value of NumPy or of pandas as one that JSON has.
-
-    TypeError: it is something else, which the error says in words.
-    """
+    """A date, a Decimal, a UUID, a value of NumPy or of pandas as one that JSON has; TypeError for others."""
     if is_missing(value):  # pandas' NaT is a date by its type
         return None
     if isinstance(value, UUID) or is_of_pandas(value, "Period"):
@@ -136,14 +133,9 @@ _NO = (False, 0)
 
 
 def role_of(where: str, value: object) -> tuple[str, str]:
-    """The role of a message, and its name as chat templates get it.
+    """The role of a message, and its name as chat templates get it; "gpt" is the assistant.
 
-    Raises:
-        DataError: it is none that is known: a line of another name would be learnt or read as somebody else's.
-
-    Example:
-        >>> role_of("the role of message 1", "GPT"), role_of("the role of message 1", "ipython")
-        (('assistant', 'assistant'), ('tool', 'ipython'))
+    DataError: it is not known: a line of another name would be learnt or read as somebody else's.
     """
     given = value if isinstance(value, str) and value in _KNOWN else text(where, value).strip().lower()
     role = _KNOWN.get(given)
@@ -156,15 +148,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
 
 
 def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
-    """True if a trainer learns a message: no mark of it says otherwise.
-
-    Raises:
-        DataError: a mark is neither true nor false, nor a number, nor null.
-
-    Example:
-        >>> is_learnt(1, {"weight": 0}), is_learnt(1, {"masked": True}), is_learnt(1, {"train": None})
-        (False, False, True)
-    """
+    """True if a trainer learns a message: no mark of it, such as ``weight`` 0 or ``masked``, says otherwise."""
     if _MARKS.isdisjoint(message):  # nearly always
         return _some_part_is_learnt(message.get("content"))
     counted = [_truth(number, name, message[name]) for name in _COUNTS if message.get(name) is not None]
@@ -180,12 +164,7 @@ def _some_part_is_learnt(content: object) -> bool:
 
 
 def half_heeded(message: Mapping[str, Any], marks: Sequence[str] = MARKS) -> list[str]:
-    """List cautions about marks that airrep follows only in part, as far as *marks* are heeded.
-
-    Example:
-        >>> half_heeded({"weight": 0.5}), half_heeded({"weight": 1}), half_heeded({"weight": 0.5}, ("loss",))
-        (['weights of turns other than 0 and 1 count as 1'], [], [])
-    """
+    """List cautions about marks that airrep follows only in part, as far as *marks* are heeded."""
     weights = [message[name] for name in _COUNTS if name in marks and message.get(name) is not None]
     parts = message.get("content")
     marked = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list | tuple) else []

@@ -31,7 +31,7 @@ def open_source(
 ) -> RecordSource:
     """Return the records of a file, a folder of files, one saved by ``datasets`` or Lance, or a dataset of the Hub.
 
-    Records of text files have at most *longest* MiB. A damaged file raises its DataError while its records are read.
+    Those of a damaged file raise its DataError when they are read.
     """
     if (url := url_of(path)) is not None:
         return _open_url(RemoteData(url), split, config, longest)
@@ -111,8 +111,7 @@ def _exists(path: Path) -> bool:
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
     """Return the records of all data files below a folder, in the order of their names; else of its text files.
 
-    If the name of every file tells a split, those of one are read, by default of "train". Records without a source
-    get the name of their file, numbers of shards left out, if there are several such names.
+    Names may tell a split, by default "train", and several names the source of records without one.
     """
     known, others = _files(folder)
     files = _of_split(folder, known, split)

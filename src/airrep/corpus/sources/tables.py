@@ -33,10 +33,10 @@ def pieces(batch: Batch) -> Iterator[Batch]:
 
 
 def table_rows(batch: Batch, features: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any] | DataError]:
-    """Yield the rows of a table or a part of one; a DataError for one with a value that cannot be read.
+    """Yield the rows of a table; a DataError for one with a value that cannot be read.
 
     Texts of JSON become what they say, UUIDs and Decimals texts, maps objects, labels of a class its names. *features*
-    are those of the columns, as ``datasets`` writes them; by default those in the metadata of the table.
+    are those that ``datasets`` writes, by default as the table's metadata have them.
     """
     told = _features(batch.schema) if features is None else features
     decoders = [_decoder(field, told.get(field.name)) for field in batch.schema]
@@ -181,10 +181,7 @@ def open_lance(folder: Path) -> RecordSource:
 
 
 def object_rows(data: Any) -> Iterable[Any]:
-    """The rows of a ``Dataset`` of a program, as of its saved folder; other data, and a user's transform, as they are.
-
-    One that is streamed may not know its features; its rows are then as it gives them.
-    """
+    """The rows of a ``Dataset``, as of its saved folder; other data, and a user's transform, as they are."""
     form = getattr(data, "format", None) if hasattr(data, "with_format") else None
     streamed = form is None and hasattr(data, "with_format") and getattr(data, "features", None)
     if not streamed and (form is None or form["type"] == "custom"):

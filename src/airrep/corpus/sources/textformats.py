@@ -210,10 +210,7 @@ class _Scanner:
 
 
 def json_array(stream: TextIO, name: str, longest: int) -> Numbered:
-    """Yield the elements of a JSON array, or objects that follow each other without an array around them.
-
-    DataError for a value that goes on after *longest* characters.
-    """
+    """Yield the elements of a JSON array, or objects that follow each other without an array around them."""
     scanner = _Scanner(stream, name, longest)
     opening = scanner.peek()
     if opening not in ("[", "{", ""):
@@ -242,8 +239,7 @@ def json_array(stream: TextIO, name: str, longest: int) -> Numbered:
 def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
-    *delimiter* is that of the file's name; its first records may tell another. Cells may be quoted (RFC 4180), and
-    then hold delimiters, doubled quotes and line ends, at any length.
+    Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
     """
     lines = iter(lines)
     delimiter, first = delimiter_of(lines, delimiter, name)
@@ -338,10 +334,7 @@ def delimiter_of(lines: Iterator[str], own: str, name: str) -> tuple[str, list[s
 
 
 def _next_record(lines: Iterator[str], read: list[str]) -> str:
-    """The next record that is not blank, with all lines over which its quoted cells go; "" if there is none.
-
-    If a quote is not closed within bounds, it is the first of the lines. What is read is added to *read*.
-    """
+    """The next record that is not blank, with all lines of its quoted cells (or the first, if a quote stays open)."""
     record = ""
     while len(read) < _MOST_LINES and len(record) < _MOST_CHARACTERS and (line := next(lines, "")):
         read.append(line)
