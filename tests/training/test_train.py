@@ -16,9 +16,8 @@ from worlds.tiny_bert import tiny_folder
 from worlds.training_world import planted, tiny_settings
 
 from airrep.attributors.methods import make_attributor
-from airrep.encoder.folders import read_card
+from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.encoder.load import load_encoder
-from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.instance import LabelledInstance

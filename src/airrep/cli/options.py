@@ -188,8 +188,7 @@ def _tell_checkpoint(lm: object) -> None:
     """Say which checkpoint, or which named adapters, are taken where a folder holds nothing else."""
     if not isinstance(lm, str) or not Path(lm).is_dir():
         return
-    from airrep.lm.folders.checkpoints import checkpoints_in
-    from airrep.lm.folders.forms import settled
+    from airrep.lm.folders.forms import checkpoints_in, settled
 
     taken = settled(Path(lm))
     steps = list(checkpoints_in(Path(lm)))

@@ -16,8 +16,7 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
-from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
-from airrep.lm.folders.forms import CONFIG, LmFiles, read_config, weights_digest
+from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.making import fetched, real_path
 from airrep.runtime.artifacts.manifests import check_sizes, read_manifest, seal, versions
@@ -28,8 +27,8 @@ from airrep.runtime.stage import Stage
 from airrep.shapes import Float64
 
 if TYPE_CHECKING:
-    from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone
     from airrep.lm.model import TargetLM
+    from airrep.lm.network import FineTuneReport, OnStep, StepDone
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
 _SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning leaves them as they are

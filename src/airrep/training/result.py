@@ -13,8 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
 from airrep.encoder.base import Encoder
-from airrep.encoder.folders import read_card
-from airrep.encoder.prompts import Prompts, write_prompts
+from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance
