@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import airrep
 from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.index.results.provenance import Provenance
-from airrep.reports.answers import write_answer_report
 
 EFFECTS = Effects(Effect(0.41, 0.3, 0.52), Effect(0.02, -0.05, 0.09), Effect(0.39, 0.2, 0.6))
 
@@ -38,7 +38,7 @@ def test_a_proof_is_read_back_and_shown(tmp_path: Path) -> None:
     made = _made()
     assert read_result(made.save(tmp_path / "proof")) == made
     assert made.to_dict()["loss"]["difference"] == {"value": 0.39, "low": 0.2, "high": 0.6}
-    page = write_answer_report([made], tmp_path / "page.html").read_text()
+    page = airrep.write_report([made], tmp_path / "page.html").read_text()
     assert "What these rows taught, by fine-tunes" in page
     assert "+0.390 (+0.200 to +0.600)" in page
     assert "not proof of it" not in page

@@ -83,17 +83,9 @@ def report_command(
         raise ConfigError(
             "report: --figures, --curve and --join are for evaluations; expected none of them here. Leave them out."
         )
-    from airrep.answers.reading import ANSWERS
+    from airrep.reports.results import write_report
 
-    if any(run.kind in ANSWERS for run in opened):
-        from airrep.reports.answers import write_answer_report
-
-        write_answer_report(opened, out, title=title, replace=replace)
-    else:
-        from airrep.answers.reading import read_result
-        from airrep.reports.results import write_report
-
-        write_report([read_result(run) for run in runs], out, title=title, replace=replace)
+    write_report(runs, out, title=title, replace=replace)
     note(f"{out}: written; open it in a browser")
 
 
