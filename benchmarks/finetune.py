@@ -21,8 +21,8 @@ from transformers.utils import logging
 
 from airrep.corpus.corpus import Example
 from airrep.lm.documents import Documents
-from airrep.lm.fine_tune import order_of
 from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.network import order_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 ASKED = {"fine-tune": {"float32": 4.0, "bfloat16": 5.5}, "evaluation": {"float32": 4.5, "bfloat16": 7.0}}

@@ -22,7 +22,7 @@ from airrep.index.rows import IndexRows
 from airrep.index.sharing.joining import join_parts
 from airrep.index.sharing.parts import build_part
 from airrep.runtime.artifacts.digests import file_digest
-from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.manifests import MANIFEST
 from airrep.scoring.groups import Groups
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"

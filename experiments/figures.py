@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from airrep.evaluation.result import Evaluation, Row, read_evaluation
+from airrep.evaluation.result import Evaluation, Row
 
 HERE = Path(__file__).parent.resolve()
 OUT = HERE.parent / "docs" / "figures"
@@ -269,7 +269,7 @@ def read(folder: Path, judge: Judge, role: str) -> Judged | None:
                 value, low, high = values[name.split()[1]]
                 rows[series] = Weighed(value, (low, high))
         elif path.is_dir():
-            found[place] = found.get(place) or read_evaluation(path)
+            found[place] = found.get(place) or Evaluation.read(path)
             rows[series] = {row.name: row for row in found[place].rows}[name]
     if not found:
         return None

@@ -9,7 +9,7 @@ import typer.main
 
 import airrep
 from airrep.cli import app as cli
-from airrep.evaluation.select.select import evaluate_selection
+from airrep.evaluation.select import evaluate_selection
 
 PAIRS = {
     "index": airrep.build_index,

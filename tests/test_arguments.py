@@ -10,7 +10,7 @@ import pytest
 import airrep
 from airrep.attributors.recipes import ChannelsSettings
 from airrep.errors import AirRepError
-from airrep.labels.outside.imported import import_labels
+from airrep.labels.outside import import_labels
 from airrep.lm.settings import LmSettings
 from airrep.scoring.asked import score_blocks
 from airrep.training.linear.datamodels import fit_datamodels

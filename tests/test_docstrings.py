@@ -18,7 +18,7 @@ import airrep
 BESIDE = {
     "encoder.load": ["load_encoder"],
     "evaluation.result": ["Evaluation"],
-    "evaluation.select.select": ["evaluate_selection"],
+    "evaluation.select": ["evaluate_selection"],
     "index.results.hits": ["Hit"],
     "index.results.kinds": ["GroupResult", "TopResult", "WhatIfResult"],
     "labels.labels": ["Labels"],
@@ -26,8 +26,7 @@ BESIDE = {
     "corpus.originals": ["take_records"],
     "evaluation.diagnosis.diagnosis": ["diagnose"],
     "evaluation.loo": ["evaluate_loo"],
-    "labels.outside.command": ["label_by_command"],
-    "labels.outside.imported": ["import_labels"],
+    "labels.outside": ["import_labels", "label_by_command"],
     "lm.trainer.training": ["read_training"],
     "reports.evaluations": ["write_evaluation_report"],
     "training.linear.datamodels": ["fit_datamodels"],

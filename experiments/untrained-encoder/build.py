@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from airrep.corpus.corpus import Example
-from airrep.encoder.folders import Card, read_layout
+from airrep.encoder.cards import Card
+from airrep.encoder.folders import read_layout
 from airrep.encoder.load import load_encoder
 from airrep.encoder.networks.bert import SentenceBert
-from airrep.encoder.networks.checkpoints import StoredEncoder, read_checkpoint
-from airrep.encoder.networks.exports import write_sentence_transformer
+from airrep.encoder.networks.checkpoints import StoredEncoder, read_checkpoint, write_sentence_transformer
 from airrep.runtime.remote.outputs import new_folder
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -40,7 +40,7 @@ _HOMES = {
     "make_attributor": "attributors.methods",
     "mix": "answers.mix",
     "open": "opening",
-    "prove": "evaluation.proof.prove",
+    "prove": "evaluation.prove",
     "read_corpus": "corpus.corpus",
     "sample": "labels.sampling",
     "select": "index.selection.picking",

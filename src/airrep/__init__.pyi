@@ -16,7 +16,7 @@ from airrep.errors import AirRepError as AirRepError
 from airrep.evaluation.classify import classify as classify
 from airrep.evaluation.comparison import compare_evaluations as compare_evaluations
 from airrep.evaluation.lds import evaluate_lds as evaluate_lds
-from airrep.evaluation.proof.prove import prove as prove
+from airrep.evaluation.prove import prove as prove
 from airrep.index.building import build_index as build_index
 from airrep.index.index import Index as Index
 from airrep.index.selection.picking import select as select

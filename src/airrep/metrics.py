@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from airrep.errors import need
-from airrep.evaluation.statistics.ceilings import noise_ceiling as noise_ceiling
+from airrep.evaluation.statistics.labels import noise_ceiling as noise_ceiling
 from airrep.evaluation.statistics.labels import normalise_losses as normalise_losses
 from airrep.evaluation.statistics.metrics import lds as lds
 from airrep.evaluation.statistics.metrics import paired as paired

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from airrep.labels.labels import holds_labels
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST
 
 
 def open(path: str | Path) -> Any:  # noqa: A001
@@ -32,9 +32,9 @@ def open(path: str | Path) -> Any:  # noqa: A001
 
     folder = fetched(path, loose=True)
     if holds_labels(folder):
-        from airrep.labels.labels import open_labels
+        from airrep.labels.labels import Labels
 
-        return open_labels(path)
+        return Labels(path)
     if (folder / ABOUT).is_file():
         return read_training_record(folder)
     return _of_kind(folder if (folder / MANIFEST).is_file() else Path(path))
@@ -43,9 +43,9 @@ def open(path: str | Path) -> Any:  # noqa: A001
 def _of_kind(path: Path) -> Any:
     """What lies at a path, by the kind of its manifest; the error of an index where there is none."""
     from airrep.answers.reading import read_result
-    from airrep.evaluation.comparison import read_comparison
-    from airrep.evaluation.diagnosis.diagnosis import read_diagnosis
-    from airrep.evaluation.result import read_evaluation
+    from airrep.evaluation.comparison import Comparison
+    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+    from airrep.evaluation.result import Evaluation
     from airrep.index.index import open_index
     from airrep.labels.plan import open_plan
     from airrep.runtime.artifacts.manifests import read_manifest
@@ -53,9 +53,9 @@ def _of_kind(path: Path) -> Any:
     readers: dict[str, Callable[[Path], Any]] = {
         "index": open_index,
         "subsets": open_plan,
-        "evaluation": read_evaluation,
-        "comparison": read_comparison,
-        "diagnosis": read_diagnosis,
+        "evaluation": Evaluation.read,
+        "comparison": Comparison.read,
+        "diagnosis": Diagnosis.read,
     }
     kind = read_manifest(path)["kind"] if (path / MANIFEST).is_file() else "index"
     return readers.get(kind, read_result)(path)

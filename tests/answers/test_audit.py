@@ -8,9 +8,9 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.answers.audit import AuditResult, AuditSettings
-from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.containment import Containment, Seen
 from airrep.answers.mix import MixResult
+from airrep.answers.texts import Templates
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.reports.answers import answer_tables

@@ -147,7 +147,7 @@ def test_bad_questions_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no field 'tag'; it has id, prompt"):
         airrep.clean(index, label="tag")
     for name, value in (("own_share", 0.0), ("duplicate", 1.5), ("outlier", float("nan")), ("neighbours", 1)):
-        with pytest.raises(ConfigError, match=f"clean: {name} is"):
+        with pytest.raises(ConfigError, match=f"clean: {name}="):
             airrep.clean(index, settings={name: value})
     assert airrep.clean(index, kinds=["label"], label="source").skipped == {
         "label": "the field 'source' has fewer than two values"

@@ -10,8 +10,7 @@ import yaml
 from worlds.small_world import HashAttributor, make_corpus, stored_scores
 
 import airrep
-from airrep.answers.mix import MixResult
-from airrep.answers.mixed_files import drawn_rows, write_axolotl
+from airrep.answers.mix import MixResult, drawn_rows, write_axolotl
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Corpus, Example

@@ -15,9 +15,9 @@ from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 from airrep.labels.farm import label
-from airrep.labels.labels import open_labels
+from airrep.labels.labels import Labels
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.reports.tables import signed
@@ -124,7 +124,7 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     assert tree(Path("run")) == before
     assert run("show", "run", "--verify")[0] == 0
     assert run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
-    assert read_evaluation("run").rows[0].name == "tfidf"
+    assert Evaluation.read("run").rows[0].name == "tfidf"
 
 
 def test_show_prints_what_evaluating_and_comparing_printed(run):
@@ -202,7 +202,7 @@ def test_evaluate_loo_tells_what_each_source_did(run):
     (removed,) = json.loads(told)["facts"]["removed"]
     assert {one["name"] for one in removed} == {f"source {topic}" for topic in TOPICS}
     assert sum(one["examples"] for one in removed) == 40
-    labels = open_labels("sources")
+    labels = Labels("sources")
     losses = labels.losses(0).astype(float)
     pool = set(labels.plan.train_rows(0))
     for j, one in enumerate(removed, start=1):
@@ -272,7 +272,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
         asked.append(arguments[2])
         raise ConfigError("asked enough")
 
-    monkeypatch.setattr("airrep.evaluation.select.select.DataSelection", stopped)
+    monkeypatch.setattr("airrep.evaluation.select.DataSelection", stopped)
     (folder / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
     line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name")
     line += ("--by", "source", "--count", "2")

@@ -18,7 +18,7 @@ from airrep.cli.label_commands import SamplingOptions, WarmupOptions
 from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, TuningOptions, shared_options
 from airrep.cli.train_commands import TrainingOptions
 from airrep.errors import ConfigError
-from airrep.evaluation.select.select import SelectSettings
+from airrep.evaluation.select import SelectSettings
 from airrep.labels.plan import SamplingSettings
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import warm_up

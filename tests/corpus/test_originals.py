@@ -10,7 +10,7 @@ import pytest
 
 import airrep
 from airrep.corpus.originals import take_records
-from airrep.corpus.turns import folded
+from airrep.corpus.schemas.conversations import folded
 from airrep.errors import ConfigError, DataError
 from airrep.index.results.kinds import TopResult
 

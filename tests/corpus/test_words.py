@@ -14,10 +14,9 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.ngrams import split_words
 from airrep.attributors.text.tokens import WORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
-from airrep.corpus.schemas.conversations import Message, prompt_of
-from airrep.corpus.turns import from_last_message, last_message, message_at
+from airrep.corpus.schemas.conversations import Message, from_last_message, last_message, message_at, prompt_of
 from airrep.corpus.words import Words, plain, plain_places
-from airrep.evaluation.select.answers import unigram_f1
+from airrep.evaluation.select import unigram_f1
 
 WHOLE = (
     "लड़का लड़की क्षत्रिय",

@@ -13,7 +13,8 @@ from worlds.tiny_bert import TEXTS, tiny_folder, tiny_model
 
 from airrep.corpus.corpus import Example
 from airrep.encoder.base import Encoder
-from airrep.encoder.folders import MODELS, read_card
+from airrep.encoder.cards import read_card
+from airrep.encoder.folders import MODELS
 from airrep.encoder.load import load_encoder
 from airrep.encoder.networks import bert
 from airrep.encoder.networks.bert import PackedTokens

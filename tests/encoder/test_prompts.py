@@ -12,8 +12,8 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.base import Encoder
+from airrep.encoder.cards import SETTINGS, Prompts, choose_prompts
 from airrep.encoder.load import load_encoder
-from airrep.encoder.prompts import SETTINGS, Prompts, choose_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.runtime.settings import read_settings
 

@@ -19,13 +19,13 @@ from worlds.tiny_bert import TEXTS, WORDS, tiny_tokenizer
 
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
-from airrep.encoder import pieces
-from airrep.encoder.folders import MODELS, Card
+from airrep.encoder import tokens
+from airrep.encoder.cards import Card
+from airrep.encoder.folders import MODELS
 from airrep.encoder.load import load_encoder
-from airrep.encoder.pieces import PieceTokenizer
 from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import LinearHead, StoredStatic, cut_after
-from airrep.encoder.tensors import read_tensors, write_tensors
+from airrep.encoder.static_files import LinearHead, StoredStatic, cut_after, read_tensors, write_tensors
+from airrep.encoder.tokens import PieceTokenizer
 from airrep.errors import ConfigError, DataError, MissingExtraError
 
 KNOWN = [*(text for text in TEXTS if text not in ("", "zebra")), "a 😀 b", "b a c", "z z z z"]
@@ -214,11 +214,11 @@ def test_words_are_tokenised_one_by_one_as_whole_texts_are(text: str) -> None:
 def test_long_texts_are_read_in_parts_and_few_words_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a  b\nc d\t" * 40 + "x" * 90 + " z"
     expected = PieceTokenizer(tiny_tokenizer(), "tiny")([text, "a", text]).ids
-    monkeypatch.setattr(pieces, "_PART", 16)
-    monkeypatch.setattr(pieces, "_MOST", 300)
+    monkeypatch.setattr(tokens, "_PART", 16)
+    monkeypatch.setattr(tokens, "_MOST", 300)
     tokenizer = PieceTokenizer(tiny_tokenizer(), "tiny")
-    assert "".join(pieces.parts(text)) == text
-    assert len(list(pieces.parts(text))) > 10
+    assert "".join(tokens.parts(text)) == text
+    assert len(list(tokens.parts(text))) > 10
     np.testing.assert_array_equal(tokenizer([text, "a", text]).ids, expected)
     for letter in "qwertyuiop":
         tokenizer([letter * 20])

@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.classify import NOBODY, Classification, ClassifySettings, classify, ranked, vote
-from airrep.evaluation.pool import TrainingPool
+from airrep.evaluation.given import TrainingPool
 from airrep.evaluation.result import Evaluation
 from airrep.index import editing
 from airrep.index.index import Index
@@ -125,7 +125,7 @@ def test_a_query_never_finds_its_own_text_however_often_it_is_there(tmp_path: Pa
     """An index of the queries themselves, three times: without the rule all would be right."""
     index = airrep.build_index(_train(), tmp_path / "self", HashAttributor())
     seen = Corpus.from_examples(Example(f"question {row}", f"answer {row}", f"q{row}", "red") for row in range(20))
-    hashes, pool = np.array([query.content_hash for query in seen], "S16"), TrainingPool.of(index, "label")
+    hashes, pool = np.array([query.content_hash for query in seen], "S16"), TrainingPool.of([("", index)], "label")[0]
     for part, rows in ranked(index, seen, hashes, pool, 5):
         for number, of_query in zip(part.tolist(), rows.tolist(), strict=True):
             assert len(set(of_query)) == 5

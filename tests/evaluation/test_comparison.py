@@ -15,12 +15,10 @@ from airrep.evaluation.comparison import (
     Comparison,
     compare_evaluations,
     comparison_request,
-    find_comparison,
     holm,
-    read_comparison,
 )
 from airrep.evaluation.judging import compare_held_out
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.means import paired_ratio
 from airrep.evaluation.statistics.metrics import paired
 
@@ -139,13 +137,13 @@ def test_a_comparison_comes_back_from_the_disk_and_is_found_by_its_request(tmp_p
     runs = [("x", evaluation(WORLDS, ["bad", "good"]))]
     made = compare_evaluations(runs, resamples=20, command="airrep compare x")
     made.save(tmp_path / "run")
-    assert read_comparison(tmp_path / "run") == made
+    assert Comparison.read(tmp_path / "run") == made
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == made.to_dict()
     before = tree(tmp_path / "run")
-    assert find_comparison(tmp_path / "nowhere", made.request) is None
-    assert isinstance(find_comparison(tmp_path / "run", comparison_request(runs, resamples=20)), Comparison)
+    assert Comparison.find(tmp_path / "nowhere", made.request) is None
+    assert isinstance(Comparison.find(tmp_path / "run", comparison_request(runs, resamples=20)), Comparison)
     with pytest.raises(ArtifactError, match="holds a comparison made with another to "):
-        find_comparison(tmp_path / "run", comparison_request(runs, "good", 20))
+        Comparison.find(tmp_path / "run", comparison_request(runs, "good", 20))
     with pytest.raises(ArtifactError, match="exists already"):
         made.save(tmp_path / "run")
     assert tree(tmp_path / "run") == before
@@ -158,16 +156,16 @@ def test_a_run_replaced_by_one_of_other_values_is_another_comparison(tmp_path: P
     whole = over_queries(values)
     assert lacking.request == whole.request
     compare_evaluations([("x", lacking)], resamples=20).save(tmp_path / "run")
-    assert find_comparison(tmp_path / "run", comparison_request([("x", lacking)], resamples=20)) is not None
+    assert Comparison.find(tmp_path / "run", comparison_request([("x", lacking)], resamples=20)) is not None
     with pytest.raises(ArtifactError, match="holds a comparison made with another run 1"):
-        find_comparison(tmp_path / "run", comparison_request([("x", whole)], resamples=20))
+        Comparison.find(tmp_path / "run", comparison_request([("x", whole)], resamples=20))
     one, other = evaluation(WORLDS, ["bad", "good"]), evaluation(WORLDS, ["bad", "good"])
     assert comparison_request([("x", one)]) == comparison_request([("x", other)])
     changed = {**other.matrices, "1/1": other.matrices["1/1"] * np.float32(1.01)}
     other = dataclasses.replace(other, matrices=changed)
     assert comparison_request([("x", one)]) != comparison_request([("x", other)])
     one.save(tmp_path / "stored")
-    stored = read_evaluation(tmp_path / "stored")
+    stored = Evaluation.read(tmp_path / "stored")
     assert comparison_request([("x", stored)]) == comparison_request([("x", one)])
 
 

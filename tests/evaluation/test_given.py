@@ -11,7 +11,7 @@ import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.diagnosis.diagnosis import diagnose
 from airrep.evaluation.loo import evaluate_loo
-from airrep.evaluation.select.select import evaluate_selection
+from airrep.evaluation.select import evaluate_selection
 from airrep.labels.instance import LabelledInstance
 from airrep.reports.evaluations import write_evaluation_report
 
@@ -55,7 +55,7 @@ def test_classes_are_asked_of_any_data_with_settings_as_a_dict(index: airrep.Ind
 
 
 INDEXES = r"; expected indexes, their paths, or pairs \(name, index\)\. Give a list of these\.$"
-INSTANCES = r"; expected labelled instances: open_labels\(PATH\)\.instances\(TRAIN\)\. Give a list of these\.$"
+INSTANCES = r"; expected labelled instances: airrep\.open\(PATH\)\.instances\(TRAIN\)\. Give a list of these\.$"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import diagnose
 from airrep.evaluation.judging import compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.lds import LdsStudy, RowFinder, evaluate_lds, facts_of
-from airrep.evaluation.result import Evaluation, find_evaluation, read_evaluation
-from airrep.evaluation.statistics.ceilings import noise_ceiling
+from airrep.evaluation.result import Evaluation
+from airrep.evaluation.statistics.labels import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.editing import delete
@@ -280,7 +280,7 @@ def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):
     asked = [dataclasses.replace(ONE, by_seed=by_seed, losses=losses), TWO]
     made = evaluate_lds([_index(folder), _index(folder, "other")], asked, resamples=20, names=["one", "ü"])
     made = dataclasses.replace(made, tags={"role": "tasks"}, command="airrep evaluate lds")
-    back = read_evaluation(made.save(tmp_path / "run"))
+    back = Evaluation.read(made.save(tmp_path / "run"))
     assert back.to_dict() == json.loads(json.dumps(made.to_dict()))
     assert (back.queries, back.request) == (made.queries, made.request)
     for one, other in zip(back.rows, made.rows, strict=True):
@@ -296,7 +296,7 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
     out, index = tmp_path / "run", _index(folder)
     evaluate_lds([index], [ONE], resamples=20).save(out)
     before = tree(out)
-    found = find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
+    found = Evaluation.find(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
     assert isinstance(found, Evaluation)
     changed = dataclasses.replace(ONE, losses=ONE.losses + np.float32(0.5))
     for other, name in (
@@ -308,13 +308,13 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
         (LdsStudy([("x", index)], [ONE], resamples=30), "resamples"),
     ):
         with pytest.raises(ArtifactError, match=f"holds an evaluation made with another {name} "):
-            find_evaluation(out, other.request)
+            Evaluation.find(out, other.request)
     with pytest.raises(ArtifactError, match="exists already"):
         evaluate_lds([index], [ONE], resamples=20).save(out)
     assert tree(out) == before
     (out / "scores.safetensors").write_bytes(b"x")
     with pytest.raises(ArtifactError, match="scores.safetensors"):
-        find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
+        Evaluation.find(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
 
 
 def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
@@ -325,7 +325,7 @@ def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, 
     shutil.copytree(tmp_path / "whole", partial)
     (partial / ".lock").touch()
     (partial / "result.json").write_text("{")
-    assert find_evaluation(out, made.request) is None
+    assert Evaluation.find(out, made.request) is None
     made.save(out)
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"} == {
         path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir() if path.name != ".lock"

@@ -13,9 +13,9 @@ from worlds.training_world import planted
 from airrep.attributors.base import TrainedGroups
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.loo import LooStudy, Removals, evaluate_loo, signal_to_noise
-from airrep.evaluation.result import read_evaluation
-from airrep.evaluation.statistics.ceilings import noise_ceiling
+from airrep.evaluation.loo import LooStudy, evaluate_loo, removals_of, signal_to_noise
+from airrep.evaluation.result import Evaluation
+from airrep.evaluation.statistics.labels import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.index import Index
@@ -91,12 +91,12 @@ def test_correlations_are_those_of_loops_and_of_scipy_also_with_ties(tmp_path, s
 def test_intervals_are_those_of_queries_and_removals_drawn_anew(tmp_path):
     instance = world("a", 1)
     found = evaluate_loo([index_of(tmp_path, instance)], [instance], resamples=50)
-    removed = Removals.of(instance)
-    expected = lds(found.matrices["0/a"], -removed.effects, resamples=50)
+    removed = removals_of(instance)
+    expected = lds(found.matrices["0/a"], -removed.losses.astype(float), resamples=50)
     assert (found.rows[0].value, found.rows[0].interval) == (expected.value, expected.interval)
-    np.testing.assert_array_equal(found.matrices["losses/a"], removed.effects)
+    np.testing.assert_array_equal(found.matrices["losses/a"], removed.losses.astype(float))
     of_means = instance.losses[:, 1:].astype(float) - instance.losses[:, :1]
-    np.testing.assert_allclose(removed.effects, of_means, atol=1e-6)  # of complete seeds the same
+    np.testing.assert_allclose(removed.losses.astype(float), of_means, atol=1e-6)  # of complete seeds the same
 
 
 def test_the_pool_is_sum_whatever_the_method_s_own_and_another_can_be_asked_for(tmp_path):
@@ -249,13 +249,13 @@ def seeds_apart(tmp_path) -> tuple[LabelledInstance, LabelledInstance]:
 
 def test_effects_are_taken_within_each_seed_so_unfinished_seeds_rank_nothing(tmp_path):
     whole, holes = seeds_apart(tmp_path)
-    removals = Removals.of(holes)
+    removals = removals_of(holes)
     for x in range(Q):
         for j in range(1, 1 + K):
             of_seeds = [float(one[x, j]) - float(one[x, 0]) for one in holes.by_seed.astype(np.float64)]
             there = [effect for effect in of_seeds if not np.isnan(effect)]
             expected = sum(there) / len(there) if there else np.nan
-            assert removals.effects[x, j - 1] == pytest.approx(expected, abs=1e-6, nan_ok=True)
+            assert removals.losses[x, j - 1] == pytest.approx(expected, abs=1e-6, nan_ok=True)
     index = index_of(tmp_path, whole)
     complete = evaluate_loo([index], [whole], resamples=20)
     partly = evaluate_loo([index], [holes], resamples=20)
@@ -270,7 +270,7 @@ def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_pa
     indexes = [index_of(tmp_path, holes), index_of(tmp_path, holes, seed="other")]
     made = evaluate_loo(indexes, [holes], resamples=50, names=["true", "false"])
     made.save(tmp_path / "run")
-    (pair,) = compare_evaluations([("run", read_evaluation(tmp_path / "run"))], "true", resamples=50).pairs
+    (pair,) = compare_evaluations([("run", Evaluation.read(tmp_path / "run"))], "true", resamples=50).pairs
     gap = made.rows[1].difference
     assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
 
@@ -314,7 +314,7 @@ def test_rows_are_paired_and_come_back_from_the_disk(tmp_path):
     assert made.rows[1].difference.value < 0
     assert made.rows[1].difference.p_value < 0.1
     made.save(tmp_path / "run")
-    back = read_evaluation(tmp_path / "run")
+    back = Evaluation.read(tmp_path / "run")
     assert back.request == LooStudy(list(zip("xy", indexes, strict=True)), [instance], resamples=50).request
     np.testing.assert_array_equal(back.rows[0].per_query, made.rows[0].per_query)
     np.testing.assert_array_equal(back.matrices["1/a"], made.matrices["1/a"])

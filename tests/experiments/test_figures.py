@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 sys.path[:0] = [str(FOLDER), str(FOLDER / "smollm2")]
@@ -66,7 +66,7 @@ def test_a_figure_is_small_and_stands_alone_on_any_page(made: dict[str, str], na
 def test_every_value_is_drawn_where_it_belongs_and_told() -> None:
     judged = figures.read(FOLDER, figures.SMOLLM2, "tasks")
     svg = figures.cost({"tasks": judged}, {"counting": 10, "text": 100})
-    rows = {row.name: row for row in read_evaluation(FOLDER / "smollm2/results/tasks").rows}
+    rows = {row.name: row for row in Evaluation.read(FOLDER / "smollm2/results/tasks").rows}
     assert "tasks, 135M parameters: counting n-grams 40.6 (34.7 to 46.3), channels of text 47.0" in svg
     top = 10 * -(-max(100 * row.interval[1] for row in judged.rows.values()) // 10)
     drawn = [mark.get("transform") for mark in _marks(svg)][2:]  # after those of the legend

@@ -14,10 +14,10 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 import airrep
 from airrep.attributors.recipes import ChannelsSettings, read_channels
 from airrep.encoder.tokens import TextTokenizer
-from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.result import Evaluation
 from airrep.index import editing
 from airrep.labels.farm import label
-from airrep.labels.labels import open_labels
+from airrep.labels.labels import Labels
 from airrep.labels.plan import open_plan
 from airrep.runtime.devices import Team
 from airrep.training.examples import Texts
@@ -87,14 +87,14 @@ def _unfinished(path: Path) -> None:
 
 
 def _ask_labels(path: Path) -> str:
-    labels = open_labels(path)
+    labels = Labels(path)
     found = labels.instances(TRAIN, QUERIES)
     return _digest(labels.fingerprint, *(one.losses for one in found), *(one.base_losses for one in found))
 
 
 def _ask_unfinished(path: Path) -> str:
     """Damaged results of a ledger are as good as missing: what is there must be right."""
-    labels = open_labels(path)
+    labels = Labels(path)
     for number in range(len(labels.plan)):
         found, whole = labels.losses(number), WHOLE_LOSSES[number]
         here = ~np.isnan(found)
@@ -134,7 +134,7 @@ def _evaluation(path: Path) -> None:
 
 
 def _ask_evaluation(path: Path) -> str:
-    found = read_evaluation(path)
+    found = Evaluation.read(path)
     return _digest(found.to_dict(), *(row.per_query for row in found.rows))
 
 
@@ -181,5 +181,5 @@ KINDS = {
 def whole_losses(folder: Path) -> None:
     """Compute the losses that unfinished labels are held against."""
     _labels(folder / "whole")
-    labels = open_labels(folder / "whole")
+    labels = Labels(folder / "whole")
     WHOLE_LOSSES[:] = [labels.losses(number) for number in range(len(labels.plan))]

@@ -21,7 +21,7 @@ from worlds.kills import children_seconds, in_child
 
 from airrep.errors import AirRepError
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.manifests import MANIFEST
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
 SEED = os.environ.get("AIRREP_HOSTILE_SEED", "0")

@@ -28,8 +28,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import editing
 from airrep.index.results.provenance import Provenance
 from airrep.index.rows import IndexRows
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import MANIFEST
 from airrep.scoring.asked import score_blocks
 from airrep.scoring.contrast import contrast_scores
 

@@ -20,7 +20,7 @@ from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
 from airrep.index.sealing import with_appended
 from airrep.index.shards import SHARD, Sieve, reading
-from airrep.runtime.artifacts import checks, manifests
+from airrep.runtime.artifacts import manifests
 
 QUERIES = make_corpus(3, "q")
 
@@ -215,8 +215,8 @@ def test_row_numbers_of_an_index_that_was_built_anew_and_appended_to_are_void(tm
 def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=4)
     read: list[str] = []
-    for module in (checks, shards):
-        plain = checks.check_file
+    for module in (manifests, shards):
+        plain = manifests.check_file
 
         def noted(path: Path, entry: dict[str, object], plain: Any = plain) -> None:
             read.append(path.name)
@@ -234,7 +234,7 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
     index = airrep.build_index(make_corpus(40), tmp_path / "i", HashAttributor(), shard_rows=2)
     read, parse = [0], manifests._parse_manifest
     taken: list[str] = []
-    sizes = checks.os.stat
+    sizes = manifests.os.stat
 
     def stat(path: Any, *given: Any, **named: Any) -> Any:
         taken.append(str(path))
@@ -246,7 +246,7 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
 
     old = index.shards[3].folder.name
     monkeypatch.setattr(manifests, "_parse_manifest", parsed)
-    monkeypatch.setattr(checks.os, "stat", stat)
+    monkeypatch.setattr(manifests.os, "stat", stat)
     for number in range(3):
         index = index.append(make_corpus(2, f"more{number}"))
     assert read == [3], "what was written is read once, and what was there is known"

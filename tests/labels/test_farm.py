@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,13 @@ from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.labels import ledger
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.labels import Labels
-from airrep.labels.ledger import holding
+from airrep.labels.ledger import KIND, holding
 from airrep.labels.plan import SamplingSettings, SubsetPlan
-from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.manifests import read_manifest, write_manifest
-from airrep.runtime.artifacts.names import LOCK
-from airrep.runtime.engine import Engine, InProcess, Outcome, R, Share, T
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import LOCK, read_manifest, write_manifest
+from airrep.runtime.engine import Backlog, Engine, InProcess, Outcome, R, Share, T
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream_seed
 
@@ -142,11 +140,11 @@ def test_each_task_is_reported(tmp_path: Path, plan: SubsetPlan) -> None:
 class SlowStart(Engine):
     """Takes half a second before the first task, as loading a large LM does."""
 
-    def run(
-        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    def outcomes(
+        self, setup: Callable[[], Callable[[T], R]], backlog: Backlog[T, R]
     ) -> Generator[Outcome[T, R], None, None]:
         time.sleep(0.5)
-        yield from InProcess().run(setup, tasks, retries)
+        yield from InProcess().outcomes(setup, backlog)
 
 
 def test_the_remaining_time_leaves_the_start_out(tmp_path: Path, plan: SubsetPlan) -> None:

@@ -10,7 +10,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 from airrep.errors import ArtifactError
 from airrep.labels.farm import label
-from airrep.labels.labels import Labels, mean_over_seeds, open_labels
+from airrep.labels.labels import Labels, mean_over_seeds
 from airrep.labels.plan import SubsetPlan
 
 
@@ -41,7 +41,7 @@ def test_subsets_and_corpora_are_given_in_any_form(labels: Labels, plan: SubsetP
 
 
 def test_instances_hold_examples_queries_subsets_and_losses(labels: Labels, plan: SubsetPlan) -> None:
-    instances = open_labels(labels.path).instances(TRAIN, QUERIES)
+    instances = Labels(labels.path).instances(TRAIN, QUERIES)
     assert [instance.name for instance in instances] == ["0", "1"]
     for number, instance in enumerate(instances):
         assert instance.train == TRAIN.take(plan.train_rows(number))
@@ -58,14 +58,14 @@ def test_instances_hold_examples_queries_subsets_and_losses(labels: Labels, plan
 def test_labels_need_neither_the_plan_nor_the_results(labels: Labels, tmp_path: Path) -> None:
     (tmp_path / "plan").rename(tmp_path / "gone")
     labels.path.rename(tmp_path / "moved")
-    assert len(open_labels(tmp_path / "moved").instances(TRAIN, QUERIES)) == 2
+    assert len(Labels(tmp_path / "moved").instances(TRAIN, QUERIES)) == 2
 
 
 def test_open_labels_stay_the_same_in_another_working_directory(
     labels: Labels, unfinished: Labels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    opened, partly = open_labels("labels"), open_labels("unfinished")
+    opened, partly = Labels("labels"), Labels("unfinished")
     assert str(opened.path) == "labels"
     monkeypatch.chdir(Path(tmp_path.anchor))
     for one, other in zip(opened.instances(TRAIN, QUERIES), labels.instances(TRAIN, QUERIES), strict=True):
@@ -74,9 +74,9 @@ def test_open_labels_stay_the_same_in_another_working_directory(
 
 
 def test_labels_of_other_corpora_are_refused(labels: Labels) -> None:
-    with pytest.raises(ArtifactError, match="was made from another train corpus"):
+    with pytest.raises(ArtifactError, match="was made from other train data"):
         labels.instances(TRAIN[:30], QUERIES)
-    with pytest.raises(ArtifactError, match="was made from another queries corpus"):
+    with pytest.raises(ArtifactError, match="was made from other queries data"):
         labels.instances(TRAIN)
 
 
@@ -167,16 +167,16 @@ def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: Subs
 
 def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) -> None:
     with pytest.raises(ArtifactError, match="holds no labels"):
-        open_labels(tmp_path)
+        Labels(tmp_path)
     (tmp_path / "lds.jsonl").write_text("{}")
     with pytest.raises(ArtifactError, match="lds.jsonl: is a file"):
-        open_labels(tmp_path / "lds.jsonl")
+        Labels(tmp_path / "lds.jsonl")
     (unfinished.path / "request.json").write_text("{")
     with pytest.raises(ArtifactError, match="cannot be read, so it was altered"):
-        open_labels(unfinished.path)
+        Labels(unfinished.path)
     (unfinished.path / "request.json").write_text("[]")
     with pytest.raises(ArtifactError, match="is not a request for labels"):
-        open_labels(unfinished.path)
+        Labels(unfinished.path)
 
 
 def test_labels_say_how_much_of_them_is_there(labels: Labels, unfinished: Labels) -> None:

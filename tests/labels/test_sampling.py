@@ -13,9 +13,9 @@ from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import sample
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.names import LOCK, partial_path
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import LOCK, partial_path
+from airrep.runtime.publishing import write_file
 
 SMALL = SamplingSettings(instances=3, train_count=30, query_count=5, subsets=4, size=8)
 

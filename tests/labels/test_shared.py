@@ -9,10 +9,10 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_pla
 
 from airrep.errors import ArtifactError
 from airrep.labels.farm import label
-from airrep.labels.labels import Labels, open_labels
+from airrep.labels.labels import Labels
 from airrep.labels.plan import open_plan
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.remote.folders import Mirror
+from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.remote.outputs import Mirror
 from airrep.runtime.remote.storage import Storage
 
 URL = "memory://corp/labels"
@@ -59,7 +59,7 @@ def test_labels_at_a_url_have_the_bytes_of_those_in_a_folder(machines: Machines,
     here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here", seeds=2)
     assert made.complete
     machines.on("reader")
-    opened = open_labels(URL)
+    opened = Labels(URL)
     opened.verify()
     assert opened.fingerprint == here.fingerprint
     there = {name for name in names() if not name.startswith("times")}
@@ -72,13 +72,13 @@ def test_parts_on_several_machines_meet_at_the_url(machines: Machines, tmp_path:
         assert not made.complete
         assert MANIFEST not in names()
     machines.on("reader")
-    assert not open_labels(URL).complete, "unfinished ones can be looked at"
+    assert not Labels(URL).complete, "unfinished ones can be looked at"
     assert machines.label("machine 3", part="3/3").complete
     here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
-    assert open_labels(URL).fingerprint == here.fingerprint
+    assert Labels(URL).fingerprint == here.fingerprint
     assert not any(name.startswith("results/") for name in names())
     assert machines.label("machine 1", part="1/3").complete, "the first one finds them finished"
-    assert open_labels(URL).fingerprint == here.fingerprint
+    assert Labels(URL).fingerprint == here.fingerprint
     assert not any(name.startswith("results/") for name in names())
 
 

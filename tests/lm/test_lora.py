@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_network
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
-from airrep.lm.fine_tune import StepDone, accumulate
 from airrep.lm.lora import adapted, adapter_weights, load_adapters, load_moments, save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.network import StepDone, accumulate
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 ADAPTER = "adapter_model.safetensors"

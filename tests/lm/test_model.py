@@ -16,9 +16,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
-from airrep.lm.fine_tune import accumulate, order_of
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.network import token_losses
+from airrep.lm.network import accumulate, order_of, token_losses
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.packing import pack
 

@@ -11,7 +11,7 @@ from worlds.tiny_lms import tiny_lm
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
-from airrep.labels.labels import open_labels
+from airrep.labels.labels import Labels
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import open_warmup
 from airrep.planning.adapt import Adaptation, split
@@ -89,7 +89,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
     assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
     warm = open_warmup(tmp_path / "out" / "warm")
-    weigh, last = open_labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
+    weigh, last = Labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
     assert warm is not None
     assert warm.manifest["request"]["corpus"] == weigh.train.fingerprint  # nothing that judges
     assert warm.manifest["request"]["count"] == 4
@@ -147,7 +147,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     )
     told: list[str] = []
     made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, **parts).run(WEIGHING, told.append)
-    judged = open_labels(tmp_path / "out" / "judge" / "labels")
+    judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
     assert "judged on 4 of your queries; weights are learnt on rows of the data" in told

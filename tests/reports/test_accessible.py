@@ -10,7 +10,6 @@ from worlds.small_world import make_corpus
 
 import airrep
 from airrep.answers.together import top_of_set
-from airrep.reports.answers import write_answer_report
 from airrep.reports.evaluations import write_evaluation_report
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -31,7 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     runs.append(made_evaluation("classify", names=("airrep", "logra")))
     return [
         airrep.write_report(asked, folder / "results.html"),
-        write_answer_report(answers, folder / "answers.html"),
+        airrep.write_report(answers, folder / "answers.html"),
         write_evaluation_report(runs, folder / "evaluations.html", curves=["size"]),
     ]
 

@@ -7,7 +7,7 @@ from worlds.made_evaluations import made_evaluation
 
 from airrep.evaluation.comparison import ComparedPair, Comparison, compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-from airrep.evaluation.diagnosis.findings import Finding
+from airrep.evaluation.diagnosis.of_labels import Finding
 from airrep.reports.evaluation_tables import comparison_tables, findings_table, sources_table
 from airrep.reports.sources import ReportSource, Sources, read_sources
 

@@ -18,9 +18,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult
 from airrep.index.results.provenance import Provenance
-from airrep.reports import results_data as report_data
-from airrep.reports.result_tables import Scale
-from airrep.reports.results import apart, cut, write_report
+from airrep.reports.result_tables import Scale, rank_groups, recurring, shares_tables
+from airrep.reports.results import apart, cut, read_runs, write_report
 from airrep.reports.tables import short, visible
 
 VOID = {"meta", "link", "input", "br"}
@@ -457,21 +456,20 @@ def test_runs_of_one_name_are_numbered() -> None:
     assert texts[-2:] == ["Most helpful examples (1)", "Most helpful examples (2)"]
 
 
-def test_roll_up_counts_and_sums() -> None:
-    run = report_data.read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
+def test_shares_of_sources_are_counted_and_summed() -> None:
+    run = read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
     assert isinstance(run, TopResult)
-    hits = report_data.all_hits(run)
-    assert report_data.roll_up(hits, "source") == [("a", 3, 1.0, 4.0)]
-    assert report_data.roll_up(hits, "label") == []
-    assert report_data.roll_up([], "label") == []
+    (table,) = shares_tables(run.queries[0].hits)
+    assert [(line.head.text, *(cell.text for cell in line.cells)) for line in table.lines] == [
+        ("a", "3", "100%", "+4.000")
+    ]
+    assert shares_tables([]) == []
 
 
 def test_group_ranking_keeps_the_order_of_ties() -> None:
     named = [NamedGroup(name=name, size=1) for name in "abc"]
-    ranked = report_data.rank_groups(named, [[1.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
-    assert [(row.rank, row.group.name, row.score, row.first) for row in ranked] == [
-        (1, "a", 1.0, 1), (2, "b", 1.0, 1), (3, "c", 1.0, 1),
-    ]  # fmt: skip
+    ranked = rank_groups(named, [[1.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
+    assert [(row.group.name, row.score, row.first) for row in ranked] == [("a", 1.0, 1), ("b", 1.0, 1), ("c", 1.0, 1)]
 
 
 def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
@@ -482,9 +480,9 @@ def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
         "q3": [(6.0, 6), (7.0, 7), (1.0, 8)],
     }
     for order, expected in (("most helpful first", [6, 7]), ("most harmful first", [7, 6])):
-        run = report_data.read_runs([top(hits, order=order)])[0]
+        run = read_runs([top(hits, order=order)])[0]
         assert isinstance(run, TopResult)
-        found = report_data.recurring(run, numbers)
+        found = recurring(run, numbers)
         assert [int(row.example.id[1:]) for row in found] == expected
     assert found[0].queries == (1, 2, 3)
     assert found[0].best == 2

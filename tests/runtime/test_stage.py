@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.manifests import read_manifest, seal
-from airrep.runtime.artifacts.names import LOCK, partial_path
-from airrep.runtime.artifacts.targets import make_partial
+from airrep.runtime.artifacts.making import locked, make_partial
+from airrep.runtime.artifacts.manifests import LOCK, partial_path, read_manifest, seal
 from airrep.runtime.stage import REQUEST, Stage
 
 OTHER = "an unfinished note of another text"

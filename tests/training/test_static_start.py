@@ -12,10 +12,9 @@ from worlds.small_world import tree
 from worlds.tiny_bert import WORDS, tiny_tokenizer
 from worlds.training_world import planted, tiny_settings
 
-from airrep.encoder.folders import Card
+from airrep.encoder.cards import Card
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks.bag import SentenceBag
-from airrep.encoder.networks.trainable import network_of
+from airrep.encoder.networks.trainable import SentenceBag, network_of
 from airrep.encoder.static import StaticEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import held_out_lds, score_instance

@@ -16,16 +16,13 @@ from worlds.tiny_bert import tiny_folder
 from worlds.training_world import planted, tiny_settings
 
 from airrep.attributors.methods import make_attributor
-from airrep.encoder.folders import read_card
+from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.encoder.load import load_encoder
-from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.instance import LabelledInstance
-from airrep.runtime.artifacts.checks import check_digests
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.targets import make_partial
+from airrep.runtime.artifacts.making import locked, make_partial
+from airrep.runtime.artifacts.manifests import check_digests, read_manifest
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.settings import TrainingSettings

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 import airrep
-from airrep.answers.proof.result import Effect, Effects, NamedRow, ProofResult, Proved
+from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.corpus.corpus import Example
 from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
 from airrep.evaluation.statistics.metrics import lds
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing import write_file
 
 METHODS = {
     "airrep": (0.42, 1164.0, 0.0096),

@@ -5,10 +5,9 @@ from typing import Any
 
 import torch
 
-from airrep.encoder.folders import Card
+from airrep.encoder.cards import Card
 from airrep.encoder.networks.bert import BertShape, HeadShape, SentenceBert
-from airrep.encoder.networks.checkpoints import StoredEncoder
-from airrep.encoder.networks.exports import write_sentence_transformer
+from airrep.encoder.networks.checkpoints import StoredEncoder, write_sentence_transformer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "question", "answer", ":", *"abcdefghijklmnopqrstuvwxyz"]
 SHAPE = BertShape(vocabulary=40, positions=24, types=2, width=16, layers=2, heads=4, inner=32, epsilon=1e-12)

@@ -1,15 +1,14 @@
 """Answers from scores: what taught an answer, what harms, leaks and mixes.
 
-answer       The base of all answers: a result, with what is told beside it.
-audit        Evaluation items that the training data contain, or nearly contain.
-clean        Training examples that are likely wrong, repeated, odd or harmful; with reasons.
-likeness/    How near examples are, by words and by meaning.
-mix          How to mix sources for a target: weights with intervals.
-mixed_files  A mix as files: examples of each source, drawn to its weight.
-proof/       Proofs by fine-tunes with and without some training examples.
-reading      Read results of asking an index, and answers, whatever their kind.
-spread       All scores of queries, streamed exactly; each query's mean and deviation.
-texts        Examples of an index as words: normalised, and their n-grams.
-together     One question for a set of queries: what helps, or harms, all of them.
-verdicts/    Verdicts: whether anything in the data stands out.
+answer     The base of all answers: a result, with what is told beside it.
+audit      Evaluation items that the training data contain, or nearly contain.
+clean      Training examples that are likely wrong, repeated, odd or harmful; with reasons.
+likeness/  How near examples are, by words and by meaning.
+mix        How to mix sources for a target: weights with intervals, and drawn examples.
+proof      The result of a proof: effects, their intervals, a sentence.
+reading    Read results of asking an index, and answers, whatever their kind.
+spread     All scores of queries, streamed exactly; each query's mean and deviation.
+texts      Examples of an index: their words, n-grams, templates and records.
+together   One question for a set of queries: what helps, or harms, all of them.
+verdicts/  Verdicts: whether anything in the data stands out.
 """

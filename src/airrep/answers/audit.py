@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.common import Templates, most_of_texts
 from airrep.answers.likeness.containment import Contained, Containment, Seen
-from airrep.answers.likeness.meaning import StoredMeaning
-from airrep.answers.likeness.records import RecordKeys
-from airrep.answers.texts import kept_examples, words_of
+from airrep.answers.likeness.neighbours import StoredMeaning
+from airrep.answers.texts import RecordKeys, Templates, kept_examples, most_of_texts, words_of
 from airrep.arrays import ALIKE, Mask
 from airrep.attributors.base import count_rows
 from airrep.corpus.corpus import Example
@@ -31,23 +29,19 @@ _Found: TypeAlias = Literal["contained", "not contained", "too short"]
 class AuditSettings(Settings):
     """Thresholds of an audit."""
 
-    order: int = 8
+    order: int = Field(8, ge=4)
     """Words of an n-gram; a shorter text is one n-gram, and one of fewer than 4 words is not looked for."""
     contained: float = 0.95
     """Share of n-grams from which on a text is contained, of all and of those that are no template's."""
     nearly: float = 0.5
     """Share, of the n-grams that are no template's, from which on it is nearly contained."""
-    cosine: float = 0.97
+    cosine: float = Field(0.97, ge=-1, le=1, allow_inf_nan=False)
     """Cosine of embeddings from which on an item is alike in meaning."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.order < 4:
-            raise ConfigError(f"audit: n-grams have {self.order} words; expected 4 or more. Take more.")
         if not 0 < self.nearly <= self.contained <= 1:
             raise ConfigError("audit: expected 0 < nearly <= contained <= 1 for the shares of n-grams. Correct them.")
-        if not -1 <= self.cosine <= 1:
-            raise ConfigError(f"audit: the cosine is {self.cosine}; expected -1 to 1. Correct it.")
         return self
 
 
@@ -164,23 +158,21 @@ def audit(
         2
     """
     index = as_index(index)
-    asked, keep, chosen = (
-        list(as_examples(items, "items", index.asking)),
-        index.mask(where),
-        AuditSettings.given(settings),
-    )
+    asked, keep = list(as_examples(items, "items", index.asking)), index.mask(where)
+    chosen = AuditSettings.given(settings, "audit")
     if not keep.any():
         raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
-    texts, templates = _same_texts(index, asked, keep, chosen, progress)
+    looking = _Looking(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
-    meanings = [None] * len(asked) if stored is None else _same_meanings(stored, asked, keep)
-    audited = (
-        Audited(item, _verdict(text, found, meaning, chosen), text, meaning)
-        for item, (text, found), meaning in zip(asked, texts, meanings, strict=True)
-    )
+    nearest = [None] * len(asked) if stored is None else stored.nearest(asked, keep)
+    audited = []
+    for place, (item, found) in enumerate(zip(asked, nearest, strict=True)):
+        meaning = None if found is None else SameMeaning(min(found[1], 1.0), found[0], index.example(found[0]))
+        text, told = looking.same_text(place)
+        audited.append(Audited(item, _verdict(text, told, meaning, chosen), text, meaning))
     encoder = None if stored is None else str(stored.encoder.settings.encoder)
-    not_judged = 0 if stored is None else meanings.count(None)
-    return AuditResult(tuple(audited), chosen, encoder, index.provenance(), templates, not_judged)
+    not_judged = 0 if stored is None else nearest.count(None)
+    return AuditResult(tuple(audited), chosen, encoder, index.provenance(), looking.templates, not_judged)
 
 
 def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
@@ -193,82 +185,69 @@ def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, 
     return "too short to tell" if found == "too short" and meaning is None else "clean"
 
 
-def _same_texts(
-    index: Index, items: Sequence[Example], keep: Mask, settings: AuditSettings, progress: OnProgress | None
-) -> tuple[list[tuple[SameText | None, _Found]], Templates | None]:
-    """Of each item the example with most of its words, and what they tell by themselves; and what tells nothing."""
-    looked = Containment(
-        [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
-    )
-    count = int(keep.sum())
-    on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
-    for row, example in kept_examples(index, keep):
-        looked.see([Seen(row, _whole(example), keys.of(example))])
-        on_rows(1)
-    # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
-    rare = looked.without_common(most_of_texts(count))
-    rare.see(Seen(row, _whole(example)) for row, example in kept_examples(index, keep))
-    found: list[tuple[SameText | None, _Found]] = []
-    for place in range(len(items)):
-        if 0 < rare.size(place + len(items)) < min(settings.order, looked.size(place + len(items))):
-            # What nearly is a short question after a long system prompt is many items', as without it (_long_prompt).
-            rare.found[place + len(items)] = None
-        whole, prompt = (_contained(index, looked, rare, one, settings) for one in (place, place + len(items)))
-        if whole is not None or prompt is not None:
-            found.append((_same_text(index, looked, place, len(items), whole, prompt), "contained"))
-            continue
-        some = _same_text(index, rare, place, len(items), rare.found[place], rare.found[place + len(items)])
-        found.append((some, "too short" if rare.found[place] is None else "not contained"))
-    return found, looked.common_of(len(items), most_of_texts(count))
+class _Looking:
+    """Looks for items by their words: the whole items, then their prompts, in the kept examples of an index."""
 
+    def __init__(
+        self,
+        index: Index,
+        items: Sequence[Example],
+        keep: Mask,
+        settings: AuditSettings,
+        progress: OnProgress | None,
+    ) -> None:
+        self._index, self._count, self._settings = index, len(items), settings
+        # A prompt alone tells if it is long enough; short ones, such as "Is it true?", are many items'.
+        prompts = [item.prompt if len(words_of(item.prompt)) >= settings.order else "" for item in items]
+        self._all = Containment([*map(_whole, items), *prompts], settings.order)
+        count = int(keep.sum())
+        on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
+        for row, example in kept_examples(index, keep):
+            self._all.see([Seen(row, _whole(example), keys.of(example))])
+            on_rows(1)
+        # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
+        self._rare = self._all.without_common(most_of_texts(count))
+        self._rare.see(Seen(row, _whole(example)) for row, example in kept_examples(index, keep))
+        self.templates = self._all.common_of(len(items), most_of_texts(count))
 
-def _contained(
-    index: Index, looked: Containment, rare: Containment, place: int, settings: AuditSettings
-) -> Contained | None:
-    """The example that contains a text; None if none does.
+    def same_text(self, place: int) -> tuple[SameText | None, _Found]:
+        """The example with most of an item's words, and what they tell by themselves."""
+        rare, prompt = self._rare, place + self._count
+        if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
+            rare.found[prompt] = None  # a short question after a long system prompt is as one without it
+        contained = self._contained(place), self._contained(prompt)
+        if contained != (None, None):
+            return self._most_of(self._all, place, *contained), "contained"
+        some = self._most_of(rare, place, rare.found[place], rare.found[prompt])
+        return some, "too short" if rare.found[place] is None else "not contained"
 
-    It has all of it, with the same signs; or enough of it, and of what no template has, that a shared system prompt is
-    not enough.
-    """
-    best = looked.found[place]
-    if best is None or best.share < settings.contained:
+    def _contained(self, place: int) -> Contained | None:
+        """The example that has all of a text, with the same signs, or enough of it and of what no template has."""
+        best = self._all.found[place]
+        if best is None or best.share < self._settings.contained:
+            return None
+        if best.share == 1.0:
+            return None if place in self._all.other_signs else best
+        for found in (best, self._rare.found[place]):
+            if found is not None and found.row >= 0:
+                example = _whole(self._index.example(found.row))
+                share = self._all.share(place, example)
+                if min(share, self._rare.share(place, example)) >= self._settings.contained:
+                    return Contained(share, found.row)
         return None
-    if best.share == 1.0:
-        return None if place in looked.other_signs else best
-    for found in (best, rare.found[place]):
-        if found is not None and found.row >= 0:
-            example = _whole(index.example(found.row))
-            share = looked.share(place, example)
-            if min(share, rare.share(place, example)) >= settings.contained:
-                return Contained(share, found.row)
-    return None
+
+    def _most_of(
+        self, looked: Containment, place: int, whole: Contained | None, prompt: Contained | None
+    ) -> SameText | None:
+        """What has most of an item, or of its prompt if that is more; None where nothing has any of it."""
+        alone = prompt is not None and (whole is None or prompt.share > whole.share)
+        best = prompt if alone else whole
+        if best is None or best.row < 0:
+            return None
+        example = self._index.example(best.row)
+        words = looked.same_words(place + self._count * alone, _whole(example))
+        return SameText("prompt" if alone else "item", best.share, words, best.row, example)
 
 
 def _whole(example: Example) -> str:
     return f"{example.prompt}\n{example.response}"
-
-
-def _long_prompt(item: Example, settings: AuditSettings) -> str:
-    """The prompt, if it is long enough to tell by itself; short ones, such as "Is it true?", are many items'."""
-    return item.prompt if len(words_of(item.prompt)) >= settings.order else ""
-
-
-def _same_text(
-    index: Index, looked: Containment, place: int, items: int, whole: Contained | None, prompt: Contained | None
-) -> SameText | None:
-    """What has most of an item, or of its prompt if that is more; None where nothing has any of it."""
-    alone = prompt is not None and (whole is None or prompt.share > whole.share)
-    best = prompt if alone else whole
-    if best is None or best.row < 0:
-        return None
-    example = index.example(best.row)
-    part: Part = "prompt" if alone else "item"
-    words = looked.same_words(place + items if alone else place, _whole(example))
-    return SameText(part, best.share, words, best.row, example)
-
-
-def _same_meanings(stored: StoredMeaning, items: Sequence[Example], keep: Mask) -> list[SameMeaning | None]:
-    return [
-        None if found is None else SameMeaning(min(found[1], 1.0), found[0], stored.index.example(found[0]))
-        for found in stored.nearest(items, keep)
-    ]

@@ -6,19 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
-from airrep.answers.likeness.meaning import mostly_unknown
-from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
-from airrep.answers.likeness.records import RecordKeys
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, mostly_unknown, robust_deviations, vote
 from airrep.answers.spread import harms, spread_of
-from airrep.answers.texts import kept_examples, kept_values
+from airrep.answers.texts import RecordKeys, Templates, kept_examples, kept_values
 from airrep.arrays import Mask, Rows, descending, reaches, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
@@ -36,42 +33,34 @@ from airrep.scoring.asked import stream_scores
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _TOLD = ("kind", "value", "reason", "row")
+_Reason: TypeAlias = tuple[int, float, str] | tuple[int, float, str, int]
+"""Place, value, reason, and perhaps the place of another example."""
 REASONS = "dropped_for"
 """Field of a dropped example with the reasons."""
+_Share: TypeAlias = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+_Deviations: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
 
 
 class CleanSettings(Settings):
     """Thresholds of what is found; the defaults were measured (docs/answers.md)."""
 
-    neighbours: int = 10
+    neighbours: int = Field(10, ge=2)
     """Nearest prompts that are looked at."""
-    own_share: float = 0.2
+    own_share: _Share = 0.2
     """A label is doubted if at most this share of the neighbours' votes is for it, and half or more for another."""
-    disagreement: float = 4.0
+    disagreement: _Deviations = 4.0
     """Robust deviations from which on an answer disagrees with those of its nearest prompts."""
-    duplicate: float = 0.8
+    duplicate: _Share = 0.8
     """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another.
 
     Examples of the same words but other signs that bear meaning repeat none."""
-    outlier: float = 5.0
+    outlier: _Deviations = 5.0
     """Robust deviations from which on an example is far from all others."""
-    outlier_neighbours: int = 20
+    outlier_neighbours: int = Field(20, ge=2)
     """Nearest examples that count for that: as many odd ones of one kind would pass as each other's company."""
-    harmed: float = 0.5
+    harmed: _Share = 0.5
     """Share of the queries from which on an example harms many."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        shares = ("own_share", "duplicate", "harmed")
-        wrong = [name for name in shares if not 0 < getattr(self, name) <= 1]
-        wrong += [name for name in ("disagreement", "outlier") if not 0 < getattr(self, name) < float("inf")]
-        wrong += [name for name in ("neighbours", "outlier_neighbours") if getattr(self, name) < 2]
-        if wrong:
-            name = wrong[0]
-            expected = "above 0, at most 1" if name in shares else "2 or more" if "neighbours" in name else "above 0"
-            raise ConfigError(f"clean: {name} is {getattr(self, name)}; expected {expected}. Correct it.")
-        return self
 
 
 @dataclass(frozen=True)
@@ -132,11 +121,7 @@ class CleanResult(Answer):
     def dropped(self, kinds: Sequence[str] | None = None) -> dict[int, list[ExampleFinding]]:
         """Rows to drop and the findings why, rows ascending: those of some kinds, of all if None.
 
-        Of copies one stays, and not one with another finding if there is a better one: a good row is not dropped as the
-        copy of a bad one.
-
-        Raises:
-            ConfigError: an unknown kind, or none.
+        Of copies one stays: rather one without another finding than a bad one.
         """
         chosen = checked_kinds(KINDS if kinds is None else kinds, KINDS)
         wrong = {finding.row for finding in self.findings if finding.kind != "duplicate"}
@@ -226,25 +211,18 @@ def clean(
     keep = index.mask(where)
     if not keep.any():
         raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")
-    chosen = CleanSettings.given(settings)
+    chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
         raise ConfigError("clean: better answers are given without queries; expected both. Give the answers too.")
     question = None if queries is None else index.question(queries, better)
     looking = _Looking(index, keep, chosen, label, question, encoder, progress)
-    findings: list[ExampleFinding] = []
-    skipped: dict[str, str] = {}
-    for kind in (kind for kind in KINDS if kind in kinds):
-        cannot = looking.cannot(kind)
-        if cannot:
-            skipped[kind] = cannot
-        else:
-            findings += looking.look(kind)
-    checked = tuple(kind for kind in KINDS if kind in kinds and kind not in skipped)
-    count = int(keep.sum())
-    made = index.provenance()
-    return CleanResult(
-        tuple(findings), count, checked, skipped, chosen, encoder, where, made, looking.templates, looking.not_judged
-    )
+    asked = [kind for kind in KINDS if kind in kinds]
+    skipped: dict[str, str] = {kind: why for kind in asked if (why := looking.cannot(kind))}
+    checked = tuple(kind for kind in asked if kind not in skipped)
+    findings = tuple(finding for kind in checked for finding in looking.look(kind))
+    count, made = int(keep.sum()), index.provenance()
+    told = looking.templates, looking.not_judged
+    return CleanResult(findings, count, checked, skipped, chosen, encoder, where, made, *told)
 
 
 def _turned(finding: ExampleFinding) -> ExampleFinding:
@@ -259,12 +237,10 @@ def _turned(finding: ExampleFinding) -> ExampleFinding:
 def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     """Kinds that are asked for, as a list; ConfigError for none, and for one that is not known."""
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
-    unknown = [kind for kind in kinds if kind not in known]
-    if unknown or not kinds:
-        named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
-        if unknown and unknown[0] in KINDS:
-            named = f"does not look for '{unknown[0]}'"
-        meant = near(unknown[0], known, "Name those.") if unknown else "Name those."
+    unknown = next((kind for kind in kinds if kind not in known), None)
+    if unknown is not None or not kinds:
+        named = "is asked for nothing" if unknown is None else f"has no kind '{unknown}'"
+        meant = "Name those." if unknown is None else near(unknown, known, "Name those.")
         raise ConfigError(f"clean: {named}; expected some of {', '.join(known)}. {meant}")
     return kinds
 
@@ -278,47 +254,44 @@ class _Encoded(NamedTuple):
     """Whether half of the text or more is known to the encoder."""
 
 
+@dataclass(eq=False)
 class _Looking:
     """Looks at the kept examples of an index; what several kinds need is worked out once."""
 
-    def __init__(
-        self,
-        index: Index,
-        keep: Mask,
-        settings: CleanSettings,
-        label: str,
-        question: Question | None,
-        encoder: str,
-        progress: OnProgress | None,
-    ) -> None:
-        self._index, self._keep, self._settings = index, keep, settings
-        self._label, self._question, self._encoder, self._progress = label, question, encoder, progress
-        self._rows = np.flatnonzero(keep)
-        self._last_near: tuple[Rows, Neighbours] | None = None
-        self.templates: Templates | None = None
-        """What :meth:`look` took for templates, once it has looked for duplicates."""
-        self.not_judged: dict[str, int] = {}
-        """By kind the examples that :meth:`look` left out as unknown to the encoder."""
+    _index: Index
+    _keep: Mask
+    _settings: CleanSettings
+    _label: str
+    _question: Question | None
+    _encoder: str
+    _progress: OnProgress | None
+    _last_near: tuple[Rows, Neighbours] | None = None
+    templates: Templates | None = None
+    """What :meth:`look` took for templates, once it has looked for duplicates."""
+    not_judged: dict[str, int] = field(default_factory=dict)
+    """By kind the examples that :meth:`look` left out as unknown to the encoder."""
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return np.flatnonzero(self._keep)
 
     def cannot(self, kind: Kind) -> str:
         """Why a kind cannot be checked; empty if it can."""
+        if kind in ("duplicate", "harmful"):
+            return "there are no queries" if kind == "harmful" and self._question is None else ""
         outlier = kind == "outlier"
         least = 2 + (self._settings.outlier_neighbours if outlier else self._settings.neighbours)
-        if kind in ("label", "answer", "outlier") and len(self._rows) < least:
+        if len(self._rows) < least:
             return f"there are {len(self._rows)} examples; expected {least} or more"
         if kind == "label" and len(set(self._labels) - {None}) < 2:
             return f"the field '{self._label}' has fewer than two values"
-        if kind in ("label", "answer", "outlier") and len(self._known(kind)) < least:
-            return (
-                f"there are {len(self._known(kind))} examples whose words the encoder knows; expected {least} or more"
-            )
-        if kind == "harmful" and self._question is None:
-            return "there are no queries"
-        return ""
+        known = len(self._known(kind))
+        told = f"there are {known} examples whose words the encoder knows; expected {least} or more"
+        return told if known < least else ""
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
         """All findings of a kind, the strongest first."""
-        looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str] | tuple[int, float, str, int]]]] = {
+        looks: dict[Kind, Callable[[], Iterator[_Reason]]] = {
             "label": self._wrong_labels,
             "answer": self._wrong_answers,
             "duplicate": self._duplicates,
@@ -344,14 +317,14 @@ class _Looking:
         return kept_values(self._index, self._keep, self._label)
 
     @cached_property
-    def _prompts(self) -> "_Encoded":
+    def _prompts(self) -> _Encoded:
         return self._encoded("prompt")
 
     @cached_property
-    def _responses(self) -> "_Encoded":
+    def _responses(self) -> _Encoded:
         return self._encoded("response")
 
-    def _encoded(self, view: View) -> "_Encoded":
+    def _encoded(self, view: View) -> _Encoded:
         attributor = make_attributor("gte", {"encoder": self._encoder, "view": view})
         features = attributor.encode_train(self._examples, count_rows(len(self._examples), self._progress))
         assert isinstance(features, np.ndarray)
@@ -376,7 +349,7 @@ class _Looking:
             self._last_near = places, Neighbours.of(self._prompts.units[places], self._settings.neighbours)
         return self._last_near[1]
 
-    def _wrong_labels(self) -> Iterator[tuple[int, float, str]]:
+    def _wrong_labels(self) -> Iterator[_Reason]:
         known = self._judged("label")
         labels = [self._labels[place] for place in known.tolist()]
         votes = vote(labels, self._near(known))
@@ -386,7 +359,7 @@ class _Looking:
             reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
             yield int(known[place]), votes.own[place], f"{reason}{votes.own[place]:.0%} '{labels[place]}'"
 
-    def _wrong_answers(self) -> Iterator[tuple[int, float, str, int]]:
+    def _wrong_answers(self) -> Iterator[_Reason]:
         known = self._judged("answer")
         nearest = self._near(known)
         odd = robust_deviations(disagreement(self._prompts.units[known], self._responses.units[known], nearest))
@@ -395,7 +368,7 @@ class _Looking:
             reason = f"its answer is unlike those of its nearest prompts, the first '{self._examples[near].id}'"
             yield int(known[place]), odd[place], reason, near
 
-    def _outliers(self) -> Iterator[tuple[int, float, str]]:
+    def _outliers(self) -> Iterator[_Reason]:
         known = self._judged("outlier")
         both = np.concatenate([self._prompts.units[known], self._responses.units[known]], axis=1) / np.float32(2**0.5)
         near = Neighbours.of(both, self._settings.outlier_neighbours)
@@ -405,7 +378,7 @@ class _Looking:
             reason = f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
             yield int(known[place]), far[place], reason
 
-    def _duplicates(self) -> Iterator[tuple[int, float, str, int]]:
+    def _duplicates(self) -> Iterator[_Reason]:
         texts = [f"{example.prompt}\n{example.response}" for example in self._examples]
         keys = RecordKeys()
         records = [keys.of(example) for example in self._examples]
@@ -414,7 +387,7 @@ class _Looking:
             reason = f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
             yield place, share, reason, first
 
-    def _harmful(self) -> Iterator[tuple[int, float, str]]:
+    def _harmful(self) -> Iterator[_Reason]:
         assert self._question is not None
         asked = self._question.ranked(self._index.ask(self._question), towards=True)
         spread = spread_of(asked, self._keep)

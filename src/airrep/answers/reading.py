@@ -7,13 +7,13 @@ from airrep.answers.answer import Answer
 from airrep.answers.audit import AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
-from airrep.answers.proof.result import ProofResult
+from airrep.answers.proof import ProofResult
 from airrep.answers.together import SetResult
 from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import Result
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
 
 _ANSWERS = (CleanResult, AuditResult, MixResult, SetResult, ProofResult)
 ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}

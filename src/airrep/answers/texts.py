@@ -1,16 +1,24 @@
-"""Examples of an index as words: normalised, and their n-grams."""
+"""Examples of an index: their words, n-grams, templates and records."""
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
+from airrep.corpus.schemas.conversations import answered
 from airrep.corpus.words import INVISIBLE, Words
 from airrep.index.rows import IndexRows
 
 _WORDS = Words(signs=True)
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
+STRETCH = 8
+"""Words of an n-gram that may be a template's: ones of 3 words, such as "one of the", are common in any text."""
+COMMON, COMMON_SHARE = 10, 0.005
+"""An n-gram in more than so many different texts, and more than this share of all texts, is common."""
+PARTS = ("turn", "preference")
+"""Metadata keys that tell which part of its record an example is."""
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
@@ -23,11 +31,7 @@ def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]
 
 
 def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
-    """One field of the kept rows as text, named as groups are; None where it is missing.
-
-    Raises:
-        ConfigError: no such field.
-    """
+    """One field of the kept rows as text, named as groups are; None where it is missing."""
     return [value for value, kept in zip(index.values(field, quoted=True), keep.tolist(), strict=True) if kept]
 
 
@@ -45,3 +49,60 @@ def words_of(text: str) -> list[str]:
 def ngrams_of(words: Sequence[str], order: int) -> list[str]:
     """All n-grams of words, repeats included; none where there are fewer words."""
     return [" ".join(words[start : start + order]) for start in range(len(words) - order + 1)]
+
+
+@dataclass(frozen=True)
+class Templates:
+    """What was taken for templates, and so told nothing."""
+
+    stretches: int
+    """Different stretches of words, each in more texts than :func:`most_of_texts` says."""
+    texts: int
+    """Texts that have some of them."""
+    commonest: str
+    """The first of those that stand in most texts, in the normal form of words."""
+    commonest_texts: int
+    """Texts that have that one; equal texts count once, and so do the parts of a record."""
+
+
+def most_of_texts(texts: int) -> float:
+    """In how many different texts an n-gram may stand without being common; parts of a record count once."""
+    return max(COMMON, COMMON_SHARE * texts)
+
+
+class RecordKeys:
+    """Keys of the records that examples are of, asked for in the order of the data.
+
+    Parts of a record with an id have it before the last "/" of their own. Without one, an example belongs to the record
+    of the one right before it if that is an earlier turn, which its prompt begins with, or the chosen response to it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._before: tuple[Example, Hashable] | None = None
+
+    def of(self, example: Example) -> Hashable:
+        """The key of the record of the next example."""
+        own = _record_id(example)
+        self._count += 1
+        key: Hashable = self._count if own is None else own
+        if own is None and self._before is not None and _follows(example, self._before[0]):
+            key = self._before[1]
+        self._before = (example, key)
+        return key
+
+
+def _record_id(example: Example) -> str | None:
+    ends = (f"/{example.metadata[name]}" for name in PARTS if name in example.metadata)
+    return next((example.id[: -len(end)] for end in ends if example.id.endswith(end)), None)
+
+
+def _follows(example: Example, before: Example) -> bool:
+    """Whether an example is the next part of the record that another is a part of."""
+    first, second = before.metadata, example.metadata
+    if (first.get("preference"), second.get("preference")) == ("chosen", "rejected"):
+        return before.prompt == example.prompt
+    turns = first.get("turn"), second.get("turn")
+    if not (isinstance(turns[0], int) and isinstance(turns[1], int) and turns[0] < turns[1]):
+        return False
+    return example.prompt.startswith(answered(before.prompt, before.response))

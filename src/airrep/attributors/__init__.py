@@ -1,6 +1,6 @@
 """Attribution methods, all by one contract.
 
-base         The contract of attribution methods: two feature maps and a pool.
+base         The contract of attribution methods: encode examples, ask queries.
 conformance  A public check that an attributor keeps its contract.
 datamodels   Attribution by datamodels that were fitted already.
 direct       Methods that score training examples as they pass, and keep no features of them.

@@ -1,4 +1,4 @@
-"""The contract of attribution methods: what an index keeps of examples, and what queries ask of it."""
+"""The contract of attribution methods: encode examples, ask queries."""
 
 import hashlib
 import re

@@ -13,10 +13,9 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts.checks import check_digests, check_sizes
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"

@@ -14,7 +14,7 @@ from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, tokens_of, 
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.settings import Settings, read_yaml
 from airrep.scoring.pooling import Pooling
 

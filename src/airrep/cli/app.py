@@ -83,17 +83,9 @@ def report_command(
         raise ConfigError(
             "report: --figures, --curve and --join are for evaluations; expected none of them here. Leave them out."
         )
-    from airrep.answers.reading import ANSWERS
+    from airrep.reports.results import write_report
 
-    if any(run.kind in ANSWERS for run in opened):
-        from airrep.reports.answers import write_answer_report
-
-        write_answer_report(opened, out, title=title, replace=replace)
-    else:
-        from airrep.answers.reading import read_result
-        from airrep.reports.results import write_report
-
-        write_report([read_result(run) for run in runs], out, title=title, replace=replace)
+    write_report(runs, out, title=title, replace=replace)
     note(f"{out}: written; open it in a browser")
 
 
@@ -134,9 +126,8 @@ def show_command(
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts.checks import check_digests, check_sizes
-    from airrep.runtime.artifacts.manifests import read_manifest
-    from airrep.runtime.artifacts.urls import fetched
+    from airrep.runtime.artifacts.making import fetched
+    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
 
     path = fetched(path, loose=True)
     if holds_labels(path):
@@ -175,9 +166,9 @@ def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
     from airrep.cli.show.learning import print_labels
-    from airrep.labels.labels import open_labels
+    from airrep.labels.labels import Labels
 
-    labels = open_labels(path)
+    labels = Labels(path)
     if as_json:
         print_json(labels.summary())
     else:

@@ -75,7 +75,7 @@ def classify_command(
 SelectionOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
-        "airrep.evaluation.select.competitors:SelectSettings",
+        "airrep.evaluation.contest:SelectSettings",
         ("by", "seeds", "random", "full", "none", "where", "max_new_tokens", "seed"),
         mode="own",
     ),
@@ -114,8 +114,8 @@ def evaluate_select_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.select.competitors import Contest, SelectSettings
-    from airrep.evaluation.select.select import DataSelection
+    from airrep.evaluation.contest import Contest, SelectSettings
+    from airrep.evaluation.select import DataSelection
 
     chosen = SelectSettings.of({"count": count, **selection})
     contest = Contest(open_named(indexes, moved), reading.read(queries), reading.read_if(selecting), chosen)
@@ -229,7 +229,7 @@ def _tell_why(
         return study.diagnose(instances, indexes, *pool, seconds=seconds, command=command_line(sys.argv[1:]))
 
     options.OutputOptions(judging.as_json, judging.run, judging.replace).find_or_make(
-        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, *pool)),
+        lambda run: study.Diagnosis.find(run, study.diagnosis_request(instances, indexes, *pool)),
         make,
         print_diagnosis,
     )
@@ -279,12 +279,12 @@ def compare_command(
     (Holm) hold for all pairs shown together.
     """
     from airrep.cli.show.evaluations import print_comparison
-    from airrep.evaluation.comparison import compare_evaluations, comparison_request, find_comparison
-    from airrep.evaluation.result import command_line, read_evaluation
+    from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request
+    from airrep.evaluation.result import Evaluation, command_line
 
-    named = [(str(run), read_evaluation(run)) for run in runs]
+    named = [(str(run), Evaluation.read(run)) for run in runs]
     delivery.find_or_make(
-        lambda run: find_comparison(run, comparison_request(named, to, resamples)),
+        lambda run: Comparison.find(run, comparison_request(named, to, resamples)),
         lambda: compare_evaluations(named, to, resamples=resamples, command=command_line(sys.argv[1:])),
         print_comparison,
         "; --replace makes it again",

@@ -70,7 +70,7 @@ def index_command(
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
     from airrep.index.sharing.parts import build_part
-    from airrep.runtime.artifacts.targets import is_free, real_path
+    from airrep.runtime.artifacts.making import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
     values = {**(reading.lengths if "lm" in values else {}), **values}

@@ -64,17 +64,17 @@ class EvaluationOptions:
         )
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
-        from airrep.evaluation.result import KIND, check_no_answers, find_evaluation
-        from airrep.runtime.artifacts.targets import check_replaceable, real_path
+        from airrep.evaluation.result import Evaluation, check_no_answers
+        from airrep.runtime.artifacts.making import check_replaceable, real_path
 
         if self.run is None:
             return None
         if self.replace:
-            check_replaceable(real_path(self.run), KIND)
+            check_replaceable(real_path(self.run), Evaluation.kind)
             return None
         if request["measure"] != "select":  # only that one resumes from the answers that lie in its directory
             check_no_answers(self.run)
-        return find_evaluation(self.run, request)
+        return Evaluation.find(self.run, request)
 
 
 def parse_named(text: str) -> tuple[str, Path]:

@@ -52,7 +52,7 @@ def sample_command(
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
     from airrep.labels import sampling
-    from airrep.labels.outside.losses import LIST, write_subset_files
+    from airrep.labels.outside import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
     kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}
@@ -141,11 +141,11 @@ def label_command(
     meter = TaskMeter()
     each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
     if imported is not None:
-        from airrep.labels.outside.imported import import_labels
+        from airrep.labels.outside import import_labels
 
         labels = import_labels(*corpora, imported, out, lm=lm, **several)
     elif command is not None:
-        from airrep.labels.outside.command import label_by_command
+        from airrep.labels.outside import label_by_command
 
         labels = label_by_command(*corpora, command, out, lm=lm, **each)
     else:
@@ -237,7 +237,7 @@ def warmup_command(
     need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
-    from airrep.runtime.artifacts.targets import is_free, real_path
+    from airrep.runtime.artifacts.making import is_free, real_path
 
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
     meter, existed = StepMeter(), not is_free(real_path(out))

@@ -188,8 +188,7 @@ def _tell_checkpoint(lm: object) -> None:
     """Say which checkpoint, or which named adapters, are taken where a folder holds nothing else."""
     if not isinstance(lm, str) or not Path(lm).is_dir():
         return
-    from airrep.lm.folders.checkpoints import checkpoints_in
-    from airrep.lm.folders.forms import settled
+    from airrep.lm.folders.forms import checkpoints_in, settled
 
     taken = settled(Path(lm))
     steps = list(checkpoints_in(Path(lm)))
@@ -427,7 +426,7 @@ class OutputOptions:
 
     def check(self, kind: str) -> None:
         """Check, before any work, that the result may be written."""
-        from airrep.runtime.artifacts.targets import check_free, real_path
+        from airrep.runtime.artifacts.making import check_free, real_path
 
         if self.run is not None:
             check_free(real_path(self.run), kind, replace=self.replace)

@@ -10,7 +10,6 @@ records    From a raw record to the checked fields of an example.
 schemas/   Schemas of records: from a raw record to prompts and responses.
 sources/   Sources of records: files, folders, datasets of Hugging Face.
 table      The table behind a corpus: records assembled, checked, taken from, digested.
-turns      Prompts of several messages, shortened so that their last one is seen.
 views      Views: what of an example a representation reads.
 words      Words of texts: letters with their marks.
 """

@@ -25,8 +25,8 @@ from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
-from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.tables import object_rows
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.corpus.table import (
     COLUMNS,
     SCHEMA,
@@ -144,11 +144,7 @@ class Corpus(Sequence[Example]):
 
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
-        """Return a corpus of the given examples.
-
-        Raises:
-            DataError: an example is not valid, or two have the same id; the message has their numbers.
-        """
+        """Return a corpus of examples; DataError has the numbers of one that is not valid, or of two with one id."""
         table, _, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
         return cls(table)
 
@@ -156,8 +152,7 @@ class Corpus(Sequence[Example]):
     def from_table(cls, table: pa.Table) -> Self:
         """Return a corpus of a table with the columns of :data:`SCHEMA`, checked; shares memory if it can.
 
-        Raises:
-            DataError: a column is missing or unknown, a row is not valid, or two have the same id.
+        DataError: a column is missing or unknown, a row is not valid, or two have the same id.
         """
         return cls(checked_table(table))
 
@@ -191,9 +186,7 @@ class Corpus(Sequence[Example]):
         schema = Schema(
             prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with
         )
-        source = RecordSource("records", "record", enumerate(object_rows(records), 1))
-        table, skipped, forms = _read(source, schema, skip_invalid)
-        return cls(table, skipped=skipped, forms=forms, reading=Reading(schema.chosen, tuple(sorted(forms))))
+        return cls(**_read(RecordSource("records", "record", enumerate(object_rows(records), 1)), schema, skip_invalid))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -219,9 +212,7 @@ class Corpus(Sequence[Example]):
     def take(self, rows: Sequence[int] | Rows) -> "Corpus":
         """Return the corpus of the given rows, in their order; or of those that one truth value for each row chooses.
 
-        Raises:
-            IndexError: a row is not between 0 and n − 1.
-            DataError: a row is given twice, or rows are not whole numbers.
+        IndexError: a row is not between 0 and n − 1. DataError: one is given twice, or is no whole number.
         """
         given = np.asarray(rows) if len(rows) else np.empty(0, np.int64)
         wanted = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (len(self),) else given
@@ -271,12 +262,8 @@ class Corpus(Sequence[Example]):
     def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
-        Args:
-            field: id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
-            known: metadata keys that are no error even if no example has them.
-
-        Raises:
-            ConfigError: no example has the field.
+        It is id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
+        ConfigError: no example has it, and it is none of the *known* keys.
         """
         return field_values([self.table], field, known)
 
@@ -292,27 +279,11 @@ class Corpus(Sequence[Example]):
         return f"Corpus({len(self):,} examples)"
 
 
-def _example(
-    key: str,
-    prompt: str,
-    response: str,
-    label: str | None,
-    source: str | None,
-    metadata: str | None,
-    chat: str | None,
-    place: str | None = None,
-) -> Example:
-    """Return the example of one row."""
-    return Example(
-        prompt,
-        response,
-        key,
-        label,
-        source,
-        json.loads(metadata) if metadata else {},
-        json.loads(chat) if chat else None,
-        place,
-    )
+def _example(key: str, prompt: str, response: str, *rest: str | None) -> Example:
+    """Return the example of one row; the place may be missing."""
+    label, source, metadata, chat, place = (*rest, None)[:5]
+    facts = json.loads(metadata) if metadata else {}
+    return Example(prompt, response, key, label, source, facts, json.loads(chat) if chat else None, place)
 
 
 def _fields(example: object) -> tuple[str, list[Fields]]:
@@ -336,13 +307,9 @@ def _row(one: Example, *, blank: bool = False) -> Fields:
 
 
 def plain_example(example: Example) -> Example:
-    """An example as a corpus would hold it: names as text, metadata as JSON values; its response may be blank.
-
-    DataError: a field is none that a corpus takes.
-    """
+    """An example as a corpus would hold it, its response perhaps blank; DataError: a field is none that it takes."""
     row = _row(example, blank=True)
-    key = row.id or content_hash(row.prompt, row.response)
-    return _example(key, row.prompt, row.response, row.label, row.source, row.metadata, row.chat)
+    return _example(row.id or content_hash(row.prompt, row.response), row.prompt, row.response, *row[3:])
 
 
 def read_corpus(
@@ -398,9 +365,7 @@ def read_corpus(
     source = open_source(path, split, config, longest_line)
     if (tell := teller(progress, "reading")) is not None:
         source = source._replace(records=_counted(source.records, tell))
-    table, skipped, forms = _read(source, schema, skip_invalid)
-    reading = Reading(schema.chosen, tuple(sorted(forms)))
-    return Corpus(table, skipped=skipped, forms=forms, apart=source.apart, reading=reading)
+    return Corpus(**_read(source, schema, skip_invalid), apart=source.apart)
 
 
 def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tuple[int, object]]:
@@ -411,8 +376,8 @@ def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tu
             tell(count, None)
 
 
-def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped, dict[str, int]]:
-    """Return the table of a source, which must hold something, what was left out, and its forms."""
+def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str, Any]:
+    """Return what makes the corpus of a source, which must hold something."""
     table, skipped, forms = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
         why = f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
@@ -420,4 +385,5 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
             raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
-    return table, skipped, forms
+    reading = Reading(schema.chosen, tuple(sorted(forms)))
+    return {"table": table, "skipped": skipped, "forms": forms, "reading": reading}

@@ -2,15 +2,14 @@
 
 A field is a column of texts (id, prompt, response, label, source) or a key of the metadata; ``meta.lang`` is the part
 ``lang`` of the object ``meta``, unless there is a key of this very name. A field may have a path of keys instead, whose
-dots are dots. Every question is answered for all rows at
-once; a row that lacks the field has the value None, which equals nothing but None.
+dots are dots. A row that lacks the field has the value None, which equals nothing but None.
 """
 
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +24,15 @@ TEXT_FIELDS = ("id", "prompt", "response", "label", "source")
 """Fields that are columns of a corpus table; any other name is looked for among the metadata's keys."""
 
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "equal": operator.eq,
     "less": operator.lt,
     "less_equal": operator.le,
     "greater": operator.gt,
     "greater_equal": operator.ge,
 }
-"""Comparisons by their names in pyarrow."""
+"""Comparisons by their names in pyarrow, beside "equal"."""
 
 _KEYS_LISTED = 20
+_NO_PART = '{}: there is no field "{}"; expected a part that some example has. Correct the name.'
 _MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -49,11 +48,6 @@ class Field:
     """Keys from the outermost object inwards, each taken as it is; if there are none, the name tells."""
 
     @property
-    def may_be_part(self) -> bool:
-        """True if the field may be inside an object."""
-        return len(self.path) > 1 if self.path else "." in self.name
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the metadata, one of which it is or is inside of."""
         return self.path[:1] or tuple(keys_of(self.name))
@@ -67,45 +61,32 @@ class Field:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def is_key_of(self, known: Iterable[str]) -> bool:
-        """True if the field is itself one of these keys."""
-        return len(self.path) < 2 and (self.path or (self.name,))[0] in known
+
+Column: TypeAlias = Callable[[str, Any], Mask]
+"""The values of a field: tells where they are "equal" to a literal or pass another test of :data:`TESTS`, equal one
+of several ("in"), or are a text or a list that "contains" it. ConfigError: texts are compared with something else."""
 
 
 class Comparisons:
     """Types of metadata fields, and of the literals compared with them, in all parts of a table.
 
-    Values of another type than the literal's are unequal to it; a literal of a type that a field never has is an error,
-    which no part by itself can tell.
+    Values of another type than the literal's are unequal to it; one of a type that a field never has is an error.
     """
 
     def __init__(self) -> None:
-        self._held: dict[Field, set[str]] = {}
-        self._asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
-        self._known: set[Field] = set()
-
-    def holds(self, field: Field, kinds: set[str]) -> None:
-        """Note the types that a part has."""
-        self._held.setdefault(field, set()).update(kinds)
-
-    def know(self, field: Field) -> None:
-        """Note a field that is a key of parts which are not asked here."""
-        self._known.add(field)
-
-    def ask(self, field: Field, literal: Scalar, kinds: Iterable[str]) -> None:
-        """Note a literal that is compared with a field, of which values of these types can be what is looked for."""
-        self._asked.setdefault((field, frozenset(kinds)), literal)
+        self.held: dict[Field, set[str]] = {}
+        self.asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
+        self.known: set[Field] = set()
+        """Fields that are keys of parts which are not asked here."""
 
     def check(self) -> None:
-        """Raise ConfigError for a part of an object that no row has, and a literal of a type that its field never has.
-
-        A key that no row has is refused before; of the parts of its objects only all rows together can tell.
-        """
-        for field, held in self._held.items():
-            if field.may_be_part and not held and field not in self._known:
-                raise ConfigError(_no_part(field.where, field.name))
-        for (field, kinds), literal in self._asked.items():
-            held = self._held.get(field, set())
+        """Refuse a part of an object that no row of all has, and a literal of a type that its field never has."""
+        for field, held in self.held.items():
+            may_be_part = len(field.path) > 1 if field.path else "." in field.name
+            if may_be_part and not held and field not in self.known:
+                raise ConfigError(_NO_PART.format(field.where, field.name))
+        for (field, kinds), literal in self.asked.items():
+            held = self.held.get(field, set())
             if held and not held & kinds:
                 raise ConfigError(
                     f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared "
@@ -113,43 +94,19 @@ class Comparisons:
                 )
 
 
-class Column(Protocol):
-    """The values of a field; each question is answered for every row.
-
-    A literal that is compared with a column of texts and is none raises ConfigError.
-    """
-
-    def compare(self, test: str, literal: Scalar) -> Mask:
-        """Tell where the value passes a test of :data:`TESTS` against the literal."""
-
-    def member(self, literals: Iterable[Scalar]) -> Mask:
-        """Tell where the value equals one of the literals."""
-
-    def contains(self, literal: Scalar) -> Mask:
-        """Tell where the value is a text with the literal in it, or a list that has it as an element."""
-
-
 def read_fields(
     table: pa.Table, fields: Iterable[Field], known: Iterable[str], compared: Comparisons
 ) -> Mapping[Field, Column]:
-    """Return the values of fields that some row of the table, or of the corpus around it (``known``), has.
-
-    What they are compared with is noted in *compared*, to be checked when all was asked.
-    """
+    """Return the values of fields that some row has, or the corpus around (``known``); comparisons are noted."""
     wanted, known = list(fields), frozenset(known)
-    for field in wanted:
-        if field.is_key_of(known):
-            compared.know(field)
-    columns: dict[Field, Column] = {
-        field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
-    }
+    compared.known.update(one for one in wanted if len(one.path) < 2 and (one.path or (one.name,))[0] in known)
+    columns = {field: _text_column(table[field.name], field) for field in wanted if not field.nested}
     nested = [field for field in wanted if field.nested]
     if nested:
         records, codes = _distinct(table["metadata"])
         _check_known(records, nested, known, len(codes))
-        columns |= {
-            field: _JsonColumn([field.of(record) for record in records], codes, field, compared) for field in nested
-        }
+        for field in nested:
+            columns[field] = _json_column([field.of(record) for record in records], codes, field, compared)
     return columns
 
 
@@ -158,8 +115,7 @@ def field_values(
 ) -> list[str | None]:
     """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
 
-    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes; so is one that looks
-    like such a text in quotes.
+    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes.
     """
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
@@ -171,7 +127,7 @@ def field_values(
         parts.append(([part_of(record, name) for record in records], codes))
     distinct = [value for values, codes in parts if len(codes) for value in values]
     if "." in name and name not in known and distinct and all(value is None for value in distinct):
-        raise ConfigError(_no_part("field", name))
+        raise ConfigError(_NO_PART.format("field", name))
     show = shown_apart(distinct) if quoted else shown_value
     found: list[str | None] = []
     for values, codes in parts:
@@ -192,7 +148,7 @@ def shown_apart(values: Sequence[Any]) -> Callable[[Any], str | None]:
 def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:
     """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en".
 
-    A key of the whole name comes first, then the longest key that the name begins with and whose object has the rest.
+    The longest key that the name begins with, and whose object has the rest, comes first.
     """
     for key in keys_of(name):
         if key not in record:
@@ -213,10 +169,6 @@ def keys_of(name: str) -> Iterator[str]:
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
-
-
-def _no_part(where: str, name: str) -> str:
-    return f'{where}: there is no field "{name}"; expected a part that some example has. Correct the name.'
 
 
 def distinct_values(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[list[Any], Rows]]:
@@ -267,101 +219,72 @@ def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
 
 def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iterable[str], rows: int) -> None:
     """Refuse fields that no record has and that are not known otherwise; without rows, none."""
-    found = {key for record in records for key in record}.union(known)
+    found = sorted({key for record in records for key in record}.union(known))
     for field in fields:
-        if rows and not found.intersection(field.keys):
-            meant = near(field.name, [*TEXT_FIELDS, *sorted(found)], "")
-            wrong = f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}'
+        if rows and not set(found).intersection(field.keys):
+            more = f" and {len(found) - _KEYS_LISTED} more" if len(found) > _KEYS_LISTED else ""
+            listed = ", ".join([*TEXT_FIELDS, *found[:_KEYS_LISTED]]) + more
+            meant = near(field.name, [*TEXT_FIELDS, *found], "")
+            wrong = f'{field.where}: there is no field "{field.name}"; expected one of {listed}'
             raise ConfigError(f"{wrong}. {meant}" if meant else wrong)
 
 
-def _listed(keys: set[str]) -> str:
-    """List the fields there are."""
-    more = f" and {len(keys) - _KEYS_LISTED} more" if len(keys) > _KEYS_LISTED else ""
-    return f"one of {', '.join([*TEXT_FIELDS, *sorted(keys)[:_KEYS_LISTED]])}{more}"
+def _text_column(column: Any, field: Field) -> Column:
+    """A column of texts, some of them null, which are ordered by code point."""
 
-
-class RepeatedColumn:
-    """Values of another column, each in many rows: row i has value ``codes[i]``."""
-
-    def __init__(self, values: Column, codes: Rows) -> None:
-        self._values, self._codes = values, codes
-
-    def compare(self, test: str, literal: Scalar) -> Mask:
-        return np.asarray(self._values.compare(test, literal)[self._codes])
-
-    def member(self, literals: Iterable[Scalar]) -> Mask:
-        return np.asarray(self._values.member(literals)[self._codes])
-
-    def contains(self, literal: Scalar) -> Mask:
-        return np.asarray(self._values.contains(literal)[self._codes])
-
-
-class _TextColumn:
-    """A column of texts, some of them null."""
-
-    def __init__(self, column: Any, field: Field) -> None:
-        self._column, self._field = column, field
-
-    def compare(self, test: str, literal: Scalar) -> Mask:
-        """Tell where the text passes a test; texts are ordered by code point."""
-        if literal is None:  # filters compare None by equality alone
-            return _mask(self._column.is_null())
-        return _mask(getattr(compute, test)(self._column, self._text(literal)))
-
-    def member(self, literals: Iterable[Scalar]) -> Mask:
-        texts = [None if literal is None else self._text(literal) for literal in literals]
-        return _mask(compute.is_in(self._column, pa.array(texts, pa.large_string())))
-
-    def contains(self, literal: Scalar) -> Mask:
-        return _mask(compute.match_substring(self._column, self._text(literal)))
-
-    def _text(self, literal: Scalar) -> str:
+    def text(literal: Scalar) -> str:
         if not isinstance(literal, str):
             raise ConfigError(
-                f"{self._field.where}: {self._field.name} holds text and is compared with {literal!r}; "
+                f"{field.where}: {field.name} holds text and is compared with {literal!r}; "
                 f'text is expected. Write "{literal}"'
             )
-        check_unicode(f"{self._field.where}: the text", literal)
+        check_unicode(f"{field.where}: the text", literal)
         return literal
 
+    def ask(test: str, literal: Any) -> Mask:
+        if test == "in":
+            texts = [None if one is None else text(one) for one in literal]
+            found = compute.is_in(column, pa.array(texts, pa.large_string()))
+        elif test == "contains":
+            found = compute.match_substring(column, text(literal))
+        elif literal is None:  # filters compare None by equality alone
+            found = column.is_null()
+        else:
+            found = getattr(compute, test)(column, text(literal))
+        return np.asarray(compute.fill_null(found, False).to_numpy(), bool)
 
-def _mask(column: Any) -> Mask:
-    """Return a boolean column as an array, null as False."""
-    return np.asarray(compute.fill_null(column, False).to_numpy(), bool)
+    return ask
 
 
-class _JsonColumn:
+def _json_column(values: list[Any], codes: Rows, field: Field, compared: Comparisons) -> Column:
     """The values of one metadata key: row i has ``values[codes[i]]``; values of unlike types are unequal."""
+    if len(codes):
+        compared.held.setdefault(field, set()).update(value_kinds(values))
 
-    def __init__(self, values: list[Any], codes: Rows, field: Field, compared: Comparisons) -> None:
-        self._values, self._codes, self._field, self._compared = values, codes, field, compared
-        if len(codes):
-            compared.holds(field, value_kinds(values))
+    def ask(test: str, literal: Any) -> Mask:
+        literals = [(_kind(one), one) for one in (literal if test == "in" else [literal])]
+        wanted = set(literals)
+        for kind, one in literals:
+            kinds = ("text", "lists") if test == "contains" else (kind,)
+            if test == "contains" or one is not None:
+                compared.asked.setdefault((field, frozenset(kinds)), one)
 
-    def compare(self, test: str, literal: Scalar) -> Mask:
-        kind, holds = self._expected(literal), TESTS[test]
-        return self._each(lambda value: _kind(value) == kind and holds(value, literal))
+        def equals(value: Any) -> bool:
+            return not isinstance(value, list | dict) and (_kind(value), value) in wanted
 
-    def member(self, literals: Iterable[Scalar]) -> Mask:
-        wanted = {(self._expected(literal), literal) for literal in literals}
-        return self._each(lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted)
+        def holds(value: Any) -> bool:
+            if test in ("in", "equal"):
+                return equals(value)
+            if test != "contains":
+                return _kind(value) == _kind(literal) and TESTS[test](value, literal)
+            if isinstance(value, str):
+                return isinstance(literal, str) and literal in value
+            return isinstance(value, list) and any(map(equals, value))
 
-    def contains(self, literal: Scalar) -> Mask:
-        self._compared.ask(self._field, literal, ("text", "lists"))
-        kind = _kind(literal)
-        return self._each(lambda value: _holds(value, literal, kind))
-
-    def _each(self, test: Callable[[Any], bool]) -> Mask:
-        mask: Mask = np.fromiter(map(test, self._values), bool, len(self._values))[self._codes]
+        mask: Mask = np.fromiter(map(holds, values), bool, len(values))[codes]
         return mask
 
-    def _expected(self, literal: Scalar) -> str:
-        """Return the literal's kind, which must be one that the key has."""
-        kind = _kind(literal)
-        if kind != "nothing":
-            self._compared.ask(self._field, literal, (kind,))
-        return kind
+    return ask
 
 
 def _kind(value: object) -> str:
@@ -375,10 +298,3 @@ def _kind(value: object) -> str:
         (list, "lists"),
     )
     return next((words for kind, words in kinds if isinstance(value, kind)), "objects")
-
-
-def _holds(value: Any, literal: Scalar, kind: str) -> bool:
-    """Return whether a text has a literal in it, or a list has it among its elements."""
-    if isinstance(value, str):
-        return isinstance(literal, str) and literal in value
-    return isinstance(value, list) and any(_kind(element) == kind and element == literal for element in value)

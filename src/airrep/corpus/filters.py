@@ -46,6 +46,7 @@ _TESTS: dict[type[ast.cmpop], str] = {
     ast.GtE: "greater_equal",
 }
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+_FIELD = (ast.Name, ast.Subscript, ast.Attribute)
 _NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
 
 
@@ -55,33 +56,19 @@ class Filter:
 
     fields: tuple[Field, ...]
     """The fields that it names, in order."""
-    _node: Node
+    of: Node
+    """Evaluates it on columns that hold the values of its fields."""
 
     def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
-        """Return, for each of the ``n`` rows of a corpus that comes in parts, whether the filter holds.
-
-        Args:
-            tables: the parts, corpus tables.
-            known: metadata keys of the corpus; one that a part lacks is no error.
-
-        Raises:
-            ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
-        """
+        """Tell for each row of a corpus, whose tables are its parts, if the filter holds; *known* are metadata keys."""
         compared = Comparisons()
         masks = [self.of(read_fields(table, self.fields, known, compared)) for table in tables]
         compared.check()
         return np.concatenate([np.empty(0, bool), *masks])
 
-    def of(self, columns: Mapping[Field, Column]) -> Mask:
-        """Evaluate the filter on columns that hold the values of its fields."""
-        return self._node(columns)
-
 
 def compile_filter(expression: str) -> Filter:
-    """Translate a where-expression.
-
-    ConfigError: it is not one; the message has the column of the first thing wrong.
-    """
+    """Translate a where-expression; ConfigError has the column of the first thing wrong."""
     if not isinstance(expression, str):
         raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")
     parser = _Parser(expression)
@@ -96,16 +83,12 @@ def equal_to(equals: Mapping[str, Scalar | Iterable[Scalar]]) -> Filter:
     for name, value in equals.items():
         values = [value] if isinstance(value, Scalar | np.generic) else value
         plain = tuple(one.item() if isinstance(one, np.generic) else one for one in values)
-        nodes.append(_member(fields[name], plain))
+        nodes.append(_ask(fields[name], "in", plain))
     return Filter(tuple(fields.values()), _join(nodes, every=True))
 
 
-def _member(field: Field, literals: tuple[Scalar, ...]) -> Node:
-    return lambda columns: columns[field].member(literals)
-
-
-def _contains(field: Field, literal: Scalar) -> Node:
-    return lambda columns: columns[field].contains(literal)
+def _ask(field: Field, test: str, literal: Scalar | tuple[Scalar, ...]) -> Node:
+    return lambda columns: columns[field](test, literal)
 
 
 def _negate(node: Node) -> Node:
@@ -171,46 +154,44 @@ class _Parser:
         if not isinstance(kind, ast.In | ast.NotIn):
             node = self._comparison(left, kind, right)
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
-            node = _member(self._field(left), tuple(self._literal(element) for element in right.elts))
+            node = _ask(self._field(left), "in", tuple(self._literal(element) for element in right.elts))
         elif isinstance(right, ast.Constant):
             raise self._error(right, "a literal stands right of in", 'a list or a field is expected. Write ["…"]')
         else:
-            node = _contains(self._field(right), self._literal(left))
+            node = _ask(self._field(right), "contains", self._literal(left))
         return _negate(node) if isinstance(kind, _NEGATED) else node
 
     def _comparison(self, left: ast.expr, kind: ast.cmpop, right: ast.expr) -> Node:
         """Translate a comparison other than ``in``, as if it were not negated."""
         test = _TESTS[type(kind)]
-        if _is_field(right) and not _is_field(left):
+        if isinstance(right, _FIELD) and not isinstance(left, _FIELD):
             left, right, test = right, left, _MIRRORED.get(test, test)
         field, literal = self._field(left), self._literal(right)
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
             raise self._error(right, "is compares with None only", "None is expected. Write ==")
         if literal is None and test != "equal":
             raise self._error(right, "None is neither below nor above anything", "a value is expected. Write is None")
-        return lambda columns: columns[field].compare(test, literal)
+        return _ask(field, test, literal)
 
     def _field(self, node: ast.expr) -> Field:
         match _path(node):
             case ["metadata"]:
                 raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
-            case ["metadata", *keys]:
-                field = self._nested(node, keys)
             case [name]:
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
             case [first, _, *_] as keys if first not in TEXT_FIELDS:  # which have no parts
-                field = self._nested(node, keys)
-            case [first, _, *_] as keys:
-                wanted = f'{first} is a text without parts. A key of this name is metadata["{".".join(keys)}"]'
+                field = self._nested(node, keys[1:] if first == "metadata" else keys)
+            case keys:
+                wanted = _WANTED
+                if keys:
+                    wanted = f'{keys[0]} is a text without parts. A key of this name is metadata["{".".join(keys)}"]'
                 raise self._error(node, f"{_words(node)} stands where a field is expected", wanted)
-            case _:
-                raise self._error(node, f"{_words(node)} stands where a field is expected")
         self.fields.append(field)
         return field
 
     def _nested(self, node: ast.expr, keys: list[str]) -> Field:
         """A key of the metadata or a part of its object: by a name with dots, or exactly where a key is in brackets."""
-        if not _has_brackets(node):
+        if not any(isinstance(part, ast.Subscript) for part in ast.walk(node)):
             return Field(".".join(keys), True, self._place(node))
         first, *others = keys
         name = first if not others else "".join([f'metadata["{first}"]', *(f'["{key}"]' for key in others)])
@@ -227,19 +208,8 @@ class _Parser:
                 raise self._error(node, f"{_words(node)} stands where a literal is expected", wanted)
 
 
-def _is_field(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
-
-
-def _has_brackets(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Subscript) for part in ast.walk(node))
-
-
 def _path(node: ast.expr) -> list[str]:
-    """The keys by which a field is found, from the outermost on: ``meta.lang`` and ``meta["lang"]`` have two.
-
-    Empty if the node is no field.
-    """
+    """The keys by which a field is found: ``meta.lang`` and ``meta["lang"]`` have two; none if it is no field."""
     match node:
         case ast.Name(id=name):
             return [name]

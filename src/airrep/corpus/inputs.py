@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
 from airrep.corpus.sources.files import reader_of
-from airrep.corpus.sources.source import check_columns
 from airrep.corpus.sources.tables import object_rows, pieces, table_rows
+from airrep.corpus.sources.textformats import check_columns
 from airrep.errors import ConfigError, DataError, first_line
 
 CorpusLike: TypeAlias = Any
@@ -28,17 +28,10 @@ LONGEST_NAME = 1024
 
 
 def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None) -> Corpus:
-    """The corpus of any data.
+    """The corpus of data: of a place, a ``Dataset``, a table or a dict of columns, examples, or records (dicts).
 
-    Args:
-        data: a path or the Hub id of a dataset; a corpus; a Hugging Face ``Dataset``; a table of pandas, polars or
-            pyarrow, or a dict of columns; or examples or records (dicts with the fields of a data file).
-        where: name of the data in errors.
-        options: of reading files and records, as :func:`airrep.read_corpus` takes them; for examples they are none.
-
-    Raises:
-        DataError: a record is not valid, or a file cannot be read.
-        ConfigError: the data are something else.
+    *where* names the data in errors; *options* of reading are those of :func:`airrep.read_corpus`, for examples none.
+    DataError: a record is not valid, or a file cannot be read. ConfigError: the data are something else.
     """
     options = options or {}
     if isinstance(data, Corpus):
@@ -50,30 +43,24 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
     items = _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
-    return Corpus.from_records([_unnamed(_record(item, where), item) for item in items], **options)
+    records: list[Any] = [_record(item, where) for item in items]
+    for record, item in zip(records, items, strict=True):
+        if isinstance(item, Example) and given_id(item) is None and isinstance(record, dict):
+            del record["id"]  # which its texts made: equal ones are numbered
+    return Corpus.from_records(records, **options)
 
 
 def as_records(data: CorpusLike) -> Sequence[Mapping[str, Any] | DataError]:
-    """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`.
-
-    A record that could not be read is its error.
-    """
+    """The records of data that are not at a path; one that could not be read is its error."""
     return [_record(item, "data") for item in _items(data, "data")]
 
 
 def as_examples(
     queries: QueriesLike, where: str = "queries", options: Mapping[str, Any] | None = None
 ) -> Corpus | tuple[Example, ...]:
-    """Queries as examples, each as a corpus would hold it; several may have one id.
+    """Queries as examples, each as a corpus would hold it; several may have one id. Options as :func:`as_corpus`.
 
-    Args:
-        queries: as for :func:`as_corpus`; and a text, or several, each the response to an empty prompt.
-        where: name of the queries in errors.
-        options: of reading files and records; for examples they are none.
-
-    Raises:
-        ConfigError: there are none, they are something else, or a text names a file.
-        DataError: a record is not valid.
+    ConfigError: there are none, they are something else, or a text names a file. DataError: a record is not valid.
     """
     found: Corpus | tuple[Example, ...]
     if isinstance(queries, Example):
@@ -92,17 +79,19 @@ def as_examples(
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
     if isinstance(found, Corpus):
         return found
-    one = is_one(queries)
-    return tuple(_plain(example, where if one else f"{where}[{number}]") for number, example in enumerate(found))
+    checked = []
+    for number, example in enumerate(found):
+        try:
+            checked.append(plain_example(example))
+        except DataError as error:
+            raise DataError(f"{where if is_one(queries) else f'{where}[{number}]'}: {error}") from None
+    return tuple(checked)
 
 
 def given_or_typed(
     queries: QueriesLike | None, prompt: str | None, response: str | None, where: str = "queries"
 ) -> QueriesLike:
-    """Queries as they are given; or the one whose texts are.
-
-    ConfigError: both or neither are given, the response is blank, or a text names a file.
-    """
+    """Queries as they are given; or the one whose texts are. ConfigError: both, neither, or a blank response."""
     if queries is not None and (prompt is not None or response is not None):
         raise ConfigError(f"{where}: are given, and prompt or response too; expected one of the two. Leave one out.")
     if queries is None and response is None:
@@ -112,14 +101,6 @@ def given_or_typed(
     if not response.strip():
         raise ConfigError(f"{where}: the response is blank; expected the text that the model gave. Give it.")
     return replace(_text(response, where), prompt=prompt or "", id="query")
-
-
-def _plain(example: Example, where: str) -> Example:
-    """A query's fields checked as those of training data are, and its place in the error."""
-    try:
-        return plain_example(example)
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
 
 
 def is_one(queries: QueriesLike) -> bool:
@@ -149,18 +130,6 @@ def is_place(text: str) -> bool:
     return there or (" " not in text and reader_of(place) is not None)
 
 
-def _of_mapping(data: Mapping[Any, Any], where: str) -> list[Any]:
-    """The one record that a mapping is, or those whose columns it has, as ``dataset[:5]`` does; splits are refused."""
-    parts = [name for name, part in data.items() if hasattr(part, "column_names")]
-    if parts:
-        raise ConfigError(
-            f"{where}: has the splits {', '.join(map(str, parts))}; expected one. Give data[{parts[0]!r}]."
-        )
-    if not _are_columns(data):
-        return [data]
-    return [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
-
-
 def _are_columns(data: Mapping[Any, Any]) -> bool:
     """True if all values are lists of one length without objects; lists of objects are messages of one record."""
     columns = list(data.values())
@@ -172,7 +141,13 @@ def _are_columns(data: Mapping[Any, Any]) -> bool:
 def _items(data: Any, where: str) -> list[Any]:
     """The examples or records of a list, a dataset or a table, or of one mapping."""
     if isinstance(data, Mapping):
-        return _of_mapping(data, where)
+        parts = [name for name, part in data.items() if hasattr(part, "column_names")]
+        if parts:
+            raise ConfigError(
+                f"{where}: has the splits {', '.join(map(str, parts))}; expected one. Give data[{parts[0]!r}]."
+            )
+        columns = _are_columns(data)  # as ``dataset[:5]`` gives them
+        return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)] if columns else [data]
     if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
         raise ConfigError(f"{where}: is a {type(data).__name__}; expected {EXPECTED}. Give one of these.")
     if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
@@ -197,9 +172,8 @@ def _rows(data: Any, where: str) -> list[Any]:
             "Give data.to_dict('records'), or make the column's values of one type"
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
-    told = (
-        dict(zip(names, map(_feature, data.types), strict=True)) if type(data).__name__ == "DuckDBPyRelation" else None
-    )
+    duckdb = type(data).__name__ == "DuckDBPyRelation"
+    told = dict(zip(names, map(_feature, data.types), strict=True)) if duckdb else None
     return [row for part in pieces(table.drop_columns(index)) for row in table_rows(part, told)]
 
 
@@ -213,13 +187,6 @@ def _feature(kind: Any) -> Any:
         of_value = kind.children[kind.id == "map"][1]
         return {"_type": "List", "feature": _feature(of_value)}
     return None
-
-
-def _unnamed(record: Any, item: Any) -> Any:
-    """The record of an example without the id that its texts made, as equal ones are numbered."""
-    if isinstance(item, Example) and given_id(item) is None:
-        return {name: value for name, value in record.items() if name != "id"}
-    return record
 
 
 def _record(item: Any, where: str) -> Mapping[str, Any] | DataError:

@@ -1,6 +1,7 @@
 """Records that examples were read from, as their data hold them: messages stay messages."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
@@ -9,14 +10,14 @@ from typing import Any
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
-from airrep.corpus.schemas.forms import Preferences, Turns
-from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
-from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 
+_NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
+"""What a corpus adds to the id that it made of texts that occur again."""
 _log = logging.getLogger(__name__)
 DROP = "drop"
 """Decision of `airrep serve` on an example that is not to be kept."""
@@ -26,18 +27,11 @@ def take_records(
     data: CorpusLike,
     examples: str | PathLike[str] | Iterable[Any],
     *,
-    prompt_field: str | None = None,
-    response_field: str | None = None,
-    id_field: str | None = None,
-    label_field: str | None = None,
-    source_field: str | None = None,
-    turns: Turns | None = None,
-    preferences: Preferences = "chosen",
-    trained_with: TrainerName | None = None,
     split: str | None = None,
     config: str | None = None,
     skip_invalid: bool = False,
     longest_line: int = LONGEST_LINE,
+    **fields: Any,
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of data that examples were read from, unchanged and in the order of the data.
 
@@ -50,6 +44,7 @@ def take_records(
             :func:`airrep.build_index` was given: dicts, a ``Dataset``, a table.
         examples: a file of examples with their ids, such as `select`, `clean` and `mix` write, or of decisions of
             `airrep serve`, of which those to drop are left out; or examples, picks, ids.
+        split, config, skip_invalid, longest_line, fields: as :func:`airrep.read_corpus` takes them.
 
     Raises:
         DataError: the data have no example of some id, or another under it; a record is not valid.
@@ -60,33 +55,25 @@ def take_records(
         >>> [record["id"] for record in take_records("train.jsonl", picked)]
         ['e0', 'e2']
     """
-    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with)
+    schema = Schema(**fields)
     wanted = _Wanted(examples, longest_line)
     if isinstance(data, str | PathLike):
         source = open_source(data, split, config, longest_line)
     else:
         source = RecordSource("data", "record", enumerate(as_records(data), 1))
-    yield from _taken(source, schema, wanted, skip_invalid=skip_invalid)
-
-
-def _taken(source: RecordSource, schema: Schema, wanted: "_Wanted", *, skip_invalid: bool) -> Iterator[dict[str, Any]]:
-    """The records of a source that hold an example that is looked for."""
     partly = 0
     for number, record in source.records:
         try:
+            found = None
             if isinstance(record, DataError):
                 raise record
             _, found = schema.parse(record)
+            asked = [wanted.takes(one) for one in found]
         except DataError as error:
-            if not skip_invalid:
-                raise DataError(f"{source.place(number)}: {error}") from None
-            continue
-        try:
-            asked = [wanted.takes(fields) for fields in found]
-        except DataError as error:
+            if found is None and skip_invalid:
+                continue
             raise DataError(f"{source.place(number)}: {error}") from None
-        if any(asked):
-            assert isinstance(record, Mapping)
+        if isinstance(record, Mapping) and any(asked):
             partly += not all(asked)
             yield without_missing(record)
     wanted.check_found(source.name)
@@ -102,14 +89,11 @@ class _Wanted:
         self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
         self._left = dict(_listed(examples, longest_line))
         self.count = len(self._left)
-        self._made = {key.rpartition("-")[0] if _is_numbered(key) else key for key in self._left}
+        self._made = {_NUMBER.sub("", key) for key in self._left}
         self._seen = Counter[str]()
 
     def takes(self, fields: Fields) -> bool:
-        """True if an example is wanted: the first one with its id.
-
-        DataError: it has the id of one that is, and other texts.
-        """
+        """True if an example is wanted, the first one with its id; DataError if it has other texts than that."""
         key = fields.id or self._made_id(fields)
         if key not in self._left:
             return False
@@ -139,12 +123,6 @@ class _Wanted:
                 "all data they were read from are expected. Give these (a folder of them after an append), "
                 "and the options of reading that they were indexed with"
             )
-
-
-def _is_numbered(key: str) -> bool:
-    """True if a corpus may have made this id, for one of several equal texts."""
-    made, dash, number = key.rpartition("-")
-    return bool(dash) and len(made) == 16 and number.isdecimal()
 
 
 def _listed(examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> Iterator[tuple[str, str | None]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -30,8 +29,7 @@ class Span:
 class Places:
     """Places of an example's features in its texts, one entry for each occurrence of an n-gram.
 
-    Characters count through ``prompt + "\\n" + response``, whatever the view. What has no visible character, such as
-    the end of a text, has no place.
+    Characters count through ``prompt + "\\n" + response``, whatever the view. What is invisible has no place.
     """
 
     columns: np.ndarray
@@ -82,21 +80,16 @@ def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
         ("prompt", start, min(stop, border)),
         ("response", max(start - border - 1, 0), stop - border - 1),
     )
-    cut = (_stripped(field, getattr(example, field), first, last) for field, first, last in parts if first < last)
-    return tuple(chain.from_iterable(cut))
-
-
-def _stripped(field: Field, text: str, start: int, stop: int) -> tuple[Span, ...]:
-    part = text[start:stop]
-    start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    return (Span(field, start, stop),) if start < stop else ()
+    found = []
+    for field, first, last in parts:
+        part = getattr(example, field)[first:last] if first < last else ""
+        if part.strip():
+            found.append(Span(field, first + len(part) - len(part.lstrip()), first + len(part.rstrip())))
+    return tuple(found)
 
 
 def lower_case(text: str) -> tuple[str, np.ndarray]:
-    """A plain text in lower case, and for each place in it, its end too, the place in the text as it was, int64.
-
-    See :func:`airrep.corpus.words.plain`.
-    """
+    """A plain text (:func:`.words.plain`) in lower case, and where each of its places was before, int64."""
     whole, origin = plain_places(text)
     low = whole.lower()
     if len(low) == len(whole):

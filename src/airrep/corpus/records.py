@@ -60,11 +60,8 @@ class Schema:
         trainer = trainer_of(self.trained_with)
         if self.turns is None:
             object.__setattr__(self, "turns", trainer.turns)
-        choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-            ("turns", self._turns, get_args(Turns)),
-            ("preferences", self.preferences, get_args(Preferences)),
-        )
-        for setting, given, known in choices:
+        for setting, known in (("turns", get_args(Turns)), ("preferences", get_args(Preferences))):
+            given = getattr(self, setting)
             if given not in known:
                 raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. {near(given, known)}")
 
@@ -76,10 +73,7 @@ class Schema:
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def parse(self, record: object) -> tuple[str, list[Fields]]:
-        """Return the form of a record and the fields of each example in it.
-
-        A DataError does not name the record's place.
-        """
+        """Return the form of a record and the fields of each example in it; a DataError lacks the record's place."""
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
         rest = without_missing(record)
@@ -92,18 +86,14 @@ class Schema:
         metadata = _merged(rest) if "metadata" in rest else rest
         return form, [_example(pair, key, of_label, source, metadata) for pair in pairs]
 
-    @property
-    def _turns(self) -> Turns:
-        return self.turns or "last"
-
     def _read(self, rest: dict[str, Any]) -> Read:
         """Take prompts and responses out of ``rest``."""
-        trainer = trainer_of(self.trained_with)
+        trainer, turns = trainer_of(self.trained_with), self.turns or "last"
         if self.prompt_field is None and self.response_field is None:
-            return read_form(rest, self._turns, self.preferences, trainer)
+            return read_form(rest, turns, self.preferences, trainer)
         chat = None if self.prompt_field is not None else self.response_field
         if chat is not None and (is_messages(part_of(rest, chat)) or is_cell_of_messages(part_of(rest, chat))):
-            return read_named_chat(_taken(rest, chat), chat, self._turns, trainer)
+            return read_named_chat(_taken(rest, chat), chat, turns, trainer)
         found = dict(rest)  # for the error: the prompt is out of ``rest`` when the response is looked for
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
         responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
@@ -126,20 +116,21 @@ class Reading:
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record with None for NaN, NaT and NA, an empty cell of pandas, and texts for Decimals and UUIDs."""
-    return {key: value if type(value) is str else _cell(value) for key, value in record.items()}
-
-
-def _cell(value: Any) -> Any:
-    return plain(value) if isinstance(value, Decimal | UUID) or is_missing(value) else value
+    return {
+        key: plain(value)
+        if type(value) is not str and (isinstance(value, Decimal | UUID) or is_missing(value))
+        else value
+        for key, value in record.items()
+    }
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
     """Return one example of a record; one of several has its part in the id and the metadata."""
-    if pair.part is None:
-        return checked(pair.prompt, pair.response, key, of_label, source, metadata, pair.chat)
-    name_of_part, part = pair.part
-    own = None if key is None else f"{text('id', name('id', key))}/{part}"
-    return checked(pair.prompt, pair.response, own, of_label, source, {name_of_part: part, **metadata}, pair.chat)
+    if pair.part is not None:
+        name_of_part, part = pair.part
+        key = None if key is None else f"{text('id', name('id', key))}/{part}"
+        metadata = {name_of_part: part, **metadata}
+    return checked(pair.prompt, pair.response, key, of_label, source, metadata, pair.chat)
 
 
 def _taken(rest: dict[str, Any], name: str) -> Any:
@@ -168,8 +159,7 @@ def _merged(rest: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(inner, Mapping):  # a column that happens to have this name
         return rest
     others = {key: value for key, value in rest.items() if key != "metadata"}
-    twice = [str(key) for key in inner if key in others]
-    if twice:
+    if twice := [str(key) for key in inner if key in others]:
         raise DataError(f'"{twice[0]}" stands both in the record and in its metadata; one is expected. Rename one')
     return {**others, **inner}
 
@@ -208,9 +198,9 @@ def content_hash(prompt: str, response: str) -> str:
     return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:HASH]
 
 
-_encode: Callable[[object], str] = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=plain
-).encode
+_JSON: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False, "default": plain}
+_encode_in_order: Callable[[object], str] = json.JSONEncoder(**_JSON).encode
+_encode: Callable[[object], str] = json.JSONEncoder(**_JSON, sort_keys=True).encode
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
@@ -221,34 +211,31 @@ def encode_record(record: Mapping[str, Any]) -> str:
 def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
     """Return canonical JSON: keys sorted, no spaces, top-level nulls left out; None if nothing is left."""
     values = {key: value for key, value in metadata.items() if value is not None}
+    return _encoded(values, sort_keys=True) if values else None
+
+
+def _encoded(values: Mapping[str, Any], *, sort_keys: bool) -> str:
+    """Return JSON without spaces; DataError names the first field that is none."""
     try:
-        encoded = _encode(values)
+        encoded = (_encode if sort_keys else _encode_in_order)(values)
         encoded.encode()
     except (TypeError, ValueError, RecursionError):
         raise DataError(_not_json(values)) from None
-    return encoded if values else None
+    return encoded
 
 
 _TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
 
 
 def encode_chat(chat: Mapping[str, Any]) -> str:
-    """Return an example's chat as one line of JSON, keys in their order: templates write them in it.
-
-    DataError: it is none, or holds what is no JSON value.
-    """
+    """Return an example's chat as one line of JSON, keys in their order: templates write them in it."""
     if chat is MESSAGES:  # of most conversations
         return _TOLD
     if not is_chat_of_example(chat):
         raise DataError(
             f"chat is {describe(chat)} that is none of an example; an object with {', '.join(CHAT_KEYS)} is expected"
         )
-    try:
-        encoded = json.dumps(dict(chat), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain)
-        encoded.encode()
-    except (TypeError, ValueError, RecursionError):
-        raise DataError(_not_json(chat)) from None
-    return encoded
+    return _encoded(dict(chat), sort_keys=False)
 
 
 def _not_json(values: Mapping[Any, Any]) -> str:

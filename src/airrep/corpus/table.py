@@ -14,16 +14,13 @@ import pyarrow as pa
 from airrep.arrays import Mask, Rows, compute
 from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
 from airrep.corpus.schemas.conversations import MESSAGES
-from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
-
     Column = pa.ChunkedArray[Any]
 else:
     Column = pa.ChunkedArray
-
 
 COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat", "place")
 """Columns of a corpus table, in order; ``place`` is where a row was read, such as ``train.jsonl:12``."""
@@ -61,10 +58,7 @@ def build_table(
 ) -> tuple[pa.Table, Skipped, dict[str, int]]:
     """Return the table of a source's records, what was left out, and how many records had each form.
 
-    *parse* gives the form of a record and the examples in it.
-
-    The first record that is not valid, or has the id of an earlier one, is a DataError that starts with its place;
-    with ``skip_invalid`` it is left out.
+    The first record that is not valid, or has the id of an earlier one, is a DataError, or left out.
     """
     builder, skipped, forms = _Builder(), Skipped(), Counter[str]()
     for number, record in source.records:
@@ -84,10 +78,9 @@ def build_table(
     table = builder.table()
     hashes = np.frombuffer(builder.hashes, np.int64)
     hashes.sort()
-    if not (hashes[1:] == hashes[:-1]).any():
-        return table, skipped, dict(forms)
-    table = _number_equal_texts(table, np.array(builder.made, bool))
-    table, skipped = _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
+    if (hashes[1:] == hashes[:-1]).any():
+        table = _number_equal_texts(table, np.array(builder.made, bool))
+        table, skipped = _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
     return table, skipped, dict(forms)
 
 
@@ -104,25 +97,21 @@ class _Builder:
 
     def add(self, number: int, fields: Fields, place: str | None) -> None:
         """Add one record, read at a place; without an id it gets the hash of its texts."""
-        prompt, response, given, label, source, metadata, chat = fields
+        prompt, response, given, *others = fields
         key = given or content_hash(prompt, response)
         self.numbers.append(number)
         self.hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
         self.made.append(given is None)
-        self._rows.append((key, prompt, response, label, source, metadata, chat, place))
+        self._rows.append((key, prompt, response, *others, place))
         self._characters += len(prompt) + len(response)
         if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
-        arrays = [_texts(column) for column in columns]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        self._rows, self._characters = [], 0
+            self.table()
 
     def table(self) -> pa.Table:
-        """Return all rows added."""
-        self._flush()
+        """Return all rows added; those that wait go into a batch."""
+        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
+        self._batches.append(pa.RecordBatch.from_arrays(list(map(_texts, columns)), schema=SCHEMA))
+        self._rows, self._characters = [], 0
         return pa.Table.from_batches(self._batches, SCHEMA)
 
 
@@ -181,11 +170,7 @@ def _without_repeats(
 
 
 def checked_table(table: pa.Table) -> pa.Table:
-    """Return ``table`` as a corpus table: columns in order and as large_string, metadata as canonical JSON.
-
-    Columns label, source, metadata, chat and place may be missing. A DataError names the first row that is not valid,
-    from 1 on.
-    """
+    """Return a corpus table with its columns in order, checked; a DataError names the first bad row, from 1 on."""
     unknown = [column for column in table.column_names if column not in COLUMNS]
     missing = [column for column in _REQUIRED if column not in table.column_names]
     if unknown or missing:
@@ -208,10 +193,16 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         values.validate(full=True)
     except pa.ArrowException as error:
         raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected") from None
-    if column == "metadata":
-        return _canonical(values)
+    if column == "metadata":  # as canonical JSON
+        distinct = values.unique()
+        canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
+        if canonical == distinct.to_pylist():
+            return values
+        changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
+        return changed
     if column == "chat":
-        return _checked_chats(values)
+        _check_chats(values)
+        return values
     wrong = compute.fill_null(compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:
         wrong = compute.or_(wrong, values.is_null())
@@ -224,25 +215,14 @@ def _checked_column(table: pa.Table, column: str) -> Column:
     return values
 
 
-def _canonical(metadata: Column) -> Column:
-    """Return a column of JSON objects as canonical JSON."""
-    distinct = metadata.unique()
-    canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
-    if canonical == distinct.to_pylist():
-        return metadata
-    changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(metadata, distinct))
-    return changed
-
-
-def _checked_chats(chats: Column) -> Column:
-    """Return a column of chats, each of which is one."""
+def _check_chats(chats: Column) -> None:
+    """Refuse a column in which a chat is none."""
     for row, chat in enumerate(chats.to_pylist(), 1) if chats.null_count < len(chats) else ():
-        if chat is not None:
-            try:
+        try:
+            if chat is not None:
                 encode_chat(json.loads(chat))
-            except (ValueError, DataError) as error:
-                raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
-    return chats
+        except (ValueError, DataError) as error:
+            raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:
@@ -285,31 +265,22 @@ def table_digest(table: pa.Table) -> str:
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
     told = compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
     chats = compute.if_else(compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
-    columns = {column: table[column] for column in COLUMNS[: -len(_LATER)]} | (
-        {"chat": chats} if chats.null_count < len(chats) else {}
-    )
-    for values in columns.values():
+    columns = [table[column] for column in COLUMNS[: -len(_LATER)]]
+    for values in columns if chats.null_count == len(chats) else [*columns, chats]:
         lengths, texts = hashlib.sha256(), hashlib.sha256()
-        for chunk in values.chunks:
-            _update(lengths, texts, chunk)
+        for chunk in filter(len, values.chunks):
+            # A null may have bytes below it, which are no part of the row.
+            filled = compute.fill_null(chunk, "") if chunk.null_count else chunk
+            _, offsets_buffer, data = filled.buffers()
+            offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
+            sizes = np.diff(offsets)
+            if chunk.null_count:
+                sizes[chunk.is_null().to_numpy(zero_copy_only=False)] = -1
+            lengths.update(sizes.astype("<i8").data)
+            if data is not None:
+                texts.update(memoryview(data)[offsets[0] : offsets[-1]])
         total.update(lengths.digest() + texts.digest())
     return total.hexdigest()
-
-
-def _update(lengths: "_Hash", texts: "_Hash", chunk: Any) -> None:
-    """Add one chunk of a column to its two hashes."""
-    if not len(chunk):
-        return
-    # A null may have bytes below it, which are no part of the row.
-    filled = compute.fill_null(chunk, "") if chunk.null_count else chunk
-    _, offsets_buffer, data = filled.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
-    sizes = np.diff(offsets)
-    if chunk.null_count:
-        sizes[chunk.is_null().to_numpy(zero_copy_only=False)] = -1
-    lengths.update(sizes.astype("<i8").data)
-    if data is not None:
-        texts.update(memoryview(data)[offsets[0] : offsets[-1]])
 
 
 def repeats(ids: Column) -> tuple[Rows, Rows]:

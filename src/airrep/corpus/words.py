@@ -29,13 +29,7 @@ class Words:
     """
 
     def __init__(self, signs: bool = False, least: int = 1, rest: str = "") -> None:
-        """Find all words, or more.
-
-        Args:
-            signs: whether those of scripts that put no space between words are words each.
-            least: 2 leaves out words of one letter without a mark.
-            rest: an expression of what else is found.
-        """
+        """*signs*: those of scripts without spaces are words each; *least* 2: no single letters; *rest*: what else."""
         self._signs, self._least, self._rest = signs, least, rest
         self._of_ascii = re.compile(_joined(r"\w" * least + "+", rest))
 
@@ -49,14 +43,11 @@ class Words:
 
     def findall(self, text: str) -> list[str]:
         """All words of a text, in order."""
-        return self._pattern(text).findall(text)
+        return (self._of_ascii if text.isascii() else self._of_all).findall(text)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """Find the words with their places."""
-        return self._pattern(text).finditer(text)
-
-    def _pattern(self, text: str) -> re.Pattern[str]:
-        return self._of_ascii if text.isascii() else self._of_all
+        return (self._of_ascii if text.isascii() else self._of_all).finditer(text)
 
 
 def _joined(*alternatives: str) -> str:
@@ -83,12 +74,7 @@ def unspaced(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """A text in which equal words are equal characters: composed (NFC), and nothing invisible in front of a letter.
-
-    Example:
-        >>> plain("cafe\\u0301 co\\u00adop") == "caf\\u00e9 coop"
-        True
-    """
+    """A text in which equal words are equal characters: composed (NFC), nothing invisible in front of a letter."""
     return text if text.isascii() else unicodedata.normalize("NFC", _hidden().sub("", text))
 
 

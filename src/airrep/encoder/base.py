@@ -11,9 +11,8 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
-from airrep.encoder.folders import Card
-from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
-from airrep.encoder.tensors import Storage
+from airrep.encoder.cards import Card, Prompts, choose_prompts, write_prompts
+from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.devices import ResolvedPrecision

@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from airrep.errors import ConfigError, DataError, near, near_path
 from airrep.runtime.hub import download, model_folder
-from airrep.scoring.pooling import TrainedPool
 
 DEFAULT, UNTRAINED, STATIC = BUNDLED = ("default", "untrained", "static")
 """Encoders that come along: one trained for attribution, the one that it was trained from, and one without layers."""
@@ -50,31 +49,6 @@ _PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """Settings of a transformer module that change nothing, beside its longest text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """Content of ``airrep.json``, on a model's texts and training; the defaults hold where there is none."""
-
-    template: str = "Question: {prompt}\nAnswer: {response}"
-    """Template by which an example becomes one text."""
-    prompt_words: int = 256
-    """Most words of a prompt; the rest is cut off."""
-    trained_for_attribution: bool = False
-    """True if the encoder was trained to rank subsets by their labels."""
-    trained_group_sizes: tuple[int, int] | None = None
-    """Smallest and largest group that the encoder was trained on, where known."""
-    trained_pool: TrainedPool | None = None
-    """Pool that the encoder was trained with, where known."""
-    caution: str = ""
-    """Caution to readers of its scores, in a sentence."""
-    training: dict[str, Any] | None = None
-    """Lineage of the training and its held-out LDS, as :mod:`airrep.training.train` writes them."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``airrep.json``."""
-        content = asdict(self)
-        return content if self.training is not None else {key: content[key] for key in content if key != "training"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,46 +230,6 @@ def _pickles(folder: Path, layout: Layout) -> Iterator[Path]:
     for part in (folder, *layout.modules):
         if not any(part.glob("*.safetensors")):
             yield from sorted(path for pattern in _PICKLES for path in part.glob(pattern))
-
-
-def read_card(folder: Path) -> Card:
-    """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
-    path = folder / CARD
-    if not path.exists():
-        return Card()
-    given = read_json(path)
-    known = {key: given[key] for key in asdict(Card()) if key in given}
-    if isinstance(known.get("trained_group_sizes"), list):
-        known["trained_group_sizes"] = tuple(known["trained_group_sizes"])
-    card = Card(**known)
-    _check_card(path, card)
-    return card
-
-
-def with_template(name: str, card: Card, template: str | None) -> Card:
-    """The card with another template, unless that is None; ConfigError if it has no field."""
-    chosen = card.template if template is None else template
-    if "{prompt}" not in chosen and "{response}" not in chosen:
-        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
-    return replace(card, template=chosen)
-
-
-def _check_card(path: Path, card: Card) -> None:
-    sizes = card.trained_group_sizes
-    pools = get_args(TrainedPool)
-    expected = {
-        "caution, a text": isinstance(card.caution, str),
-        f"trained_pool, {', '.join(pools)} or null": card.trained_pool in (*pools, None),
-        "template, a text": isinstance(card.template, str),
-        "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
-        "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
-        "trained_group_sizes, two whole numbers or null": sizes is None
-        or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
-        "training, an object or null": card.training is None or isinstance(card.training, dict),
-    }
-    for what, holds in expected.items():
-        if not holds:
-            raise DataError(f"{path}: a field is of the wrong type; expected {what}. Correct the file.")
 
 
 def read_json(path: Path) -> dict[str, Any]:

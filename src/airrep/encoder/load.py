@@ -1,12 +1,12 @@
 """Sentence encoders: load one by name; without torch where it needs none."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from airrep.encoder.base import Encoder
-from airrep.encoder.folders import Layout, find_model, read_layout, with_template
-from airrep.encoder.kinds import refuse_other_kinds
-from airrep.encoder.prompts import choose_prompts
+from airrep.encoder.cards import choose_prompts, with_template
+from airrep.encoder.folders import MODULES, SETTINGS, Layout, find_model, parse_json, read_layout, read_optional
 from airrep.encoder.static import StaticEncoder
 from airrep.encoder.static_files import StoredStatic, cut_after, read_static
 from airrep.errors import ConfigError, need
@@ -94,3 +94,46 @@ def _read_static(name: str, layout: Layout, template: str | None, max_tokens: in
             raise ConfigError(f"encoder {name}: max_tokens is {max_tokens}; expected 1 or more. Change it.")
         tokenizer = cut_after(tokenizer, max_tokens)
     return replace(stored, card=with_template(name, stored.card, template), tokenizer=tokenizer)
+
+
+_OTHERS = {
+    "sparse": "a sparse encoder",
+    "splade": "a sparse encoder",
+    "multivector": "a multi-vector encoder",
+    "colbert": "a multi-vector encoder",
+    "pylate": "a multi-vector encoder",
+    "maxsim": "a multi-vector encoder",
+    "forretrieval": "a multi-vector encoder",
+    "crossencoder": "a cross encoder",
+    "forsequenceclassification": "a cross encoder or classifier",
+    "forcausallm": "a language model",
+    "lmheadmodel": "a language model",
+    "forconditionalgeneration": "a language model",
+}
+"""Meanings of parts of a class's name, in lower case without underscores."""
+
+
+def refuse_other_kinds(folder: Path) -> None:
+    """Refuse a folder whose files name another kind of model.
+
+    Raises:
+        ConfigError: the model is a sparse, multi-vector or cross encoder, a classifier or a language model.
+    """
+    for name in _names(folder):
+        plain = name.replace("_", "").lower()
+        kind = next((kind for part, kind in _OTHERS.items() if part in plain), None)
+        if kind is not None:
+            raise ConfigError(
+                f"{folder}: holds {kind} ({name}), not an encoder; expected a BERT-type encoder or a "
+                "sentence-transformers folder, which makes one vector of a text. Give the folder of an encoder."
+            )
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Names of classes by which a folder tells what it is: where no modules are listed, the transformer's own."""
+    settings = read_optional(folder / SETTINGS)
+    yield from (str(settings[key]) for key in ("model_type", "similarity_fn_name") if settings.get(key))
+    if not (folder / MODULES).exists():
+        yield from map(str, read_optional(folder / "config.json").get("architectures") or ())
+    elif isinstance(entries := parse_json(folder / MODULES), list):
+        yield from (str(entry.get("type")) for entry in entries if isinstance(entry, dict))

@@ -13,11 +13,9 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
-from airrep.encoder.folders import Card
-from airrep.encoder.pieces import Pieces, PieceTokenizer
-from airrep.encoder.prompts import NO_PROMPTS, Prompts
-from airrep.encoder.static_files import LinearHead, StoredStatic, write_static
-from airrep.encoder.tensors import Storage
+from airrep.encoder.cards import NO_PROMPTS, Card, Prompts
+from airrep.encoder.static_files import LinearHead, Storage, StoredStatic, write_static
+from airrep.encoder.tokens import Pieces, PieceTokenizer
 from airrep.errors import ConfigError, DataError, caution, need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.shapes import Float32, Int64

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,9 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.given import IndexesLike, named_indexes
-from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
-from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
+from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
+from airrep.evaluation.result import Evaluation, Row, check_names
+from airrep.evaluation.statistics.means import CONFIDENCE, Estimate, Interval, TaskResamples, task_means
 from airrep.index.index import Index
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.metering import OnProgress, teller
@@ -94,27 +93,26 @@ class Classification:
             raise ConfigError("classify: expected at least one index. Name some.")
         check_names([name for name, _ in indexes])
         self._indexes, self._queries, self._settings = indexes, queries, settings
-        self._pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
-        check_same_pools([name for name, _ in indexes], self._pools)
+        self._pools = TrainingPool.of(indexes, settings.by, settings.where)
         self._hashes = queries.content_hashes
         self._wanted = queries.values(settings.by, indexes[0][1].fields)
         known = {value for value in (*self._wanted, *self._pools[0].values) if value is not None}
-        self._classes = {name: code for code, name in enumerate(sorted(known))}
+        self._classes: dict[str | None, int] = {name: code for code, name in enumerate(sorted(known))}
         self._check()
-        self._settings = self._capped()
-
-    @property
-    def subject(self) -> str:
+        if "votes" not in settings.model_fields_set:  # the default is of no more examples than there are
+            votes = tuple(min(k, self._reach) for k in settings.votes)
+            self._settings = settings.model_copy(update={"votes": votes})
+        self.subject = json_digest(
+            {"measure": "classify", "queries": queries.fingerprint, "pool": self._pools[0].fingerprint}
+            | {"by": settings.by}
+        )
         """Digest of queries, training examples and classes."""
-        queries, pool, by = self._queries.fingerprint, self._pools[0].fingerprint, self._settings.by
-        return json_digest({"measure": "classify", "queries": queries, "pool": pool, "by": by})
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """All that decides the result, as JSON values without names."""
-        indexes = [index.fingerprint for _, index in self._indexes]
-        settings = self._settings.model_dump(mode="json")
-        return {"measure": "classify", "indexes": indexes, "subject": self.subject, "settings": settings}
+        self.request = {
+            "measure": "classify",
+            "indexes": [index.fingerprint for _, index in indexes],
+            "subject": self.subject,
+            "settings": self._settings.model_dump(mode="json"),
+        }
 
     def run(self, progress: OnProgress | None = None) -> Evaluation:
         """Rank and count."""
@@ -125,22 +123,22 @@ class Classification:
         return Evaluation("classify", tuple(rows), keys, self.subject, facts=self._facts(), request=self.request)
 
     def _check(self) -> None:
+        settings = self._settings
         lacking = [number for number, value in enumerate(self._wanted) if value is None]
         if len(lacking) == len(self._wanted):
-            raise DataError(f"queries: none has a {self._settings.by}; expected one for each. Name their field.")
-        if lacking and not self._settings.skip_unlabelled:
+            raise DataError(f"queries: none has a {settings.by}; expected one for each. Name their field.")
+        if lacking and not settings.skip_unlabelled:
             raise DataError(
-                f'query "{self._queries[lacking[0]].id}": has no {self._settings.by}, like {len(lacking) - 1:,} '
+                f'query "{self._queries[lacking[0]].id}": has no {settings.by}, like {len(lacking) - 1:,} '
                 "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
             )
         # Too many votes are refused only if the user named them; the default is capped.
-        asked = max((1, *self._settings.votes)) if "votes" in self._settings.model_fields_set else 1
+        asked = max((1, *settings.votes)) if "votes" in settings.model_fields_set else 1
         if self._reach < asked:
-            where = "" if self._settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
-            remedy = "Ask for fewer votes" if self._reach else "Give others"
+            where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
             raise ConfigError(
                 f"classify: {where}the top {asked} are asked for, but there are {self._reach:,} examples "
-                f"besides a query's own text. {remedy}{', or keep more' if where else ''}."
+                "besides a query's own text. Ask for fewer votes, or give more examples."
             )
 
     @cached_property
@@ -148,24 +146,17 @@ class Classification:
         """Examples that every query can find, its own texts aside."""
         return len(self._pools[0].order) - int(self._pools[0].copies(self._hashes).max(initial=0))
 
-    def _capped(self) -> ClassifySettings:
-        """The settings, with default votes of no more examples than there are."""
-        if "votes" in self._settings.model_fields_set:
-            return self._settings
-        votes = tuple(min(k, self._reach) for k in self._settings.votes)
-        return self._settings.model_copy(update={"votes": votes})
-
-    def _codes(self, values: Sequence[str | None]) -> np.ndarray:
-        return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
-
     def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> np.ndarray:
         """Each query by its top 1 and each vote, ``(1 + votes, q)`` float64: right (1), wrong (0) or left out (NaN)."""
-        depth = max((1, *self._settings.votes))
-        wanted, train = self._codes(self._wanted), self._codes(pool.values)
-        found = np.full((1 + len(self._settings.votes), len(wanted)), np.nan)
-        for part, rows in ranked(index, self._queries, self._hashes, pool, depth, progress):
+        ks = (1, *self._settings.votes)
+        wanted, train = (
+            np.array([self._classes.get(value, NOBODY) for value in values], np.int64)
+            for values in (self._wanted, pool.values)
+        )
+        found = np.full((len(ks), len(wanted)), np.nan)
+        for part, rows in ranked(index, self._queries, self._hashes, pool, max(ks), progress):
             hits = train[rows]
-            for place, k in enumerate((1, *self._settings.votes)):
+            for place, k in enumerate(ks):
                 found[place, part] = vote(hits[:, :k]) == wanted[part]
         found[:, wanted == NOBODY] = np.nan
         return found
@@ -174,24 +165,18 @@ class Classification:
         settings, (top, *votes) = self._settings, judged
         plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed)
         known = [str(value) for value in self._wanted]
-        macro = TaskResamples(tuple(known), False, settings.resamples, settings.seed)
-        value, interval = plain.estimate(top)
-        gap = None if first is None else plain.difference(top, first.per_query)
-        more = {
-            "macro": _json(_macro(macro, top)),
-            **{f"vote@{k}": _json(plain.estimate(values)) for k, values in zip(settings.votes, votes, strict=True)},
-            "by_label": task_means(top, known),
-        }
+        macro = _macro(TaskResamples(tuple(known), False, settings.resamples, settings.seed), top)
+        by_votes = {f"vote@{k}": plain.estimate(values) for k, values in zip(settings.votes, votes, strict=True)}
+        told = {key: found.to_dict() for key, found in {"macro": macro, **by_votes}.items()}
         return Row(
             name,
             index.method,
-            value,
-            interval,
+            *plain.estimate(top),
             top,
-            difference=None if gap is None else Difference(*gap),
+            difference=None if first is None else plain.difference(top, first.per_query),
             cost=cost_of(index),
             caution=index.attributor.caution,
-            more=more,
+            more={**told, "by_label": task_means(top, known)},
         )
 
     def _facts(self) -> dict[str, Any]:
@@ -199,17 +184,17 @@ class Classification:
         pool = self._pools[0]
         asked = Counter(value for value in self._wanted if value is not None)
         train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)
-        chance = {name: train[name] / len(pool.order) for name in asked}
-        commonest = max(sorted(self._classes), key=lambda name: train[name])
+        commonest = max((name for name in self._classes if name is not None), key=lambda name: train[name])
+        distinct = len(np.unique(self._hashes))
         return {
             "by": self._settings.by,
-            "chance": sum(asked[name] * chance[name] for name in asked) / asked.total(),
+            "chance": sum(asked[name] * train[name] / len(pool.order) for name in asked) / asked.total(),
             "commonest": {"label": commonest, "accuracy": asked[commonest] / asked.total()},
             "labels": {name: {"queries": asked[name], "train": train[name]} for name in sorted(asked)},
             "examples": len(pool.order),
             "unlabelled_examples": len(pool.order) - train.total(),
             "unlabelled_queries": len(self._wanted) - asked.total(),
-            "distinct_queries": (distinct := len(np.unique(self._hashes))),
+            "distinct_queries": distinct,
             "repeated_queries": len(self._hashes) - distinct,
             "queries_without_examples_of_their_label": sum(asked[name] for name in asked if not train[name]),
             "queries_among_the_examples": int((pool.copies(self._hashes) > 0).sum()),
@@ -220,17 +205,11 @@ class Classification:
 
 
 def ranked(
-    index: Index,
-    queries: Corpus,
-    hashes: np.ndarray,
-    pool: TrainingPool,
-    k: int,
-    progress: OnProgress | None = None,
+    index: Index, queries: Corpus, hashes: np.ndarray, pool: TrainingPool, k: int, progress: OnProgress | None = None
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """The top k examples of each query, without those that have its own texts (*hashes*, ``(q,)``).
 
-    Yields:
-        Numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
+    Yields numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
     """
     # Queries with as many copies of themselves need as deep a search, so go together.
     copies, done, tell = pool.copies(hashes), 0, teller(progress, "ranking")
@@ -261,21 +240,20 @@ def vote(classes: np.ndarray) -> np.ndarray:
     return np.where(votes.max(axis=1) > 0, elected, NOBODY - 1)
 
 
-def _macro(resamples: TaskResamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:
+def _macro(resamples: TaskResamples, right: np.ndarray) -> Estimate:
     """Mean over classes with its interval, exact where no class has both right and wrong: no draw differs then.
 
     Clopper and Pearson's rule for a mean: the least and the most mean of the accuracies p under which what was seen has
     a chance of 2.5 % or more. Of classes of n_c queries that are all right, Π p_c^n_c = 0.025 has the least Σ p_c at
     p_c = min(1, λ n_c); for classes of one size that is the interval of the accuracy.
     """
-    value, interval = resamples.estimate(right)
-    known = ~np.isnan(right)
+    found, known = resamples.estimate(right), ~np.isnan(right)
     codes = np.unique(np.array(resamples.tasks)[known], return_inverse=True)[1]
     sizes, hits = np.bincount(codes), np.bincount(codes, right[known])
     if not ((hits == 0) | (hits == sizes)).all():
-        return value, interval
-    least, most = _least(sizes[hits > 0]) / len(sizes), 1 - _least(sizes[hits == 0]) / len(sizes)
-    return value, (least, most)
+        return found
+    ends = Interval(_least(sizes[hits > 0]) / len(sizes), 1 - _least(sizes[hits == 0]) / len(sizes))
+    return Estimate(found.value, ends)
 
 
 def _least(sizes: np.ndarray) -> float:
@@ -287,8 +265,3 @@ def _least(sizes: np.ndarray) -> float:
     known, end = np.log(sizes), math.log((1 - CONFIDENCE) / 2)
     scale = brentq(lambda at: float(sizes @ np.minimum(at + known, 0)) - end, end - known.max(), -known.min())
     return float(np.exp(np.minimum(scale + known, 0)).sum())
-
-
-def _json(estimate: tuple[float, tuple[float, float]]) -> dict[str, Any]:
-    value, interval = estimate
-    return {"value": value, "interval": list(interval)}

@@ -1,11 +1,9 @@
 """Comparison of evaluations: every pair of rows, tested."""
 
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,20 +11,10 @@ import numpy as np
 from airrep.errors import ArtifactError, ConfigError, DataError, near
 from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
-from airrep.evaluation.result import Difference, Evaluation, Row
-from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
+from airrep.evaluation.result import Evaluation, Kept, Row, as_json
+from airrep.evaluation.statistics.means import Difference, Interval, TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.index.frames import Shown
-from airrep.runtime.artifacts.checks import as_written, read_json
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
-from airrep.runtime.stage import Stage
-
-KIND = "comparison"
-RESULT = "result.json"
+from airrep.runtime.artifacts.digests import json_digest
 
 Named = Sequence[tuple[str, Evaluation]]
 """Evaluations with the names of their runs."""
@@ -53,7 +41,7 @@ class ComparedPair(NamedTuple):
     other: str
     difference: float
     """The value of *one* less that of *other*."""
-    interval: tuple[float, float]
+    interval: Interval
     """95 %, paired; not adjusted."""
     p_value: float
     """Two-sided, for a difference of 0."""
@@ -61,14 +49,15 @@ class ComparedPair(NamedTuple):
     """After Holm, over all pairs here."""
     ratio: float | None = None
     """The value of *one* over that of *other*; None where either is not above 0, or *other* not clear of it."""
-    ratio_interval: tuple[float, float] | None = None
+    ratio_interval: Interval | None = None
     """95 %, paired (:func:`airrep.evaluation.statistics.means.paired_ratio`)."""
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Shown):
+class Comparison(Kept):
     """Rows of evaluations of one measure and subject, against each other."""
 
+    kind = "comparison"
     measure: str
     subject: str
     rows: tuple[ComparedRow, ...]
@@ -80,8 +69,7 @@ class Comparison(Shown):
     command: str = ""
     queries: int | None = None
     """Number of different queries that all rows were judged on; None in comparisons of older versions."""
-    request: dict[str, Any] = field(default_factory=dict)
-    """All that decides it, as JSON values."""
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for pair in self.pairs:
@@ -94,46 +82,13 @@ class Comparison(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        own = {name: getattr(self, name) for name in ("measure", "subject", "to", "resamples", "command", "queries")}
+        own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
-        plain: dict[str, Any] = json.loads(json.dumps({**own, **parts}))
-        return plain
+        told: dict[str, Any] = as_json({**own, **parts})
+        return told
 
-    def save(self, path: str | Path, *, replace: bool = False) -> Path:
-        """Write it as an artifact.
-
-        Raises:
-            ArtifactError: something is there already, or it cannot be written.
-        """
-        content = {"measure": self.measure, "provenance": {"command": self.command}, "request": self.request}
-        with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            write_file(out / RESULT, canonical_json(self.to_dict()))
-        return Path(path)
-
-
-def read_comparison(path: str | Path) -> Comparison:
-    """Read what :meth:`Comparison.save` wrote; every byte is checked.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, or not a comparison.
-    """
-    folder = fetched(path)
-    manifest = read_manifest(folder, KIND)
-    value = read_json(folder, manifest, RESULT)
-    with as_written(folder):
-        for entry in (*value["rows"], *value["pairs"]):
-            entry["interval"] = tuple(entry["interval"])
-            if entry.get("ratio_interval") is not None:
-                entry["ratio_interval"] = tuple(entry["ratio_interval"])
-        rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
-        pairs = tuple(ComparedPair(**pair) for pair in value.pop("pairs"))
-        return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
-
-
-def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | None:
-    """The finished comparison that answers a request; None if nothing is there, errors as of `Stage.finished`."""
-    found = Stage(path, KIND, "a comparison made", request).finished()
-    return None if found is None else read_comparison(path)
+    def _manifest(self) -> dict[str, Any]:
+        return {"measure": self.measure, "provenance": {"command": self.command}}
 
 
 def compare_evaluations(
@@ -165,20 +120,16 @@ def compare_evaluations(
     runs = named_evaluations(runs, "compare")
     request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
-    reference = None if to is None else _find([one.side for one in contestants], to)
-    numbers = list(range(len(contestants)))
+    sides, first = tuple(one.side for one in contestants), runs[0][1]
+    reference = None if to is None else _find(sides, to)
+    numbers = range(len(sides))
     pairs = [*combinations(numbers, 2)] if reference is None else [(n, reference) for n in numbers if n != reference]
-    first = runs[0][1]
-    over_subsets = first.measure in ("lds", "loo")
     draws = resamples or RESAMPLES
+    over_subsets = first.measure in ("lds", "loo")
     gaps = _over_subsets(contestants, pairs, draws) if over_subsets else _over_queries(contestants, pairs)
-    adjusted = holm([gap.p_value for gap in gaps])
-    sides = tuple(one.side for one in contestants)
     found = [
-        ComparedPair(
-            sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap)
-        )
-        for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
+        ComparedPair(sides[i].name, sides[j].name, *gap, p, *_ratio(sides[i], sides[j], gap))
+        for (i, j), gap, p in zip(pairs, gaps, holm([gap.p_value for gap in gaps]), strict=True)
     ]
     name = None if reference is None else sides[reference].name
     return Comparison(
@@ -186,12 +137,9 @@ def compare_evaluations(
     )
 
 
-def _ratio(
-    one: ComparedRow, other: ComparedRow, gap: Difference
-) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+def _ratio(one: ComparedRow, other: ComparedRow, gap: Difference) -> tuple[float, Interval] | tuple[None, None]:
     halves = [(ends[1] - ends[0]) / 2 for ends in (one.interval, other.interval, gap.interval)]
-    found = paired_ratio((one.value, halves[0]), (other.value, halves[1]), halves[2])
-    return (None, None) if found is None else found
+    return paired_ratio((one.value, halves[0]), (other.value, halves[1]), halves[2]) or (None, None)
 
 
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:
@@ -301,15 +249,13 @@ def _over_subsets(
         judged.append(judge(scores, losses, pairs, resamples=resamples, names=names).pairs)
     shared = first.run.facts.get("shared_queries")
     together = None if shared is None else np.array(shared)
-    found = [difference_over(over_instances, resamples, together) for over_instances in zip(*judged, strict=True)]
-    return [Difference(gap.value, gap.interval, gap.p_value) for gap in found]
+    return [difference_over(over_instances, resamples, together) for over_instances in zip(*judged, strict=True)]
 
 
 def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
     """Differences over queries, and over tasks where they have some, from the values per query."""
     # Differences over queries are closed forms: the draws and their seed play no part.
     run = contestants[0].run
-    tasks = run.facts.get("clusters")
-    plain = TaskResamples.plain(len(run.queries), RESAMPLES, 0)
-    drawn = plain if tasks is None else TaskResamples(tuple(map(str, tasks)), True, RESAMPLES, 0)
-    return [Difference(*drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query)) for i, j in pairs]
+    tasks = run.facts.get("clusters", [""] * len(run.queries))
+    drawn = TaskResamples(tuple(map(str, tasks)), "clusters" in run.facts, RESAMPLES, 0)
+    return [drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query) for i, j in pairs]

@@ -1,14 +1,25 @@
-"""Indexes, labelled instances and evaluations as a program gives them."""
+"""Indexes, instances and evaluations as a program gives them; the examples of an index."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
-from airrep.errors import ConfigError, need
-from airrep.evaluation.result import Evaluation, read_evaluation
+import numpy as np
+
+from airrep.arrays import Mask, Rows
+from airrep.corpus.fields import field_values
+from airrep.errors import ConfigError, DataError, need
+from airrep.evaluation.result import Cost, Evaluation
 from airrep.index.index import Index, open_index
 from airrep.labels.instance import LabelledInstance, distinct
+from airrep.runtime.metering import index_cost, stored_bytes_per_example
 
+T = TypeVar("T", Index, Evaluation)
+Named: TypeAlias = Sequence[tuple[str, Index]]
+"""Indexes with the names of their rows."""
 IndexesLike: TypeAlias = Any
 """Several indexes or their paths, each with its name as a pair ``(name, index)`` or alone; or one, alone."""
 InstancesLike: TypeAlias = Any
@@ -22,18 +33,9 @@ def named_indexes(
 ) -> list[tuple[str, Index]]:
     """Indexes with the names of their rows: *names*, their own in pairs, or their paths.
 
-    Raises:
-        ConfigError: something else is given, or other than one name for each.
-        ArtifactError: there is no index at a path.
+    ConfigError: something else is given, or other than one name for each. ArtifactError: there is none at a path.
     """
-    need(f"airrep {where}", "evaluation", "scipy")
-    expected = "indexes, their paths, or pairs (name, index)"
-    found: list[tuple[str, Index]] = []
-    for name, one in map(_pair, _several(indexes, Index, f"{where}: indexes", expected)):
-        index = open_index(one) if isinstance(one, str | Path) else one
-        if not isinstance(index, Index):
-            raise _wrong(f"{where}: indexes", "holds", index, expected)
-        found.append((name or str(index.path if index is one else one), index))
+    found = [(name or str(one.path), one) for name, one in _named(indexes, Index, open_index, where, "index")]
     if names is None:
         return found
     chosen = [names] if isinstance(names, str) else list(names)
@@ -44,13 +46,15 @@ def named_indexes(
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
 
-def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledInstance]:
-    """Check that the arguments are labelled instances.
+def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Evaluation]]:
+    """Evaluations with names for errors: their own in pairs, their paths, or numbers; errors as for indexes."""
+    found = _named(runs, Evaluation, Evaluation.read, where, "evaluation")
+    return [(name or f"evaluation {number}", run) for number, (name, run) in enumerate(found, 1)]
 
-    Raises:
-        ConfigError: something else is given, or two of one name or content.
-    """
-    expected = "labelled instances: open_labels(PATH).instances(TRAIN)"
+
+def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledInstance]:
+    """Check that they are labelled instances (ConfigError: something else, or two of one name or content)."""
+    expected = "labelled instances: airrep.open(PATH).instances(TRAIN)"
     found = _several(instances, LabelledInstance, f"{where}: instances", expected)
     for one in found:
         if not isinstance(one, LabelledInstance):
@@ -66,23 +70,21 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     return found
 
 
-def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Evaluation]]:
-    """Evaluations with names for errors: their own in pairs, their paths, or numbers.
-
-    Raises:
-        ConfigError: something else is given.
-        ArtifactError: there is no evaluation at a path.
-    """
+def _named(
+    given: Any, kind: type[T], read: Callable[[str | Path], T], where: str, what: str
+) -> Iterator[tuple[str, T]]:
+    """Each with the name of its pair, or its path; an object alone has an empty name."""
     need(f"airrep {where}", "evaluation", "scipy")
-    expected = "evaluations, their paths, or pairs (name, evaluation)"
-    found: list[tuple[str, Evaluation]] = []
-    for number, (name, one) in enumerate(map(_pair, _several(runs, Evaluation, f"{where}: runs", expected)), 1):
+    several = "indexes" if kind is Index else "runs"
+    expected = f"{'indexes' if kind is Index else 'evaluations'}, their paths, or pairs (name, {what})"
+    for each in _several(given, kind, f"{where}: {several}", expected):
+        pair = isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
+        name, one = each if pair else ("", each)
         path = isinstance(one, str | Path)
-        run = read_evaluation(one) if path else one
-        if not isinstance(run, Evaluation):
-            raise _wrong(f"{where}: runs", "holds", run, expected)
-        found.append((name or (str(one) if path else f"evaluation {number}"), run))
-    return found
+        found = read(one) if path else one
+        if not isinstance(found, kind):
+            raise _wrong(f"{where}: {several}", "holds", found, expected)
+        yield name or (str(one) if path else ""), found
 
 
 def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
@@ -94,10 +96,68 @@ def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
     return list(given)
 
 
-def _pair(one: Any) -> tuple[str, Any]:
-    """A pair of name and thing; of a thing alone the name is empty."""
-    return one if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) else ("", one)
-
-
 def _wrong(where: str, verb: str, found: Any, expected: str) -> ConfigError:
     return ConfigError(f"{where} {verb} a {type(found).__name__}; expected {expected}. Give a list of these.")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPool:
+    """The examples of an index that may be ranked, with the value of one field."""
+
+    hashes: np.ndarray
+    """``(n,)`` content hashes of all rows, deleted ones too."""
+    values: tuple[str | None, ...]
+    """``(n,)`` values of the field; None where an example lacks it."""
+    keep: Mask
+    """``(n,)`` whether a row may be ranked."""
+
+    @classmethod
+    def of(cls, indexes: Named, by: str, where: str | None = None) -> list[Self]:
+        """Read the texts and one field of each index.
+
+        ConfigError: a bad filter, or no example has the field. DataError: indexes of different data.
+        """
+        pools = [cls._of(index, by, where) for _, index in indexes]
+        first = pools[0]
+        for (name, _), pool in zip(indexes, pools, strict=True):
+            if pool.fingerprint != first.fingerprint:
+                raise DataError(
+                    f"{name}: holds other examples than {indexes[0][0]} ({len(pool.order):,}; there "
+                    f"{len(first.order):,}), so they cannot be compared; expected the same texts and classes. Index "
+                    "the same data."
+                )
+        return pools
+
+    @classmethod
+    def _of(cls, index: Index, by: str, where: str | None) -> Self:
+        parts = [shard.examples for shard in index.shards]
+        values = field_values((part.table for part in parts), by, index.fields)
+        return cls(np.concatenate([part.content_hashes for part in parts]), tuple(values), index.mask(where))
+
+    @cached_property
+    def order(self) -> Rows:
+        """Rows that may be ranked, by content hash, copies by row: pools of the same texts have equal orders."""
+        kept = np.flatnonzero(self.keep)
+        ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
+        return ordered
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over texts and field of the examples that may be ranked, whatever their order."""
+        pairs = zip(self.hashes[self.order].tolist(), (self.values[row] for row in self.order.tolist()), strict=True)
+        lines = sorted(f"{text.decode()} {value!r}" for text, value in pairs)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def copies(self, hashes: np.ndarray) -> np.ndarray:
+        """Number of examples that may be ranked with each of some texts, ``(q,)``."""
+        known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
+        found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
+        return found
+
+
+def cost_of(index: Index) -> Cost:
+    """Bytes of the features on disk, with codes for quick searches, and seconds where recorded."""
+    recorded = index_cost(index.path, index.manifest)
+    if recorded is None:
+        return Cost(stored_bytes_per_example(index.manifest), None)
+    return Cost(recorded.bytes_per_example, recorded.seconds_per_example, recorded.by_clock)

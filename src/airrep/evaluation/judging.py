@@ -13,7 +13,8 @@ from airrep.attributors.direct import InMemory
 from airrep.encoder.base import Encoder
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
-from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired
+from airrep.evaluation.statistics.means import Difference, Interval
+from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, PairedResult, lds, p_value, paired
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import block_of
@@ -33,12 +34,8 @@ def score_instance(
 ) -> GroupScores:
     """Group scores of an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
 
-    Args:
-        method: an encoder, or an attributor, which is fitted on the instance's train pool.
-        instance: queries, train pool and subsets; its losses are not read.
-        pool: how member scores become group scores; an attributor's own when None; for an encoder the one that it was
-            trained with, or attention.
-        temperature: of attention; the larger, the flatter.
+    An attributor is fitted on the instance's train pool. Where no pool is given it is the attributor's own; for an
+    encoder the one that it was trained with, or attention; the larger its temperature, the flatter.
 
     Raises:
         ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
@@ -98,52 +95,27 @@ def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:
 
 @dataclass(frozen=True)
 class HeldOutLds:
-    """LDS over some instances: the mean of each one's."""
+    """LDS over some instances: the mean of each one's; *queries* and *subsets* are those that count."""
 
     value: float
     """Between −1 and 1."""
     interval: Interval
     """95 %, from a two-way bootstrap in each instance; instances are independent but for queries that they share."""
     by_instance: Mapping[str, float]
-    """LDS of each instance."""
     queries: int
-    """Queries that count, in all instances."""
     subsets: int
-    """Subsets that count, in all instances."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "lds": self.value,
-            "interval": list(self.interval),
-            "by_instance": dict(self.by_instance),
-            "queries": self.queries,
-            "subsets": self.subsets,
-        }
-
-
-@dataclass(frozen=True)
-class HeldOutDifference:
-    """One method's LDS minus another's, over some instances."""
-
-    value: float
-    """Mean over instances of the paired differences."""
-    interval: Interval
-    """95 %; the same queries and subsets are drawn for both methods."""
-    p_value: float
-    """Two-sided, for a difference of 0: :func:`airrep.evaluation.statistics.metrics.p_value`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
+        told = {name: value for name, value in vars(self).items() if name != "value"}
+        return {"lds": self.value, **told, "interval": list(self.interval), "by_instance": dict(self.by_instance)}
 
 
 class Losses(Protocol):
     """An instance with losses, such as a :class:`LabelledInstance`."""
 
     @property
-    def name(self) -> str:
-        """Unique in a run."""
+    def name(self) -> str: ...
 
     @property
     def query_texts(self) -> Sequence[str] | Sequence[int]:
@@ -188,23 +160,18 @@ def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndar
 
 
 def compare_held_out(
-    first: Sequence[GroupScores],
-    second: Sequence[GroupScores],
-    instances: Sequence[Losses],
-    resamples: int = RESAMPLES,
-) -> HeldOutDifference:
+    first: Sequence[GroupScores], second: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES
+) -> Difference:
     """Paired difference of LDS of two methods; arguments and errors as for :func:`held_out_lds`."""
     _check_count(len(first), len(instances))
-    results: list[PairedResult] = [
-        paired(a, b, instance.losses, resamples=resamples)
-        for a, b, instance in zip(first, second, instances, strict=True)
-    ]
+    both = zip(first, second, instances, strict=True)
+    results = [paired(a, b, instance.losses, resamples=resamples) for a, b, instance in both]
     return difference_over(results, resamples, shared_queries(instances))
 
 
 def difference_over(
     results: Sequence[PairedResult], resamples: int = RESAMPLES, shared: np.ndarray | None = None
-) -> HeldOutDifference:
+) -> Difference:
     """Difference over several instances, from that of each; *shared* as of :func:`shared_queries`.
 
     The variance of a mean of n values is the sum of their covariances over n²: their variances, and for two instances
@@ -222,7 +189,7 @@ def difference_over(
     if shared is not None:
         freedom, units = min(freedom, *(part.freedom for part in parts)), min(part.units for part in parts)
     over_all = Uncertainty(wider**2 * total / len(parts) ** 2, freedom, units=units)
-    return HeldOutDifference(value, interval, p_value(value, over_all, resamples))
+    return Difference(value, interval, p_value(value, over_all, resamples))
 
 
 def _check_count(scores: int, instances: int) -> None:

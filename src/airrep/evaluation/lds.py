@@ -1,21 +1,19 @@
 """LDS of indexes on labelled instances, side by side."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from airrep.arrays import GroupScores, Rows
+from airrep.arrays import GroupScores
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
-from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
-from airrep.evaluation.pool import Named, cost_of
-from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
-from airrep.evaluation.statistics.labels import REMEDY, moved, seeds_alike
-from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
+from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
+from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
+from airrep.evaluation.result import Evaluation, Row, check_names
+from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike
+from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts.digests import json_digest
@@ -47,8 +45,7 @@ class RowFinder:
     def subsets(self, instance: LabelledInstance) -> Groups:
         """The subsets as rows of the index; the second copy of a text is the second copy there.
 
-        Raises:
-            DataError: an example is not there, or was deleted.
+        DataError: an example is not there, or was deleted.
         """
         used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
         met: dict[bytes, int] = {}
@@ -56,16 +53,14 @@ class RowFinder:
             copy, known = met.get(text, 0), self._rows[text]
             rows[place] = known[copy] if copy < len(known) else -1
             met[text] = copy + 1
-        self._check(instance, used[rows[used] < 0])
-        return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
-
-    def _check(self, instance: LabelledInstance, missing: Rows) -> None:
+        missing = used[rows[used] < 0]
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" of the train pool of '
                 f"instance {instance.name}, and {len(missing) - 1:,} more; expected all that are in some subset. "
                 "Index the data of the labels."
             )
+        return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +75,6 @@ class Contender:
     sizes: Sequence[int] | None
     """Members of the groups; None where groups are not of the kind that an encoder is trained on."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """As :attr:`Row.more`."""
 
 
 def evaluate_lds(
@@ -130,6 +124,8 @@ class LdsStudy:
     measure: ClassVar[Literal["lds", "loo"]] = "lds"
     own_pool: ClassVar[PoolLike | None] = None
     """Pool where the user names none; None for each method's own."""
+    sign: ClassVar[int] = 1
+    """Scores rank the losses of :attr:`scored`, times this, backwards."""
     more_request: ClassVar[Mapping[str, Any]] = {}
     """Further entries of :attr:`request` that decide the result."""
 
@@ -195,11 +191,6 @@ class LdsStudy:
         """Instances whose groups the indexes score."""
         return self.instances
 
-    @property
-    def judged(self) -> Sequence[Losses]:
-        """Losses that the scores of :attr:`scored` are to rank."""
-        return self.instances
-
     @cached_property
     def ceiling(self) -> Ceiling | None:
         """Noise ceiling; None without seeds that differ."""
@@ -250,33 +241,30 @@ class LdsStudy:
         """Values, intervals and paired differences to the first row."""
         pairs, names = [(number, 0) for number in range(1, len(contenders))], [one.name for one in contenders]
         judged = [
-            judge([one.scores[place] for one in contenders], losses, pairs, resamples=self.resamples, names=names)
-            for place, losses in enumerate(instance.losses for instance in self.judged)
+            judge(scores, self.sign * instance.losses, pairs, resamples=self.resamples, names=names)
+            for instance, *scores in zip(self.scored, *(one.scores for one in contenders), strict=True)
         ]
-        shared = shared_queries(self.judged)
-        return tuple(self._row(number, one, judged, shared) for number, one in enumerate(contenders))
-
-    def _row(self, number: int, contender: Contender, judged: Sequence[MethodsLds], shared: np.ndarray | None) -> Row:
-        """One row, over all instances."""
-        pooling, attributor = contender.pooling, contender.index.attributor
-        found = lds_over([one.name for one in self.judged], [one.alone[number] for one in judged], shared)
-        pairs = [one.pairs[number - 1] for one in judged] if number else []
-        gap = difference_over(pairs, self.resamples, shared) if number else None
-        trained, sizes = attributor.trained_groups, contender.sizes
-        more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
-        return Row(
-            name=contender.name,
-            method=contender.index.method,
-            value=found.value,
-            interval=found.interval,
-            per_query=np.concatenate([one.alone[number].per_query for one in judged]),
-            pool=pooling.text,
-            temperature=pooling.temperature if pooling.attends else None,
-            difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
-            cost=cost_of(contender.index),
-            caution=" ".join(filter(None, (attributor.caution, more))),
-            more={"by_instance": dict(found.by_instance), **contender.more},
-        )
+        shared, rows = shared_queries(self.scored), []
+        for number, one in enumerate(contenders):
+            alone = [of_instance.alone[number] for of_instance in judged]
+            found = lds_over([instance.name for instance in self.scored], alone, shared)
+            trained = one.index.attributor.trained_groups
+            more = "" if trained is None or one.sizes is None else trained.caution(list(one.sizes), str(one.pooling))
+            row = Row(
+                name=one.name,
+                method=one.index.method,
+                value=found.value,
+                interval=found.interval,
+                per_query=np.concatenate([result.per_query for result in alone]),
+                pool=one.pooling.text,
+                temperature=one.pooling.temperature if one.pooling.attends else None,
+                cost=cost_of(one.index),
+                caution=" ".join(filter(None, (one.index.attributor.caution, more))),
+                more={"by_instance": dict(found.by_instance), **one.more},
+            )
+            gaps = [of_instance.pairs[number - 1] for of_instance in judged] if number else []
+            rows.append(replace(row, difference=difference_over(gaps, self.resamples, shared)) if gaps else row)
+        return tuple(rows)
 
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
@@ -300,7 +288,9 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         "instances": [instance.name for instance in instances],
         "queries": sum(len(instance.queries) for instance in instances),
         "distinct_queries": len({text for instance in instances for text in instance.query_texts}),
-        "queries_in_pool": sum(_in_pool(instance) for instance in instances),
+        "queries_in_pool": sum(
+            int(np.isin(one.queries.content_hashes, one.train.content_hashes).sum()) for one in instances
+        ),
         **({} if shared is None else {"shared_queries": shared.tolist()}),
         "subsets": int(there.sum()),
         "subsets_left_out": int((~there).sum()),
@@ -310,10 +300,6 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
         "seeds_alike": [instance.by_seed is not None and seeds_alike(instance.by_seed) for instance in instances],
     }
-
-
-def _in_pool(instance: LabelledInstance) -> int:
-    return int(np.isin(instance.queries.content_hashes, instance.train.content_hashes).sum())
 
 
 SPREAD_QUERIES, SPREAD_ROWS = 50, 1000

@@ -1,13 +1,13 @@
 """Leave-one-out: how well scores predict the effects of removing examples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.arrays import GroupScores, Rows
+from airrep.arrays import GroupScores
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.lds import Contender, LdsStudy, RowFinder, facts_of, telling_seeds
@@ -22,46 +22,27 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
 
 
-@dataclass(frozen=True, eq=False)
-class Removals:
-    """Effects of leaving examples out on the queries of one instance."""
+def removals_of(instance: LabelledInstance) -> LabelledInstance:
+    """The instance with the removed examples, K sets, in place of its subsets, and effects in place of its losses.
 
-    name: str
-    removed: LabelledInstance
-    """The instance with the removed examples, K sets, in place of its subsets; its losses, those of each seed too, are
-    those without the examples less those with all: the effects."""
-
-    @property
-    def query_texts(self) -> list[str]:
-        """Content hash of each query."""
-        return self.removed.query_texts
-
-    @property
-    def effects(self) -> np.ndarray:
-        """``(q, K)`` float64 nats: mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
-        all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both."""
-        return self.removed.losses.astype(np.float64)
-
-    @property
-    def losses(self) -> np.ndarray:
-        """Minus the effects, which group scores of the removed sets are to rank backwards, as they do losses."""
-        return -self.effects
-
-    @classmethod
-    def of(cls, instance: LabelledInstance) -> "Removals":
-        """Read an instance whose subset 0 is the whole pool and whose others leave a few examples out.
-
-        Raises:
-            DataError: its subsets are others, or fewer than two removals.
-        """
-        n = len(instance.train)
-        left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
-        _check_removals(instance, left_out)
-        sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
-        seeds = None if instance.by_seed is None else _less_all(instance.by_seed)
-        effects = _less_all(instance.losses) if seeds is None else mean_over_seeds(seeds)
-        plain = None if seeds is None else seeds.astype(np.float32)
-        return cls(instance.name, replace(instance, subsets=sets, losses=effects.astype(np.float32), by_seed=plain))
+    Effects are ``(q, K)`` nats: the mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
+    all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both. Those of each seed are
+    there too. DataError: subset 0 is not the whole pool, the others leave nothing out, or there are less than two.
+    """
+    n = len(instance.train)
+    left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
+    whole, *others = [len(rows) == 0 for rows in left_out]
+    if not whole or any(others) or len(others) < 2:
+        raise DataError(
+            f"instance {instance.name}: is not made of removals; expected the whole train pool as its first subset, "
+            "and two or more that leave examples out. Use labels of `airrep sample --removals K`."
+        )
+    sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
+    losses = instance.losses if instance.by_seed is None else instance.by_seed
+    effects = losses[..., 1:].astype(np.float64) - losses[..., :1]
+    if instance.by_seed is None:
+        return replace(instance, subsets=sets, losses=effects.astype(np.float32))
+    return replace(instance, subsets=sets, losses=mean_over_seeds(effects), by_seed=effects.astype(np.float32))
 
 
 def evaluate_loo(
@@ -107,6 +88,7 @@ class LooStudy(LdsStudy):
 
     measure = "loo"
     own_pool: ClassVar[PoolLike | None] = "sum"
+    sign = -1  # losses are effects, which scores rank as they are
 
     def _check(self) -> None:
         if self.temperature != 1 and self.asked_pool is None:
@@ -116,17 +98,16 @@ class LooStudy(LdsStudy):
         super()._check()
 
     @cached_property
-    def judged(self) -> Sequence[Removals]:
-        return [Removals.of(instance) for instance in self.instances]
-
-    @property
     def scored(self) -> Sequence[LabelledInstance]:
-        return [one.removed for one in self.judged]
+        return [removals_of(instance) for instance in self.instances]
 
     def contender(self, name: str, index: Index) -> Contender:
+        found = self._scores(name, index)
+        return replace(found, more={"pearson": _mean_pearson(found.scores, self.scored)})
+
+    def _scores(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
-        more = {"pearson": _mean_pearson(found.scores, self.judged)}
-        return replace(found, sizes=None if self.asked_pool is None else found.sizes, more=more)
+        return replace(found, sizes=None) if self.asked_pool is None else found
 
     def facts(self) -> dict[str, Any]:
         """Facts on all rows; ``removal_size`` is the least and the greatest, ``removed`` what each whole source was."""
@@ -136,13 +117,10 @@ class LooStudy(LdsStudy):
         known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
         noise = {"signal_to_noise": signal_to_noise(known) if known else None}
         reliability = None if self.ceiling is None else self.ceiling.reliability
-        wholes = {"removed": [_removed(one) for one in self.judged]} if self._by_name else {}
+        # Removals of whole sources or labels have their names, others numbers.
+        numbers = any(name.isdecimal() for one in self.scored for name in one.subsets.names)
+        wholes = {} if numbers else {"removed": [_removed(one) for one in self.scored]}
         return {**facts, **named, **noise, "reliability": reliability, **wholes}
-
-    @property
-    def _by_name(self) -> bool:
-        """True if removals have names (of whole sources or labels), not numbers."""
-        return not any(name.isdecimal() for one in self.scored for name in one.subsets.names)
 
 
 class WhatIfStudy(LooStudy):
@@ -155,27 +133,28 @@ class WhatIfStudy(LooStudy):
         LdsStudy._check(self)  # a method's own pool may attend, at a temperature
 
     def contender(self, name: str, index: Index) -> Contender:
+        found = super().contender(name, index)
+        pairs = [(f, one.losses) for f, one in zip(found.scores, self.scored, strict=True)]
+        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+
+    def _scores(self, name: str, index: Index) -> Contender:
         pooling = index.attributor.pooling(self.pool, self.temperature)
         if pooling.kind == "order":  # it scores removals as they are
-            found = super().contender(name, index)
-        else:
-            finder = RowFinder(index, self.instances)
-            scores = [_changes(finder, instance, pooling) for instance in self.instances]
-            found = Contender(name, index, pooling, scores, None, {"pearson": _mean_pearson(scores, self.judged)})
-        pairs = [(f, one.effects) for f, one in zip(found.scores, self.judged, strict=True)]
-        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+            return super()._scores(name, index)
+        finder = RowFinder(index, self.instances)
+        return Contender(name, index, pooling, [_changes(finder, one, pooling) for one in self.instances], None)
 
     def facts(self) -> dict[str, Any]:
         """Facts on all rows; ``helped`` is the share of effects above 0."""
-        effects = np.concatenate([one.effects.ravel() for one in self.judged])
+        effects = np.concatenate([one.losses.ravel() for one in self.scored])
         helped = float((effects[~np.isnan(effects)] > 0).mean())
         return {**super().facts(), **self.more_request, "helped": helped}
 
 
-def _removed(one: Removals) -> list[dict[str, Any]]:
+def _removed(one: LabelledInstance) -> list[dict[str, Any]]:
     """Each removed set: its name, its examples, the mean of its effects on queries, in nats, and the share above 0."""
-    found = []
-    for name, size, effects in zip(one.removed.subsets.names, one.removed.subsets.sizes, one.effects.T, strict=True):
+    found, columns = [], one.losses.T.astype(np.float64)
+    for name, size, effects in zip(one.subsets.names, one.subsets.sizes, columns, strict=True):
         known = effects[~np.isnan(effects)]
         mean, helped = (float(known.mean()), float((known > 0).mean())) if len(known) else (None, None)
         found.append({"name": name, "examples": int(size), "effect": mean, "helped": helped})
@@ -243,23 +222,8 @@ def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
     return signal / chance if chance > 0 else None
 
 
-def _less_all(losses: np.ndarray) -> np.ndarray:
-    """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
-    plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
-    return plain
-
-
-def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> None:
-    whole, *others = [len(rows) == 0 for rows in left_out]
-    if not whole or any(others) or len(others) < 2:
-        raise DataError(
-            f"instance {instance.name}: is not made of removals; expected the whole train pool as its first subset, "
-            "and two or more that leave examples out. Use labels of `airrep sample --removals K`."
-        )
-
-
-def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -> float | None:
+def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[LabelledInstance]) -> float | None:
     """Mean over instances of the mean over queries of Pearson's correlation; None where none varies."""
-    found = (pearson(f, one.effects, ~np.isnan(one.effects)) for f, one in zip(scores, removals, strict=True))
+    found = (pearson(f, one.losses, ~np.isnan(one.losses)) for f, one in zip(scores, removals, strict=True))
     means = [known.mean() for each in found if len(known := each[~np.isnan(each)])]
     return float(np.mean(means)) if means else None

@@ -1,30 +1,29 @@
 """Evaluations: rows with values per query, intervals and differences; written and read."""
 
 import io
+import json
 import shlex
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
+from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.index.frames import Shown
-from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import check_kind, read_manifest
-from airrep.runtime.artifacts.names import partial_path
-from airrep.runtime.artifacts.targets import real_path
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
+from airrep.runtime.artifacts.manifests import as_written, check_kind, partial_path, read_json, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 
-KIND = "evaluation"
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
 ANSWERS = "answers"
 """Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
@@ -34,14 +33,73 @@ FEW_QUERIES = 10
 """With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
 
 
-class Difference(NamedTuple):
-    """One row's value minus another's, on the same queries."""
+class Kept(Shown):
+    """A result that is written as an artifact, whose ``result.json`` is its :meth:`to_dict`."""
 
-    value: float
-    interval: tuple[float, float]
-    """95 %, paired."""
-    p_value: float
-    """Two-sided, for a difference of 0."""
+    kind: ClassVar[str]
+    command: str
+    """The command line that made it, or empty."""
+    request: Mapping[str, Any]
+    """JSON values that decide all the rest: fingerprints of indexes and labels, settings; no names."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, without the request."""
+
+    @abstractmethod
+    def _manifest(self) -> dict[str, Any]:
+        """Values of the manifest beside the request."""
+
+    def _files(self) -> dict[str, bytes]:
+        return {RESULT: canonical_json(self.to_dict())}
+
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
+        """Write it as an artifact, at the path that is given back.
+
+        Raises:
+            ArtifactError: something is there already, or it cannot be written.
+        """
+        return self._save(path, replace=replace)
+
+    def _save(self, path: str | Path, *, replace: bool, keep: Sequence[str] = ()) -> Path:
+        content = {**self._manifest(), "request": dict(self.request)}
+        with new_artifact(Path(path), self.kind, content, replace=replace, keep=keep) as out:
+            for name, data in self._files().items():
+                write_file(out / name, data)
+        return Path(path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote; every byte is checked.
+
+        Raises:
+            ArtifactError: nothing there, unfinished, altered, or of another kind.
+        """
+        folder = fetched(path)
+        return cls.of_manifest(folder, read_manifest(folder))
+
+    @classmethod
+    def of_manifest(cls, folder: Path, manifest: Mapping[str, Any]) -> Self:
+        """:meth:`read`, where the manifest was read already."""
+        check_kind(folder, manifest, cls.kind)
+        value = read_json(folder, manifest, RESULT)
+        with as_written(folder):
+            return cls._of(folder, value, manifest)
+
+    @classmethod
+    def _of(cls, _: Path, value: Mapping[str, Any], manifest: Mapping[str, Any]) -> Self:
+        return TypeAdapter(cls).validate_python({**value, "request": manifest["request"]})
+
+    @classmethod
+    def find(cls, path: str | Path, request: Mapping[str, Any]) -> Self | None:
+        """The finished one that answers a request; None if nothing is there, errors as of `Stage.finished`."""
+        made = f"{'an' if cls.kind[0] in 'aeiou' else 'a'} {cls.kind} made"
+        return None if Stage(path, cls.kind, made, request).finished() is None else cls.read(path)
+
+
+def as_json(value: Any) -> Any:
+    """A value as it comes back from JSON: tuples are lists."""
+    return json.loads(json.dumps(value))
 
 
 class Cost(NamedTuple):
@@ -86,16 +144,11 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object, without the values per query."""
-        gap, cost = self.difference, self.cost
-        own = {name: getattr(self, name) for name in ("name", "method", "pool", "temperature", "value", "caution")}
-        return {
-            **own,
-            "interval": list(self.interval),
-            "dropped": self.dropped,
-            "minus_first": None if gap is None else {**gap._asdict(), "interval": list(gap.interval)},
-            "cost": None if cost is None else cost._asdict(),
-            "more": dict(self.more),
-        }
+        told = {name: value for name, value in vars(self).items() if name not in ("per_query", "difference")}
+        gap, cost = (one and one._asdict() for one in (self.difference, self.cost))
+        told |= {"minus_first": gap, "cost": cost, "dropped": self.dropped, "more": dict(self.more)}
+        found: dict[str, Any] = as_json(told)
+        return found
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], per_query: np.ndarray) -> Self:
@@ -103,15 +156,15 @@ class Row:
         gap, cost = value["minus_first"], value["cost"]
         return cls(
             **{name: value[name] for name in ("name", "method", "pool", "temperature", "value", "caution", "more")},
-            interval=_pair(value["interval"]),
+            interval=Interval(*value["interval"]),
             per_query=per_query,
-            difference=None if gap is None else Difference(gap["value"], _pair(gap["interval"]), gap["p_value"]),
-            cost=None if cost is None else Cost(**cost),
+            difference=gap and Difference(gap["value"], Interval(*gap["interval"]), gap["p_value"]),
+            cost=cost and Cost(**cost),
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(Shown):
+class Evaluation(Kept):
     """Several rows judged on the same queries.
 
     Raises:
@@ -123,6 +176,7 @@ class Evaluation(Shown):
         'tfidf'
     """
 
+    kind = "evaluation"
     measure: Measure
     rows: tuple[Row, ...]
     queries: tuple[tuple[str, str], ...]
@@ -136,9 +190,7 @@ class Evaluation(Shown):
     tags: Mapping[str, str] = field(default_factory=dict)
     """The user's tags, such as role=tasks; reports group by these."""
     command: str = ""
-    """The command line that made it, or empty."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that decide all the rest: fingerprints of indexes and labels, settings; no names."""
     matrices: Mapping[str, np.ndarray] = field(default_factory=dict)
     """For measures over subsets: ``losses/INSTANCE`` and ``NUMBER/INSTANCE``, the group scores of row NUMBER,
     ``(q, m)``, from which rows of several evaluations are paired."""
@@ -204,86 +256,51 @@ class Evaluation(Shown):
         """
         if self.measure != "select" and not replace:  # a select writes where its own answers are
             check_no_answers(path)
+        return self._save(path, replace=replace, keep=() if self.complete else (ANSWERS,))
+
+    def _manifest(self) -> dict[str, Any]:
         shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
-        provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
-        content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}
-        keep = () if self.complete else (ANSWERS,)
-        with new_artifact(Path(path), KIND, content, replace=replace, keep=keep) as out:
-            write_file(out / RESULT, canonical_json(self.to_dict()))
-            write_file(out / QUERIES, self._parquet())
-            if self.matrices:
-                write_file(out / MATRICES, save({name: np.ascontiguousarray(m) for name, m in self.matrices.items()}))
-        return Path(path)
+        tags = {name: str(value) for name, value in self.tags.items()}
+        return {"measure": self.measure, "provenance": {"command": self.command, **tags, **shown}}
+
+    def _files(self) -> dict[str, bytes]:
+        matrices = {name: np.ascontiguousarray(matrix) for name, matrix in self.matrices.items()}
+        return {**super()._files(), QUERIES: self._parquet(), **({MATRICES: save(matrices)} if matrices else {})}
 
     def _parquet(self) -> bytes:
         """One line for each query, one column for each row."""
-        columns = {"instance": [name for name, _ in self.queries], "query": [name for _, name in self.queries]}
+        keys = [pa.array([key[place] for key in self.queries], pa.string()) for place in (0, 1)]
         values = [pa.array(row.per_query, from_pandas=True) for row in self.rows]
-        names = [*columns, *(f"row {number}" for number in range(len(self.rows)))]
-        table = pa.table([*(pa.array(column, pa.string()) for column in columns.values()), *values], names=names)
+        names = ["instance", "query", *(f"row {number}" for number in range(len(self.rows)))]
         buffer = io.BytesIO()
-        pq.write_table(table, buffer)
+        pq.write_table(pa.table([*keys, *values], names=names), buffer)
         return buffer.getvalue()
 
-
-def read_evaluation(path: str | Path) -> Evaluation:
-    """Read what :meth:`Evaluation.save` wrote; every byte is checked.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, or not an evaluation.
-
-    Example:
-        >>> path = airrep.classify([("tfidf", index)], queries).save("runs/classes")
-        >>> airrep.open("runs/classes").measure
-        'classify'
-    """
-    folder = fetched(path)
-    return evaluation_of(folder, read_manifest(folder))
-
-
-def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:
-    """The evaluation whose manifest was read already; errors as of :func:`read_evaluation`."""
-    check_kind(folder, manifest, KIND)
-    value = read_json(folder, manifest, RESULT)
-    with as_written(folder):
+    @classmethod
+    def _of(cls, folder: Path, value: Mapping[str, Any], manifest: Mapping[str, Any]) -> Self:
         if "rows" not in value:
             raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
         table = pq.read_table(folder / QUERIES)
         columns = [table.column(f"row {number}").to_numpy() for number in range(len(value["rows"]))]
-        matrices = load((folder / MATRICES).read_bytes()) if MATRICES in manifest["files"] else {}
-        keys: list[tuple[str, str]] = [(line["instance"], line["query"]) for line in table.select([0, 1]).to_pylist()]
-        return Evaluation(
+        keys = zip(*(table.column(name).to_pylist() for name in ("instance", "query")), strict=True)
+        return cls(
             **{name: value[name] for name in ("measure", "subject", "ceiling", "facts", "tags", "command")},
             request=manifest["request"],
             rows=tuple(Row.from_dict(row, values) for row, values in zip(value["rows"], columns, strict=True)),
             queries=tuple(keys),
-            matrices=matrices,
+            matrices=load((folder / MATRICES).read_bytes()) if MATRICES in manifest["files"] else {},
         )
 
 
-def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation | None:
-    """The finished evaluation that answers a request; None if nothing is there, errors as of `Stage.finished`."""
-    found = Stage(path, KIND, "an evaluation made", request).finished()
-    return None if found is None else read_evaluation(path)
-
-
 def check_names(names: Sequence[str]) -> None:
-    """Refuse two rows of one name, before any work.
-
-    Raises:
-        DataError: two are equal.
-    """
+    """Refuse two rows of one name, before any work (DataError)."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
 
 
 def check_no_answers(path: str | Path) -> None:
-    """Refuse to write where an unfinished selection keeps its answers.
-
-    Raises:
-        ArtifactError: there are some.
-    """
+    """Refuse to write where an unfinished selection keeps its answers (ArtifactError)."""
     unfinished = partial_path(real_path(path))
     if any(unfinished.glob(f"{ANSWERS}/*")):
         raise ArtifactError(
@@ -301,8 +318,3 @@ def caution_on(queries: int) -> str:
 def command_line(arguments: Sequence[str]) -> str:
     """The command that was typed, to be typed again."""
     return shlex.join(["airrep", *arguments])
-
-
-def _pair(values: Sequence[float]) -> tuple[float, float]:
-    low, high = values
-    return low, high

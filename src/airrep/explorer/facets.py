@@ -16,7 +16,6 @@ from airrep.corpus.fields import (
     Column,
     Comparisons,
     Field,
-    RepeatedColumn,
     distinct_values,
     read_fields,
     shown_apart,
@@ -137,7 +136,7 @@ class Facets:
             exact = "." in field.name and field.path  # a key with a dot, where the facet may be a part of an object
             if facet is None or facet.values is None or exact or field.nested != (field.name not in TEXT_FIELDS):
                 return None
-            columns[field] = RepeatedColumn(_column(field, facet.values, compared), facet.codes)
+            columns[field] = _column(field, facet, compared)
         mask: Mask = chosen.of(columns) & self._index.live
         compared.check()
         return mask
@@ -225,8 +224,10 @@ def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], 
             yield name, values, own
 
 
-def _column(field: Field, values: Sequence[Any], compared: Comparisons) -> Column:
-    """The different values of a facet as a column."""
+def _column(field: Field, facet: Facet, compared: Comparisons) -> Column:
+    """The values of a facet as a column."""
+    values = facet.values or ()
     texts = [json.dumps({field.name: value}) for value in values] if field.nested else list(values)
     table = pa.table({"metadata" if field.nested else field.name: pa.array(texts, pa.large_string())})
-    return read_fields(table, [field], (), compared)[field]
+    different = read_fields(table, [field], (), compared)[field]
+    return lambda test, literal: np.asarray(different(test, literal)[facet.codes])

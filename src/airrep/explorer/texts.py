@@ -5,7 +5,7 @@ from typing import Any
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.corpus.turns import DOTS, last_message, message_at, system_end
+from airrep.corpus.schemas.conversations import DOTS, last_message, message_at, system_end
 from airrep.index.contrast import Question
 from airrep.index.why import Why
 

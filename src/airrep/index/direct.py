@@ -1,4 +1,4 @@
-"""What an index keeps, as queries are asked of it: stored features, and scores that are computed when asked for."""
+"""What queries read of an index: stored features, and scores computed when asked for."""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,7 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airrep.corpus.turns import from_last_message
+from airrep.corpus.schemas.conversations import from_last_message
 from airrep.errors import need
 
 if TYPE_CHECKING:

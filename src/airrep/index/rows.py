@@ -20,11 +20,16 @@ from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError, check_unicode, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
-from airrep.runtime.artifacts.checks import as_written, check_digests, check_file, check_sizes
 from airrep.runtime.artifacts.digests import file_digest, json_digest
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import (
+    MANIFEST,
+    as_written,
+    check_digests,
+    check_file,
+    check_sizes,
+    read_manifest,
+)
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 from airrep.sparse import distinct

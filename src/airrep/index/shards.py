@@ -16,10 +16,9 @@ from airrep.arrays import Encoded, Features, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts.checks import check_digests, check_file
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
-from airrep.runtime.publishing.files import write_file
-from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.artifacts.manifests import check_digests, check_file
+from airrep.runtime.publishing import new_place, write_file
 from airrep.runtime.remote.places import Anchored
 from airrep.sparse import SparseRows
 

@@ -5,9 +5,8 @@ fine_tuner  The worker that fine-tunes an LM on one subset after another.
 gather      Gather labelled instances from label directories, data and airrep-test folders.
 instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
-ledger      Finished fine-tunes of a label directory, one small file each.
-outside/    Labels by another trainer: subsets as files out, losses back in.
+ledger      Files of a label directory: the request, finished fine-tunes, and the seal.
+outside     Labels by another trainer: subsets as files out, losses back in.
 plan        Subset plans on disk: instances, their queries and subsets.
-request     The request that decides whether label runs may be joined or resumed; the seal.
 sampling    Draws of cross-validation instances from a corpus.
 """

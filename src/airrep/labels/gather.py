@@ -4,19 +4,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.labels import Labels, open_labels
+from airrep.labels.instance import LabelledInstance, shown_json
+from airrep.labels.labels import Labels
 from airrep.labels.plan import KIND as PLAN
 from airrep.runtime.artifacts.digests import file_digest
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.manifests import REQUEST, read_manifest
 from airrep.scoring.groups import Groups
 
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"
@@ -59,76 +61,50 @@ def gather(
             _numbers(chosen, 1, choice)
             found.append(read_published(Path(folder), name, read))
             continue
-        labels = _open(folder)
-        train, queries = _corpus(labels, "train", corpora), _corpus(labels, "queries", corpora)
+        labels = _open(Path(folder))
+        train, queries = labels.corpus_of("train", corpora), labels.corpus_of("queries", corpora)
         instances = labels.instances(train, queries, partial=partial)
         chosen_ones = [instances[number] for number in _numbers(chosen, len(instances), choice)]
         found += [replace(instance, name=f"{name}/{instance.name}") for instance in chosen_ones]
     return found
 
 
-def _numbers(chosen: str, count: int, where: str) -> list[int]:
+def _numbers(chosen: str, most: int, where: str) -> list[int]:
     """Numbers of a choice such as ``0,3-5,8-``; all when it is empty."""
-    if not chosen:
-        return list(range(count))
     numbers: list[int] = []
-    for part in chosen.split(","):
+    for part in chosen.split(",") if chosen else ["0-"]:
         match = _CHOICE.fullmatch(part)
-        first = int(match[1]) if match else count
-        last = first if not match or not match[2] else int(match[3]) if match[3] else count - 1
-        if not first <= last < count:
-            raise ConfigError(f"{where}: has no instance '{part}'; expected numbers from 0 to {count - 1}. Correct it.")
+        first = int(match[1]) if match else most
+        last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
+        if not first <= last < most:
+            raise ConfigError(f"{where}: has no instance '{part}'; expected numbers from 0 to {most - 1}. Correct it.")
         numbers += range(first, last + 1)
     return numbers
 
 
 def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
     """The last part of each path, with as many parents before it as tell it from the others."""
-
-    def name(folder: Path, depth: int) -> str:
-        return "/".join(folder.parts[-depth:])
-
     found = {}
     for folder in folders:
-        others = [other for other in folders if other != folder]
-        depth = 1
-        while any(name(other, depth) == name(folder, depth) for other in others):
-            depth += 1
-        found[folder] = name(folder, depth)
+        others = [other.parts for other in folders if other != folder]
+        depth = next(d for d in count(1) if all(other[-d:] != folder.parts[-d:] for other in others))
+        found[folder] = "/".join(folder.parts[-depth:])
     return found
 
 
-def _open(folder: str | Path) -> Labels:
+def _open(folder: Path) -> Labels:
+    """Labels; where there are none, the error has the command that makes them."""
     try:
-        return open_labels(folder)
+        return Labels(folder)
     except ArtifactError as error:
-        explain(Path(folder))  # raises a better error for a folder that is nearly in the other layout
-        raise ArtifactError(f"{error} {_way_to_labels(Path(folder))}") from None
-
-
-def _way_to_labels(folder: Path) -> str:
-    """Command that makes labels, for a directory that holds none."""
-    try:
-        drawn = read_manifest(folder)["kind"] == PLAN
-    except AirRepError:
-        drawn = False
-    if drawn:
-        return f"These are subsets without losses; next: airrep label {folder} DATA --lm MODEL --out LABELS"
-    return (
-        "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep judge INDEX --lm MODEL "
-        "--queries QUERIES` makes them and judges by them."
-    )
-
-
-def _corpus(labels: Labels, name: str, corpora: Sequence[Corpus]) -> Corpus:
-    wanted = labels.state[name]
-    for corpus in corpora:
-        if corpus.fingerprint == wanted:
-            return corpus
-    given = ", ".join(corpus.fingerprint[:12] for corpus in corpora) or "nothing"
-    raise ArtifactError(
-        f"{labels.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file too."
-    )
+        way = (
+            "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep judge INDEX --lm MODEL "
+            "--queries QUERIES` makes them and judges by them."
+        )
+        with suppress(AirRepError):
+            if read_manifest(folder)["kind"] == PLAN:
+                way = f"These are subsets without losses; next: airrep label {folder} DATA --lm MODEL --out LABELS"
+        raise ArtifactError(f"{error} {way}") from None
 
 
 def label_lineage(
@@ -140,61 +116,61 @@ def label_lineage(
     accepts losses of several LMs, or of one that was fine-tuned in several ways.
     """
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
-    opened = {name: [_LabelState.of(choice.partition("#")[0]) for choice in part] for name, part in parts.items()}
+    opened = {name: [_state_of(Path(choice.partition("#")[0])) for choice in part] for name, part in parts.items()}
     if not mixed:
         _refuse_mixture([labels for part in opened.values() for labels in part])
-    names = sorted({labels.state["lm"]["name"] for labels in opened["labels"]})
+    names = sorted({state["lm"]["name"] for _, state in opened["labels"]})
     lm = {"lm": ", ".join(names)} if names else {}
-    return lm | {name: [_origin(labels) for labels in part] for name, part in opened.items()}
+    return lm | {name: [_origin(state) for _, state in part] for name, part in opened.items()}
 
 
-class _LabelState(NamedTuple):
-    """The path of labels, and the recorded way in which they were made."""
-
-    path: Path
-    state: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, folder: str) -> "_LabelState":
-        path = Path(folder)
-        return cls(path, published_state(path) if is_published(path) else _open(path).state)
+def _state_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """The path of labels, and the recorded way in which they were made, which is unknown of an airrep-test folder."""
+    if not is_published(folder):
+        return folder, _open(folder).state
+    files = {"train": file_digest(folder / TRAIN), "queries": file_digest(folder / TEST)}
+    unknown = {"name": "unknown", "fingerprint": "unknown"}
+    return folder, {"lm": unknown, "fine_tune": {}, "precision": "unknown", **files}
 
 
-def _origin(labels: _LabelState) -> dict[str, Any]:
-    state = labels.state
+def _origin(state: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: state[name] for name in ("fine_tune", "precision", "train", "queries")}
     return {**kept, "lm": state["lm"]["fingerprint"], "lm_name": state["lm"]["name"]}
 
 
-def _refuse_mixture(labels: Sequence[_LabelState]) -> None:
+def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Refuse labels of two LMs, or of one that was fine-tuned in two ways."""
-    first, *others = labels
-    wanted = _comparable(first)
-    for other in others:
-        found = _comparable(other)
+    kinds = []
+    for path, state in labels:
+        tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
+        kinds.append((path, {"LM": state["lm"]["fingerprint"][:12], "precision": state["precision"], **tuning}))
+    first, wanted = kinds[0]
+    for path, found in kinds[1:]:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{other.path}: was made with another {name} than {first.path} ({found.get(name)}; {wanted[name]}). "
+                f"{path}: was made with another {name} than {first} ({found.get(name)}; {wanted[name]}). "
                 "Give labels of one kind, or pass --mixed to accept them all."
             )
 
 
-def _comparable(labels: _LabelState) -> dict[str, Any]:
-    """Properties that must be equal in labels that are learnt from and judged by."""
-    state = labels.state
-    tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
-    return {"LM": state["lm"]["fingerprint"][:12], "precision": state["precision"], **tuning}
-
-
 def is_published(folder: Path) -> bool:
-    """True if a folder is in the ``airrep-test`` layout; refuses a folder of several benchmarks, or a part of one."""
-    if (folder / LDS).is_file():
-        _check_files(folder)
+    """True if a folder is in the ``airrep-test`` layout.
+
+    Raises:
+        DataError: it lacks a file of the layout, or holds several such folders.
+    """
+    there = [name for name in (TRAIN, TEST, LDS) if (folder / name).is_file()]
+    if len(there) == 3:
         return True
-    here = any((folder / name).is_file() for name in (TRAIN, TEST))
+    if LDS in there or (len(there) == 2 and not (folder / REQUEST).is_file()):
+        missing = next(name for name in (TRAIN, TEST, LDS) if name not in there)
+        raise DataError(
+            f"{folder}: has {' and '.join(there)} but no {missing}; expected {TRAIN}, {TEST} and {LDS}, none of them "
+            "compressed. Add that file."
+        )
     inside = sorted(path.parent.name for path in folder.glob(f"*/{LDS}")) if folder.is_dir() else []
-    if inside and not here:
+    if inside and not there:
         raise DataError(
             f"{folder}: holds several benchmarks ({', '.join(inside[:8])}); expected one folder with {LDS}. "
             f"Name one: {folder / inside[0]}."
@@ -202,53 +178,24 @@ def is_published(folder: Path) -> bool:
     return False
 
 
-def explain(folder: Path) -> None:
-    """Refuse a folder that is nearly in the ``airrep-test`` layout, and tell what it lacks."""
-    packed = folder / f"{LDS}.gz"
-    if packed.is_file():
-        raise DataError(
-            f"{folder}: has {packed.name} but no {LDS}; expected {LDS}, as no compressed file is read here. "
-            f"Unpack it: gunzip -k {packed}."
-        )
-    if (folder / TRAIN).is_file() and (folder / TEST).is_file():
-        raise DataError(
-            f"{folder}: has {TRAIN} and {TEST} but no {LDS}; expected {LDS} with subsets and losses. Add that file."
-        )
-
-
-def _check_files(folder: Path) -> None:
-    missing = next((name for name in (TRAIN, TEST) if not (folder / name).is_file()), None)
-    if missing is not None:
-        raise DataError(f"{folder}: has {LDS} but no {missing}; expected {TRAIN}, {TEST} and {LDS}. Add that file.")
-
-
 def read_published(
-    folder: str | Path, name: str | None = None, read: Callable[[str], Corpus] = read_corpus
+    folder: Path, name: str | None = None, read: Callable[[str], Corpus] = read_corpus
 ) -> LabelledInstance:
     """Read a folder in the ``airrep-test`` layout as one instance, by the folder's name if no other is given.
 
     Raises:
-        DataError: a file is missing, or a line cannot be used; the line is named.
+        DataError: a line cannot be used; the line is named.
     """
-    path = Path(folder)
-    _check_files(path)
-    train, queries = (_read_all(path / file, read) for file in (TRAIN, TEST))
+    train, queries = (_read_all(folder / file, read) for file in (TRAIN, TEST))
     subsets, losses = [], []
-    for where, line in _lines(path / LDS):
-        subsets.append(_rows(line, len(train), where))
-        losses.append(_losses(line, len(queries), where))
+    for where, line in _lines(folder / LDS):
+        subsets.append(_rows(line[ROWS], len(train), where))
+        losses.append(_losses(line[LOSSES], len(queries), where))
     if len(subsets) < 2:
-        raise DataError(f"{path / LDS}: has {len(subsets)} subsets; expected two or more, one a line. Add some.")
+        raise DataError(f"{folder / LDS}: has {len(subsets)} subsets; expected two or more, one a line. Add some.")
     groups = Groups.from_lists({str(number): rows for number, rows in enumerate(subsets)})
     matrix = np.ascontiguousarray(np.array(losses, np.float32).T)
-    return LabelledInstance(name or path.resolve().name, train, queries, groups, matrix)
-
-
-def published_state(folder: Path) -> dict[str, Any]:
-    """State of such labels for model cards: which files; the LM is not known."""
-    unknown = {"name": "unknown", "fingerprint": "unknown"}
-    files = {"train": file_digest(folder / TRAIN), "queries": file_digest(folder / TEST)}
-    return {"lm": unknown, "fine_tune": {}, "precision": "unknown", **files}
+    return LabelledInstance(name or folder.resolve().name, train, queries, groups, matrix)
 
 
 def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
@@ -263,56 +210,42 @@ def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's place and object."""
+    """Each line's place and object, with lists of rows and losses."""
     try:
         with path.open(encoding="utf-8") as stream:
-            for number, text in enumerate(stream, start=1):
-                if text.strip():
-                    yield f"{path}:{number}", _parse(text, f"{path}:{number}")
+            texts = [(f"{path}:{number}", text) for number, text in enumerate(stream, start=1) if text.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}; expected JSON lines in UTF-8. Check the file.") from error
+    for where, text in texts:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"{where}: is not JSON; expected an object on each line. Correct the line.") from error
+        for key in (ROWS, LOSSES):
+            if not isinstance(value, dict) or not isinstance(value.get(key), list):
+                raise DataError(f"{where}: has no list '{key}'; expected {ROWS} and {LOSSES}. Correct the line.")
+        yield where, value
 
 
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{where}: is not JSON; expected an object on each line. Correct the line.") from error
-    for key in (ROWS, LOSSES):
-        if not isinstance(value, dict) or not isinstance(value.get(key), list):
-            raise DataError(f"{where}: has no list '{key}'; expected {ROWS} and {LOSSES}. Correct the line.")
-    return dict(value)
-
-
-def _rows(line: dict[str, Any], count: int, where: str) -> list[int]:
-    rows = line[ROWS]
+def _rows(rows: list[Any], most: int, where: str) -> list[int]:
     # By type, as a bool is an int and would count as row 0 or 1.
-    odd = [row for row in rows if type(row) is not int or not 0 <= row < count]
-    if odd:
+    odd = [shown_json(row) for row in rows if type(row) is not int or not 0 <= row < most]
+    if odd or not rows or len(set(rows)) < len(rows):
+        problem = odd[0] if odd else "a row twice" if rows else "nothing"
         raise DataError(
-            f"{where}: {ROWS} holds {_shown(odd[0])}; expected row numbers from 0 to {count - 1} of {TRAIN}. "
+            f"{where}: {ROWS} holds {problem}; expected row numbers from 0 to {most - 1} of {TRAIN}, each once. "
             "Correct the line."
         )
-    if not rows or len(set(rows)) < len(rows):
-        problem = "a row twice" if rows else "nothing"
-        raise DataError(f"{where}: {ROWS} holds {problem}; expected different row numbers. Correct the line.")
-    return list(rows)
+    return rows
 
 
-def _losses(line: dict[str, Any], count: int, where: str) -> list[float]:
-    losses = line[LOSSES]
-    if len(losses) != count:
-        raise DataError(
-            f"{where}: {LOSSES} has {len(losses)} losses; expected {count}, one for each line of {TEST}. "
-            "Correct the line."
-        )
+def _losses(losses: list[Any], queries: int, where: str) -> list[float]:
     # NaN is above nothing, so it is asked whether a loss is below the limit.
     odd = [loss for loss in losses if loss is not None and (type(loss) not in (int, float) or not abs(loss) <= MOST)]
-    if odd:
-        raise DataError(f"{where}: {LOSSES} holds {_shown(odd[0])}; expected numbers, or null. Correct the line.")
+    if odd or len(losses) != queries:
+        problem = f"holds {shown_json(odd[0])}" if odd else f"has {len(losses)} losses"
+        raise DataError(
+            f"{where}: {LOSSES} {problem}; expected {queries} numbers or null, one for each line of {TEST}. "
+            "Correct the line."
+        )
     return [math.nan if loss is None else loss for loss in losses]
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,5 +1,6 @@
 """Instances with their losses, from which encoders learn."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -100,3 +101,9 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
             )
         found[content] = instance.name
     return found
+
+
+def shown_json(value: object) -> str:
+    """A JSON value for errors, cut."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,7 +1,7 @@
 """Labels on disk: losses of queries after fine-tuning on subsets."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +13,11 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
+from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, list_places, open_plan
-from airrep.labels.request import KIND, keys_name, read_state
-from airrep.runtime.artifacts.checks import as_written, check_digests, check_sizes
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import MANIFEST, REQUEST
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST, as_written, check_digests, check_sizes, read_manifest
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 from airrep.shapes import Float32
@@ -116,8 +113,7 @@ class Labels:
         return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
 
     @cached_property
-    def places(self) -> dict[str, Place]:
-        """Place of each key's losses."""
+    def _places(self) -> dict[str, Place]:
         return {task.key: task.place for task in self.tasks}
 
     @property
@@ -153,21 +149,17 @@ class Labels:
 
         Those before any fine-tune are NaN where another trainer made the labels and did not measure them.
         """
-        place = self.places.get(key)
+        place = self._places.get(key)
         if place is None:
             return None
-        queries = len(self.plan.query_rows(place.instance))
         if self.manifest is None:
-            return self._ledger.read(key, queries)
+            return self._ledger.read(key, len(self.plan.query_rows(place.instance)))
         if place.subset is None:
             found = self._sealed("base", place.instance)
         else:
             found = self._sealed("losses", place.instance)[place.seed, :, place.subset]
-        lacking = bool(np.isnan(found).any()) and (place.subset is not None or self._is_given_up(place))
-        return None if lacking else np.ascontiguousarray(found)
-
-    def _is_given_up(self, place: Place) -> bool:
-        return any(entry.place == place for entry in self.quarantined)
+        given_up = place.subset is not None or any(entry.place == place for entry in self.quarantined)
+        return None if given_up and np.isnan(found).any() else np.ascontiguousarray(found)
 
     def losses(self, instance: int) -> Float32[np.ndarray, "s q m"]:
         """Losses of one instance, by seed, query and subset."""
@@ -175,19 +167,17 @@ class Labels:
             return np.array(self._sealed("losses", instance))
         shape = (self.seeds, len(self.plan.query_rows(instance)), self.plan.subset_count)
         losses = np.full(shape, np.nan, np.float32)
-        for task in self._tasks_of(instance):
-            if task.place.subset is not None and (found := self.read(task.key)) is not None:
-                losses[task.place.seed, :, task.place.subset] = found
+        for task in self.tasks:
+            place = task.place
+            if place.instance == instance and place.subset is not None and (found := self.read(task.key)) is not None:
+                losses[place.seed, :, place.subset] = found
         return losses
 
     def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
         """Losses of one instance's queries before any fine-tune; None where they are missing."""
-        key = next(task.key for task in self._tasks_of(instance) if task.place.subset is None)
+        key = next(task.key for task in self.tasks if task.place == Place(instance, None, 0))
         found = self.read(key)
         return None if found is None or np.isnan(found).any() else found
-
-    def _tasks_of(self, instance: int) -> list[LabelTask]:
-        return [task for task in self.tasks if task.place.instance == instance]
 
     def instances(
         self, train: CorpusLike, queries: CorpusLike | None = None, *, partial: bool = False
@@ -206,13 +196,20 @@ class Labels:
             self._finished_manifest()
         train = as_corpus(train)
         asked = train if queries is None else as_corpus(queries, "queries")
-        for name, corpus in (("train", train), ("queries", asked)):
-            if corpus.fingerprint != self.state[name]:
-                raise ArtifactError(
-                    f"{self.path}: was made from another {name} corpus ({self.state[name][:12]}, given "
-                    f"{corpus.fingerprint[:12]}). Give the files that the subsets were drawn from."
-                )
+        self.corpus_of("train", [train])
+        self.corpus_of("queries", [asked])
         return [self._instance(number, train, asked) for number in range(len(self.plan))]
+
+    def corpus_of(self, name: Literal["train", "queries"], corpora: Sequence[Corpus]) -> Corpus:
+        """The one of some corpora that pools or queries were drawn from (ArtifactError: none is)."""
+        wanted = self.state[name]
+        found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
+        if found is None:
+            given = ", ".join(corpus.fingerprint[:12] for corpus in corpora) or "nothing"
+            raise ArtifactError(
+                f"{self.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file too."
+            )
+        return found
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:
         drawn, by_seed = self.plan.instance(number), self.losses(number)
@@ -242,14 +239,15 @@ class Labels:
         return self.manifest
 
     def _sealed(self, part: str, instance: int) -> np.ndarray:
+        manifest, shape = self._finished_manifest(), (len(self.plan.query_rows(instance)),)
         with as_written(self.path):
-            name, manifest = self._finished_manifest()["arrays"][instance][part], self._finished_manifest()
-            shape: tuple[int, ...] = (len(self.plan.query_rows(instance)),)
-            shape = shape if part == "base" else (self.seeds, *shape, self.plan.subset_count)
+            name = manifest["arrays"][instance][part]
             if name not in manifest["files"]:
                 raise ValueError
         found = self._load(name)
-        if found.shape != shape or found.dtype != np.float32:
+        if found.dtype != np.float32 or found.shape != (
+            shape if part == "base" else (self.seeds, *shape, self.plan.subset_count)
+        ):
             raise ArtifactError(f"{self.path / name}: was altered after it was written. Restore it.")
         return found
 
@@ -302,17 +300,3 @@ def holds_labels(folder: Path) -> bool:
     if (folder / MANIFEST).is_file():
         return bool(read_manifest(folder)["kind"] == KIND)
     return (folder / REQUEST).is_file() and any(folder.glob("keys-*.npy"))
-
-
-def open_labels(path: str | Path) -> Labels:
-    """Open the labels of a directory, finished or not.
-
-    Raises:
-        ArtifactError: as for :class:`Labels`.
-
-    Example:
-        >>> labels = airrep.open("runs/labels")
-        >>> labels.complete
-        True
-    """
-    return Labels(path)

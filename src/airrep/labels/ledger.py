@@ -1,39 +1,49 @@
-"""Finished fine-tunes of a label directory, one small file each.
+"""Files of a label directory: the request, finished fine-tunes, and the seal.
 
 ``results/<settings>-<key>.npy`` holds the losses ``(q,)`` of one task, float32, as a ``.npy`` file with 32 more
 bytes at its end: the sha256 of the file's name and everything before. ``settings`` is 8 hex digits over the LM and
 the fine-tuning settings, ``key`` 16 over the texts and the seed as well.
 
-``quarantine/<settings>-<key>.json`` holds the reason why a task was given up.
+``quarantine/<settings>-<key>.json`` holds the reason why a task was given up. ``request.json`` decides whether runs
+may be joined or resumed.
 """
 
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from airrep.errors import ArtifactError
-from airrep.labels.plan import LabelTask, Place, npy_bytes
-from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.names import LOCK
+from airrep.corpus.schemas.conversations import RENDERING
+from airrep.errors import AirRepError, ArtifactError
+from airrep.labels.plan import LabelTask, Place, SubsetPlan, npy_bytes, open_plan
+from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
+from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import LOCK, MANIFEST, REQUEST, read_manifest, versions, write_manifest
 from airrep.runtime.engine import Share
-from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.publishing import new_place, remove_leftovers, write_file, writing
+from airrep.runtime.stage import refuse_difference
 from airrep.shapes import Float32
 
-RESULTS = "results"
-QUARANTINE = "quarantine"
+KIND = "labels"
+GROWING = ("instances", "subsets", "removals", "seeds")
+"""Settings that may grow from one run to the next: finished tasks keep their keys and losses."""
+RESULTS, QUARANTINE = "results", "quarantine"
 SETTINGS_DIGITS = 8
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _PATIENCE_SECONDS = 600.0
 
 QueryLosses = Float32[np.ndarray, " q"]
 """Losses of an instance's queries after one fine-tune."""
+Read: TypeAlias = Callable[[LabelTask], QueryLosses | None]
+"""Reads the losses of a task; None if it was given up."""
 
 
 @dataclass(frozen=True)
@@ -44,29 +54,23 @@ class Quarantined:
     reason: str
     """One line."""
     attempts: int
-    """Number of attempts."""
 
 
 class Ledger:
-    """Files of finished tasks and of tasks that were given up."""
+    """Files of finished tasks and of tasks that were given up, in a label directory; *settings* are 8 hex digits."""
 
-    def __init__(self, folder: Path, settings: str, part: Share | None = None) -> None:
-        """Open a label directory; *settings* are 8 hex digits, *part* is needed for writing alone."""
-        self.folder = folder
-        self.settings = settings
-        self._part = part or Share()
+    def __init__(self, folder: Path, settings: str) -> None:
+        self.folder, self._settings = folder, settings
 
-    def result_path(self, key: str) -> Path:
-        """Path of a task's losses."""
-        return self.folder / RESULTS / f"{self.settings}-{key}.npy"
+    def _result(self, key: str) -> Path:
+        return self.folder / RESULTS / f"{self._settings}-{key}.npy"
 
-    def quarantine_path(self, key: str) -> Path:
-        """Path of the reason why a task was given up."""
-        return self.folder / QUARANTINE / f"{self.settings}-{key}.json"
+    def _reason(self, key: str) -> Path:
+        return self.folder / QUARANTINE / f"{self._settings}-{key}.json"
 
     def read(self, key: str, queries: int) -> QueryLosses | None:
         """Read the losses of one task; None without a whole file of them."""
-        path = self.result_path(key)
+        path = self._result(key)
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -79,22 +83,16 @@ class Ledger:
 
     def write(self, key: str, losses: QueryLosses) -> Path:
         """Write the losses of one task: a reader sees all of the file or none. Returns the file."""
-        content, path = npy_bytes(losses), self.result_path(key)
-        self._write(path, content + _checksum(path, content))
-        with writing(self.quarantine_path(key)):
-            self.quarantine_path(key).unlink(missing_ok=True)
+        content, path = npy_bytes(losses), self._result(key)
+        _write(path, content + _checksum(path, content))
+        with writing(self._reason(key)):
+            self._reason(key).unlink(missing_ok=True)
         return path
-
-    def _write(self, path: Path, content: bytes) -> None:
-        with writing(path):
-            path.parent.mkdir(exist_ok=True)
-        write_file(path, content)
 
     def quarantined(self, task: LabelTask) -> Quarantined | None:
         """Read why a task was given up; None if it was not."""
-        path = self.quarantine_path(task.key)
         try:
-            record = json.loads(path.read_bytes())
+            record = json.loads(self._reason(task.key).read_bytes())
             return Quarantined(task.place, str(record["reason"]), int(record["attempts"]))
         except FileNotFoundError:
             return None
@@ -108,17 +106,19 @@ class Ledger:
     def give_up(self, task: LabelTask, reason: str, attempts: int) -> Path:
         """Write why a task is given up. Returns the file."""
         record = {**asdict(task.place), "key": task.key, "reason": reason, "attempts": attempts}
-        self._write(self.quarantine_path(task.key), canonical_json(record))
-        return self.quarantine_path(task.key)
+        _write(self._reason(task.key), canonical_json(record))
+        return self._reason(task.key)
 
     def check_settings(self) -> None:
         """Refuse results of other settings, which were copied here."""
-        for path in self._files():
-            if not path.name.startswith((".", f"{self.settings}-")):
-                raise ArtifactError(
-                    f"{path}: was made with another LM or other fine-tuning settings; expected {self.settings}-… "
-                    "as this directory's. Move it to the directory that it belongs to."
-                )
+        for name in (RESULTS, QUARANTINE):
+            with suppress(FileNotFoundError):  # another part may have sealed the labels and removed it
+                for path in sorted((self.folder / name).iterdir()):
+                    if not path.name.startswith((".", f"{self._settings}-")):
+                        raise ArtifactError(
+                            f"{path}: was made with another LM or other fine-tuning settings; expected "
+                            f"{self._settings}-… as this directory's. Move it to the directory that it belongs to."
+                        )
 
     def sweep(self) -> None:
         """Remove what interrupted writes left behind."""
@@ -128,17 +128,18 @@ class Ledger:
     def forget(self, keys: Iterable[str]) -> None:
         """Remove the files of tasks whose losses are kept elsewhere."""
         for key in keys:
-            self.result_path(key).unlink(missing_ok=True)
-            self.quarantine_path(key).unlink(missing_ok=True)
+            self._result(key).unlink(missing_ok=True)
+            self._reason(key).unlink(missing_ok=True)
         self.sweep()
         for name in (RESULTS, QUARANTINE):
             with suppress(OSError):  # others' results are still there
                 (self.folder / name).rmdir()
 
-    def _files(self) -> Iterator[Path]:
-        for name in (RESULTS, QUARANTINE):
-            with suppress(FileNotFoundError):  # another part may have sealed the labels and removed it
-                yield from sorted((self.folder / name).iterdir())
+
+def _write(path: Path, content: bytes) -> None:
+    with writing(path):
+        path.parent.mkdir(exist_ok=True)
+    write_file(path, content)
 
 
 def _checksum(path: Path, content: bytes) -> bytes:
@@ -177,3 +178,212 @@ def waiting_lock(folder: Path) -> Iterator[None]:
     """Hold the lock over what all parts share, waiting ten minutes for the others."""
     with locked(folder, busy="another process is sealing it. Wait until it has finished.", patience=_PATIENCE_SECONDS):
         yield
+
+
+@dataclass(frozen=True)
+class LabelRequest:
+    """A request for labels, with the tasks that it consists of.
+
+    Not a :class:`~airrep.runtime.stage.Stage`: a label directory is filled in place, by several processes at once, and
+    sealed by whichever finishes last, so there is no unfinished directory for one of them to hold and rename.
+    """
+
+    decisive: Mapping[str, Any]
+    """LM, fine-tuning, corpora and sampling, which may not change in a directory."""
+    counts: Mapping[str, int]
+    """Values of :data:`GROWING`."""
+    plan: SubsetPlan
+    tasks: Sequence[LabelTask]
+
+    @property
+    def settings(self) -> str:
+        """8 hex digits over the LM and how it is fine-tuned, the first part of the names of results."""
+        return json_digest(training_part(self.decisive))[:SETTINGS_DIGITS]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Content of ``request.json``, and of the manifest without the results."""
+        return {
+            **self.decisive,
+            "counts": dict(self.counts),
+            "plan": self.plan.fingerprint,
+            "settings": self.settings,
+            "plan_folder": f"plan-{self.plan.fingerprint[:12]}",
+            "keys": keys_name(self._keys()),
+        }
+
+    def _keys(self) -> list[str]:
+        return [task.key for task in self.tasks]
+
+    def check(self, folder: Path) -> None:
+        """Check that a directory is free for these labels, or holds part of them; nothing is written.
+
+        Raises:
+            ArtifactError: the directory holds other labels, more of them, or something else.
+        """
+        sealed = read_manifest(folder, KIND) if (folder / MANIFEST).is_file() else {}
+        old = read_state(folder)
+        if not sealed and old is None and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise ArtifactError(f"{folder}: is not empty and holds no labels. Give another path.")
+        if old is not None:
+            before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
+            instead = "Give another path, or what they were made with."
+            refuse_difference(folder, "labels made", before, now, instead)
+        for name, count in sealed.get("counts", {}).items():
+            if self.counts.get(name, 0) < count:
+                raise ArtifactError(
+                    f"{folder}: holds finished labels of {name}={count}, now {self.counts.get(name)}; expected "
+                    "at least as many. Give another path, or use those that are there."
+                )
+
+    def claim(self, folder: Path) -> None:
+        """Begin these labels in a directory, or resume them; errors as of :meth:`check`."""
+        self.check(folder)
+        _write_once(folder / REQUEST, canonical_json(self.state))
+        self.keep(folder)
+
+    def keep(self, folder: Path) -> None:
+        """Write the subsets and the keys, so that the labels can be read by themselves."""
+        state = self.state
+        _keep_plan(self.plan, folder / state["plan_folder"])
+        _write_once(folder / state["keys"], npy_bytes(np.array(self._keys(), dtype="S16")))
+
+
+def keys_name(keys: Sequence[str]) -> str:
+    """Name of the file of these keys."""
+    return f"keys-{json_digest(keys)[:12]}.npy"
+
+
+def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of two requests that must be equal: the LM's fingerprint, not its name."""
+    # The fingerprint covers reading settings too; they come first, so that the error names them and not the weights.
+    was, now = (dict(each["lm"]) if isinstance(each["lm"], Mapping) else {} for each in (old, new))
+    known = ("name", "fingerprint")
+    reading = [name for name in now if name in was and name not in known] if was.get("name") == now.get("name") else []
+    for lm, each in ((was, old), (now, new)):
+        yield {**{f"lm.{name}": lm[name] for name in reading}, **each, "lm": lm.get("fingerprint")}
+
+
+def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """LM, precision and fine-tuning, which decide losses for every subset and query."""
+    decisive = {name: state[name] for name in ("precision", "fine_tune", RENDERING) if name in state}
+    return {"lm": state["lm"]["fingerprint"], **decisive}
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """Read ``request.json``; None without one.
+
+    Raises:
+        ArtifactError: it was altered.
+    """
+    path = folder / REQUEST
+    try:
+        state: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise ArtifactError(f"{folder}: is a file; expected the folder that holds labels. Name that.") from error
+    except (ValueError, OSError, RecursionError) as error:
+        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
+    if not isinstance(state, dict) or state.get("kind") != KIND:
+        raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
+    return state
+
+
+def is_label_file(name: str) -> bool:
+    """True if a file below a label directory decides its labels."""
+    first, inside, _ = name.partition("/")
+    if any(part.startswith(".") for part in name.split("/")):
+        return False
+    if inside:
+        return first in (RESULTS, QUARANTINE) or first.startswith("plan-")
+    return name in (MANIFEST, REQUEST) or fnmatch(name, "*-*.npy") or fnmatch(name, "times*.jsonl")
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_file(path, content)
+
+
+def _keep_plan(plan: SubsetPlan, target: Path) -> None:
+    """Copy the subsets, unless a whole copy is there."""
+    if _holds_plan(target, plan):
+        return
+    with new_place(target, replace=True) as copy:
+        copy.mkdir()
+        for path in sorted(plan.path.iterdir()):
+            if not path.name.startswith("."):
+                shutil.copyfile(path, copy / path.name)
+        if not _holds_plan(copy, plan):
+            raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
+
+
+def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
+    """True if the directory has a whole copy of the subsets."""
+    try:
+        return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
+    except (AirRepError, OSError, ValueError, KeyError, TypeError):
+        return False  # a damaged copy fails in any of these ways; it is made anew
+
+
+def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Quarantined]) -> None:
+    """Write the losses of every instance as arrays, then the manifest, which makes the directory finished.
+
+    Arrays are named by their content, so that those of an older manifest stay whole until it is replaced. Result files
+    and all that no manifest names are removed last. Losses of tasks that were given up are NaN.
+    """
+    folder, state = ledger.folder, request.state
+    request.keep(folder)
+    arrays = [_write_instance(folder, request, number, read) for number in range(len(request.plan))]
+    names = [name for entry in arrays for name in entry.values()]
+    plan_files = sorted(f"{state['plan_folder']}/{path.name}" for path in (folder / state["plan_folder"]).iterdir())
+    content = {
+        **state,
+        "arrays": arrays,
+        "tasks": len(request.tasks),
+        "quarantined": [asdict(entry) for entry in given_up],
+        "packages": versions("torch", "transformers", "numpy"),
+        "files": describe_files(folder, [*sorted(names), state["keys"], *plan_files]),
+    }
+    write_manifest(folder, KIND, content)
+    tidy(ledger, request, given_up)
+
+
+def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
+    """Write one instance's losses ``(s, q, m)``, and ``(q,)`` before any fine-tune; return the files' names."""
+    queries = len(request.plan.query_rows(number))
+    losses = np.full((request.counts["seeds"], queries, request.plan.subset_count), np.nan, np.float32)
+    base = np.full(queries, np.nan, np.float32)
+    for task in request.tasks:
+        if task.place.instance != number or (found := read(task)) is None:
+            continue
+        if task.place.subset is None:
+            base = found
+        else:
+            losses[task.place.seed, :, task.place.subset] = found
+    return {
+        "losses": _write_array(folder, f"losses-{number}", losses),
+        "base": _write_array(folder, f"base-{number}", base),
+    }
+
+
+def _write_array(folder: Path, stem: str, array: np.ndarray) -> str:
+    content = npy_bytes(array)
+    name = f"{stem}-{hashlib.sha256(content).hexdigest()[:12]}.npy"
+    write_file(folder / name, content)
+    return name
+
+
+def tidy(ledger: Ledger, request: LabelRequest, given_up: Sequence[Quarantined]) -> None:
+    """Remove what a manifest makes superfluous: result files, and arrays and plans of an older one."""
+    kept = {entry.place for entry in given_up}
+    ledger.forget(task.key for task in request.tasks if task.place not in kept)
+    wanted = read_state(ledger.folder) or {}  # whose files stay: another process may be making more labels than these
+    named = {name.split("/")[0] for name in read_manifest(ledger.folder, KIND)["files"]}
+    named |= {wanted.get("keys"), wanted.get("plan_folder")}
+    for pattern in ("losses-*.npy", "base-*.npy", "keys-*.npy", "plan-*"):
+        for path in ledger.folder.glob(pattern):
+            if path.is_dir() and path.name not in named:
+                shutil.rmtree(path)
+            elif path.name not in named:
+                path.unlink(missing_ok=True)

@@ -22,12 +22,10 @@ from pydantic import Field
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.runtime.artifacts.checks import as_written
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import fetched, new_artifact
+from airrep.runtime.artifacts.manifests import as_written, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups

@@ -11,9 +11,7 @@ from safetensors import SafetensorError
 
 from airrep.errors import ConfigError, first_line, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
-from airrep.runtime.artifacts.checks import check_sizes
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.manifests import MANIFEST, check_sizes, read_manifest
 from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Low-rank adapters by the optional package peft."""
+"""Low-rank adapters by the optional package peft: trained, read, checked, merged."""
 
 import copy
 import math
@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from airrep.errors import ConfigError, TrainingError, first_line, need
-from airrep.lm.adapters import NAME, PREFIX, StoredAdapters, tied_layers
-from airrep.lm.files import make_plain
-from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
+from airrep.lm.files import load_network, make_plain
+from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
@@ -195,3 +194,182 @@ def _check_kind(weights: Mapping[str, Tensor], folder: Path) -> None:
         )
     if not any(bool(tensor.any()) for name, tensor in weights.items() if name.endswith(_B)):
         raise ConfigError(f"adapters {folder}: every B is 0, so they were not trained. Train them.")
+
+
+NAME = "default"
+"""Name of adapters inside a model."""
+PREFIX = "base_model.model."
+"""Prefix that peft puts before the name of a layer."""
+
+
+class StoredAdapters:
+    """Adapters in a folder; every number of their file is checked to be finite, and to be in the model after loading.
+
+    Errors begin with *where*, and end with *remedy* if the adapters belong to another LM.
+
+    Raises:
+        ConfigError: the file cannot be read, or a weight is not finite.
+    """
+
+    def __init__(self, folder: Path, where: str, remedy: str) -> None:
+        self._folder, self._where, self._remedy = folder, where, remedy
+        try:
+            self.weights = load_file(folder / ADAPTER)
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"{where}: {ADAPTER} cannot be read: {first_line(error)}. Save it again.") from error
+        damaged = next((key for key, tensor in self.weights.items() if not bool(torch.isfinite(tensor).all())), None)
+        if damaged is not None:
+            raise ConfigError(f"{where}: weight {damaged} in {ADAPTER} is not finite. Use another checkpoint.")
+
+    def put_into(self, model: Any) -> Any:
+        """The model as peft wraps it, with the adapters between its weights.
+
+        Raises:
+            ConfigError: they do not fit the model.
+            MissingExtraError: the package peft is missing.
+        """
+        need(f"{self._where}: {ADAPTER}", "peft", "peft")
+        from peft import PeftModel
+
+        with self.fitting(model, "loaded"):
+            # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
+            wrapped = PeftModel.from_pretrained(
+                model, self._folder, adapter_name=NAME, is_trainable=False, torch_device="cpu"
+            )
+            self._check_loaded(wrapped)
+        return wrapped
+
+    @contextmanager
+    def fitting(self, model: Any, done: str) -> Iterator[None]:
+        """Let what peft raises, where adapters cannot be *done* into a model, become a one-line ConfigError."""
+        kind = type(model).__name__
+        try:
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of names that do not fit and of tied weights, which are refused
+                yield
+        except ConfigError:
+            raise
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
+            raise ConfigError(
+                f"{self._where}: {ADAPTER} cannot be {done} into a {kind}: {first_line(error)}. {self._remedy}"
+            ) from error
+
+    def _check_loaded(self, wrapped: Any) -> None:
+        """Refuse adapters in a model that are not those of their file: peft passes over names that do not fit."""
+        from peft import get_peft_model_state_dict
+
+        stored = self.weights
+        loaded = get_peft_model_state_dict(wrapped, adapter_name=NAME, save_embedding_layers=False)
+        if any(".lora_" not in name for name in stored):  # whole layers beside the low-rank maps
+            loaded = {**get_peft_model_state_dict(wrapped, adapter_name=NAME, save_embedding_layers=True), **loaded}
+            loaded = {name: tensor for name, tensor in loaded.items() if name in stored or ".lora_" in name}
+        absent = next((name for name in loaded if name not in stored), None)
+        if absent is not None:
+            raise ConfigError(
+                f"{self._where}: {ADAPTER} has no {absent}, which would be random; expected all that {ADAPTER_CONFIG} "
+                "names. Save the adapters again."
+            )
+        for name, tensor in stored.items():
+            if name not in loaded or not torch.equal(loaded[name].detach().cpu(), tensor.to(loaded[name].dtype)):
+                raise ConfigError(
+                    f"{self._where}: {name} of {ADAPTER} is not in the LM after loading, so the adapters belong to "
+                    f"another. {self._remedy}"
+                )
+
+
+_CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Beginnings of peft's ``init_lora_weights`` that change the base's weights before training."""
+
+_INSTEAD = "Give the LM before training, which is what data are asked about: the base of the adapters."
+_NOT_MERGED = {
+    "alora_invocation_tokens": "they count behind certain tokens alone (aLoRA)",
+    "layer_replication": "they are of an LM in which layers of the base stand several times",
+    "arrow_config": "they are mixed anew for each token (Arrow)",
+}
+"""Settings of peft's LoRA that merging has no place for, with what they do."""
+
+
+def load_whole(files: LmFiles, trusted: bool = False) -> Any:
+    """Load a causal LM as :func:`airrep.lm.files.load_network` does, adapters merged into its weights.
+
+    Raises:
+        ConfigError: it cannot be loaded, or the adapters are not low-rank ones, do not fit, or are not finite.
+        MissingExtraError: it has adapters, and the package peft is missing.
+    """
+    if files.adapter is None:
+        return load_network(files.weights, files.name, trusted)
+    _check_mergeable(files.name, read_config(files.adapter / ADAPTER_CONFIG))
+    remedy = "Name the LM that they were trained on: --set base=MODEL"
+    stored = StoredAdapters(files.adapter, f"lm {files.name}", remedy)
+    return _merged(load_network(files.weights, files.name, trusted), stored, files)
+
+
+def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse adapters that are no LoRA, that name code, or whose base was changed before they were trained."""
+    if config.get("peft_type") != "LORA":
+        kind = str(config.get("peft_type"))[:40]
+        raise ConfigError(
+            f"lm {name}: its adapters are of type {kind!r}; expected LORA (also with DoRA or rsLoRA). Merge them "
+            "with peft's own merge_and_unload where it can, and give that LM."
+        )
+    start = config.get("init_lora_weights", True)
+    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
+        raise ConfigError(
+            f"lm {name}: its adapters began as {start[:40]!r}, which changes the base too. Save them again with "
+            "path_initial_model_for_weight_conversion of peft's save_pretrained, as ordinary LoRA."
+        )
+    feature = next((name for name in _NOT_MERGED if config.get(name)), None)
+    if feature is not None:
+        raise ConfigError(
+            f"lm {name}: its adapters have {feature}: {_NOT_MERGED[feature]}, so they cannot be merged; expected LoRA "
+            f"without it. {_INSTEAD}"
+        )
+    if config.get("megatron_config") is not None:
+        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names program code (megatron_config). Take that out.")
+
+
+def _merged(model: Any, stored: StoredAdapters, files: LmFiles) -> Any:
+    """The model with its adapters merged."""
+    adapted = stored.put_into(model)
+    _check_untied(adapted, files)
+    _check_biases(adapted, files.name)
+    with stored.fitting(model, "merged"):
+        whole = adapted.merge_and_unload(safe_merge=True)
+    return make_plain(whole.requires_grad_(True))
+
+
+def _check_biases(adapted: Any, name: str) -> None:
+    """Refuse adapters with a bias on a layer that has none: there is no place to merge it into."""
+    for place, module in adapted.named_modules():
+        if any(getattr(module, "lora_bias", {}).values()) and getattr(module.get_base_layer(), "bias", None) is None:
+            layer = place.removeprefix(PREFIX)
+            raise ConfigError(
+                f"lm {name}: its adapters have a bias of their own (lora_bias) on {layer}, which has none, so they "
+                f"cannot be merged; expected lora_bias=false. {_INSTEAD}"
+            )
+
+
+def _check_untied(adapted: Any, files: LmFiles) -> None:
+    """Refuse adapters of a weight that two layers have: merging would change both."""
+    if (tied := tied_layers(adapted)) is not None:
+        raise ConfigError(
+            f"lm {files.name}: its adapters change {tied[0]}, whose weight is that of {tied[1]} too, so they cannot be "
+            "merged; expected layers with weights of their own. Name a copy of the LM in which they are not tied: "
+            "--set base=MODEL"
+        )
+
+
+def tied_layers(model: Any) -> tuple[str, str] | None:
+    """Names of a layer with adapters and of another that has the same weight; None if there are none."""
+    from peft.tuners.lora import LoraLayer
+
+    holders: dict[Any, dict[Any, str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if ".original_module." not in name:  # merging puts a trained copy in its place
+            path = name.rpartition(".")[0].partition(".base_layer")[0]
+            holders.setdefault(weight, {}).setdefault(model.get_submodule(path), path.removeprefix(PREFIX))
+    for layers in holders.values():
+        for layer, name in layers.items():
+            if len(layers) > 1 and isinstance(layer, LoraLayer):
+                return name, next(other for other in layers.values() if other != name)
+    return None

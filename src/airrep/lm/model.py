@@ -18,15 +18,16 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError, caution
-from airrep.lm.adapters import load_whole
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents
 from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
-from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
 from airrep.lm.folders.forms import LmFiles, find_lm
-from airrep.lm.lora import adapted
+from airrep.lm.lora import adapted, load_whole
 from airrep.lm.network import (
     Execution,
+    FineTuneReport,
+    OnStep,
+    fine_tune,
     generate,
     hidden_states,
     memory_named,
@@ -162,7 +163,7 @@ class TargetLM:
     def fine_tune(
         self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
     ) -> FineTuneReport:
-        """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm.fine_tune`.
+        """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm.network`.
 
         Args:
             documents: training examples.

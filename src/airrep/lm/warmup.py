@@ -16,22 +16,19 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
-from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
-from airrep.lm.folders.forms import CONFIG, LmFiles, read_config, weights_digest
+from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.checks import check_sizes
-from airrep.runtime.artifacts.manifests import read_manifest, seal, versions
-from airrep.runtime.artifacts.targets import real_path
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched, real_path
+from airrep.runtime.artifacts.manifests import check_sizes, read_manifest, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 from airrep.shapes import Float64
 
 if TYPE_CHECKING:
-    from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone
     from airrep.lm.model import TargetLM
+    from airrep.lm.network import FineTuneReport, OnStep, StepDone
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
 _SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning leaves them as they are

@@ -26,10 +26,10 @@ from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
 from airrep.planning.measured import MEASURED, measure_machine
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.making import locked
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import hours_line
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing import write_file
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.training.linear.recipe import Adapted, adapt

@@ -25,7 +25,7 @@ from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, 
 from airrep.planning.measured import measure_machine
 from airrep.planning.verdict import JUDGEMENT, Judgement, build_rivals, verdict_of
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.names import MANIFEST, beside
+from airrep.runtime.artifacts.manifests import MANIFEST, beside
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import cores, hours_line
 from airrep.runtime.processes import LocalProcesses

@@ -16,9 +16,8 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SubsetPlan
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import Costs, drawn, trained_share
-from airrep.runtime.costs import IndexCost, index_cost
 from airrep.runtime.engine import one_thread
-from airrep.runtime.metering import peak_memory
+from airrep.runtime.metering import IndexCost, index_cost, peak_memory
 from airrep.runtime.seeding import stream
 from airrep.training.settings import TrainingSettings
 

@@ -11,8 +11,9 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import Attributor, OnRows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError
-from airrep.evaluation.result import Difference, Evaluation, Row, caution_on
+from airrep.evaluation.result import Evaluation, Row, caution_on
 from airrep.evaluation.statistics.labels import REMEDY, Moved
+from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.lm.settings import LmSettings
@@ -142,7 +143,7 @@ def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
 
 def _turned(gap: Difference) -> Difference:
     low, high = gap.interval
-    return Difference(-gap.value, (-high, -low), gap.p_value)
+    return Difference(-gap.value, Interval(-high, -low), gap.p_value)
 
 
 def _gap(gap: Difference) -> str:

@@ -6,9 +6,8 @@ evaluation_tables  Tables of evaluations, comparisons and diagnoses, for page an
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           The tables and figures that a set of evaluations gives.
 page               Self-contained HTML pages: templates, policy, text made safe.
-result_tables      Tables of groups, what-ifs and shares of hits, for page and terminal.
+result_tables      Tables of groups, what-ifs and shares of hits.
 results            Results of top, group and what-if as one HTML page.
-results_data       Results checked, merged by query, ranked and summed for page and terminal.
 sources            Evaluations, comparisons and diagnoses to report: found, named, joined.
 tables             The one Table of page and terminal; numbers and texts as shown.
 """

@@ -2,27 +2,22 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult, ExampleFinding
-from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
-from airrep.answers.proof.result import Effects, ProofResult
-from airrep.answers.reading import ANSWERS
+from airrep.answers.proof import Effects, ProofResult
+from airrep.answers.texts import STRETCH, Templates
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
-from airrep.corpus.turns import folded
-from airrep.errors import ConfigError
+from airrep.corpus.schemas.conversations import folded
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
 from airrep.reports.exhibits import Exhibit, Section
-from airrep.reports.page import check_page_free, page_bytes, render_sections
-from airrep.reports.sources import Run
+from airrep.reports.page import render_sections
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
-from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Answers about training data"
 SECTIONS = {
@@ -34,58 +29,8 @@ SECTIONS = {
 }
 
 
-def read_answer(run: str | Path | Run) -> Answer:
-    """Read an answer of any kind.
-
-    Raises:
-        ArtifactError: unfinished or altered.
-        ConfigError: another kind of artifact.
-        DataError: it holds what an answer cannot.
-    """
-    opened = run if isinstance(run, Run) else Run.open(run)
-    if opened.kind not in ANSWERS:
-        raise ConfigError(
-            f"report: {opened.path} is of kind '{opened.kind}'; expected answers alone ({', '.join(ANSWERS)}). "
-            "Write one page for each."
-        )
-    return ANSWERS[opened.kind].read(opened.path)
-
-
-def write_answer_report(
-    answers: Sequence[str | Path | Run | Answer],
-    out: str | Path,
-    *,
-    title: str | None = None,
-    notes: Sequence[str] = (),
-    replace: bool = False,
-) -> Path:
-    """Write answers as one HTML page that needs nothing else: no network, no other file, no script.
-
-    Args:
-        answers: what :func:`airrep.mix` and the like return, or artifacts that hold it.
-        out: the file to write; missing directories are made.
-        title: heading of the page.
-        notes: sentences set apart at its top.
-        replace: whether a file that is there already may be replaced.
-
-    Returns:
-        The path of the page.
-
-    Raises:
-        ConfigError: no answers, or an artifact that holds none.
-        DataError: an artifact that holds what an answer cannot.
-        ArtifactError: an artifact that cannot be read, or a file that exists or cannot be written.
-    """
-    path = Path(out)
-    check_page_free(path, replace)
-    found = [one if isinstance(one, Answer) else read_answer(one) for one in answers]
-    if not found:
-        raise ConfigError("report: no answers; expected at least one. Give the path of one.")
-    write_output(path, page_bytes(_page(found, title, notes)))
-    return path
-
-
-def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) -> str:
+def answers_page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) -> str:
+    """Answers as one HTML page that needs nothing else."""
     several = len({one.provenance.index for one in answers}) > 1
     signs = dict.fromkeys(one.provenance.sign for one in answers)
     shown = [_section(number, answer, several, len(signs) > 1) for number, answer in enumerate(answers, 1)]

@@ -7,7 +7,8 @@ import numpy as np
 
 from airrep.evaluation.comparison import ComparedPair, Comparison
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-from airrep.evaluation.result import Difference, Evaluation, Measure, Row, caution_on
+from airrep.evaluation.result import Evaluation, Measure, Row, caution_on
+from airrep.evaluation.statistics.means import Difference
 from airrep.reports.sources import Point, ReportSource, Sources, panel_rows
 from airrep.reports.tables import (
     NOTHING,

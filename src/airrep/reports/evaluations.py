@@ -9,7 +9,7 @@ from airrep.reports.exhibits import Exhibit, Section, sections
 from airrep.reports.page import check_page_free, page_bytes, render_sections
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.reports.tables import short
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
 from airrep.runtime.remote.places import here_only
 

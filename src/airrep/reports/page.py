@@ -14,7 +14,7 @@ from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
 from airrep.reports.tables import short, short_prompt, visible
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import is_taken
 
 

@@ -1,24 +1,26 @@
-"""Tables of groups, what-ifs and shares of hits, for page and terminal."""
+"""Tables of groups, what-ifs and shares of hits."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Self
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Self, TypeAlias, get_args
 
-from airrep.index.results.hits import Hit
-from airrep.index.results.kinds import GroupResult, QueryChange, QueryScores, WhatIfResult
-from airrep.reports.results_data import (
-    OVERVIEW_ROWS,
-    ROLL_UP_ROWS,
-    RankedGroup,
-    both_ends,
-    channel_names,
-    channel_rows,
-    is_contrast,
-    rank_groups,
-    roll_up,
-)
+import numpy as np
+from numpy.typing import ArrayLike
+
+from airrep.corpus.corpus import Example
+from airrep.corpus.places import Span
+from airrep.index.results.hits import Hit, Kind
+from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
 from airrep.reports.tables import Bar, Cell, Line, Table, short, short_prompt
 
+Run: TypeAlias = TopResult | GroupResult | WhatIfResult
+OVERVIEW_ROWS = 20
+"""Most recurring examples, and most changed queries, shown in the overview."""
+ROLL_UP_ROWS = 20
+"""Sources or labels shown of some hits, those with most hits."""
+FIRST_GROUPS, LAST_GROUPS = 20, 10
+"""Groups shown from both ends of a long ranking."""
 NAME = 80
 """Characters of a name."""
 
@@ -63,30 +65,63 @@ def named(name: str | None) -> str:
     return "(none)" if name is None else short(name, NAME) or "(empty)"
 
 
+class RankedGroup(NamedTuple):
+    """A group in a ranking."""
+
+    group: NamedGroup
+    score: float
+    """Mean over queries."""
+    spread: float
+    """Standard deviation over queries."""
+    first: int
+    """Queries for which the group is the most helpful one; several may be, where they tie."""
+    above: int
+    """Queries whose mean over the groups it exceeds: scores of different queries differ in size."""
+    channels: tuple[float, ...]
+    """What each channel gave, mean over queries, where that is told."""
+
+
+def rank_groups(groups: Sequence[NamedGroup], scores: ArrayLike, channels: ArrayLike = ()) -> list[RankedGroup]:
+    """Rank groups by their mean ``(q, m)`` score over queries, most helpful first; ties keep the groups' order.
+
+    *channels*, ``(c, q, m)``, is what each channel gave of the scores.
+    """
+    rows = np.asarray(scores, np.float64)
+    if not rows.size:
+        return []
+    means, parts = rows.mean(axis=0), np.asarray(channels, np.float64).reshape(-1, *rows.shape).mean(axis=1)
+    first = (rows == rows.max(axis=1, keepdims=True)).sum(axis=0)
+    above = (rows > rows.mean(axis=1, keepdims=True)).sum(axis=0)
+    columns = (means.tolist(), rows.std(axis=0).tolist(), first.tolist(), above.tolist(), map(tuple, parts.T.tolist()))
+    ranked = list(map(RankedGroup, groups, *columns))
+    return [ranked[at] for at in np.argsort(-means, kind="stable")]
+
+
 def groups_table(result: GroupResult, entries: Sequence[QueryScores]) -> Table:
     """Groups, most helpful first, by their scores for one query, or their means over several."""
-    names, several = channel_names(entries), len(entries) > 1
-    ranking = rank_groups(result.groups, [entry.scores for entry in entries], channel_rows(entries, names))
+    names, several = min((list(entry.channels or ()) for entry in entries), key=len, default=[]), len(entries) > 1
+    channels = [[entry.channels[name] for entry in entries if entry.channels is not None] for name in names]
+    ranking = rank_groups(result.groups, [entry.scores for entry in entries], channels)
     scale = Scale.over(row.score for row in ranking)
     columns = ["Group", "Examples", "Mean score" if several else "Score", *(short(name, 40) for name in names)]
     columns += ["Spread", "Ranked first", "Above mean of"] if several else []
-
-    def line(row: RankedGroup) -> Line:
+    lines = []
+    for rank, row in enumerate(ranking, 1):
         queries = (f"{row.first} of {len(entries)}", f"{row.above} of {len(entries)}")
         more = (scale.show(row.spread).removeprefix("+"), *queries) if several else ()
         texts = (*map(scale.show, row.channels), *more)
         cells = (Cell(f"{row.group.size:,}"), scale.cell(row.score), *map(Cell, texts))
-        return Line(Cell(f"{row.rank}. {named(row.group.name)}"), cells)
-
-    first, left_out, last = both_ends(ranking)
-    gap = f"{left_out:,} groups in between are left out."
-    between = [Line(Cell("…"), (Cell(gap), *[Cell("")] * (len(columns) - 2)))] if left_out else []
+        lines.append(Line(Cell(f"{rank}. {named(row.group.name)}"), cells))
+    left_out = len(lines) - FIRST_GROUPS - LAST_GROUPS
+    if left_out > 0:
+        gap = f"{left_out:,} groups in between are left out."
+        lines[FIRST_GROUPS:-LAST_GROUPS] = [Line(Cell("…"), (Cell(gap), *[Cell("")] * (len(columns) - 2)))]
     order = "most helpful first"
     if is_contrast(result):
         order = "what teaches the answer in place of the better one most first: the first is the one to leave out"
     count = f"{len(ranking)} group{'' if len(ranking) == 1 else 's'} of training examples"
     caption = f"{count}, {order}; pool: {result.provenance.pooling or 'none'}."
-    return Table("", tuple(columns), (*map(line, first), *between, *map(line, last)), caption)
+    return Table("", tuple(columns), tuple(lines), caption)
 
 
 def changes_table(
@@ -94,10 +129,7 @@ def changes_table(
 ) -> Table:
     """Group scores before and after a removal, and their change: one query, or those that change most.
 
-    Args:
-        result: the what-if.
-        entries: what it says of the queries.
-        place: the address of a query on a page, by its id.
+    *place* gives the address of a query on a page, by its id.
     """
     shown = sorted(entries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
     names = list(shown[0].channels or ()) if shown else []
@@ -134,13 +166,74 @@ def shares_tables(hits: Sequence[Hit]) -> list[Table]:
     """How many of some hits have one source, and one label, most hits first; none where no hit has any."""
     scale, tables = Scale.over(hit.score for hit in hits), []
     for key in ("source", "label"):
-        found = roll_up(hits, key)
+        scores: dict[str | None, list[float]] = defaultdict(list)
+        for hit in hits:
+            scores[getattr(hit.example, key)].append(hit.score)
+        found = sorted(scores.items(), key=lambda pair: (-len(pair[1]), pair[0] is None, pair[0] or ""))
         lines = [
-            Line(Cell(named(one.name)), (Cell(f"{one.hits:,}"), Cell(f"{one.share:.0%}"), Cell(scale.show(one.total))))
-            for one in found[:ROLL_UP_ROWS]
+            Line(
+                Cell(named(name)),
+                tuple(map(Cell, (f"{len(own):,}", f"{len(own) / len(hits):.0%}", scale.show(sum(own))))),
+            )
+            for name, own in found[:ROLL_UP_ROWS]
         ]
-        rest = found[ROLL_UP_ROWS:]
-        more = f" {len(rest):,} more with {sum(one.hits for one in rest):,} hits are left out." if rest else ""
+        rest = [len(own) for _, own in found[ROLL_UP_ROWS:]]
+        more = f" {len(rest):,} more with {sum(rest):,} hits are left out." if rest else ""
         columns = (key.capitalize(), "Hits", "Share", "Summed score")
-        tables += [Table("", columns, tuple(lines), f"These hits by {key}.{more}")] if found else []
+        if scores.keys() - {None}:
+            tables.append(Table("", columns, tuple(lines), f"These hits by {key}.{more}"))
     return tables
+
+
+def all_hits(run: TopResult) -> list[Hit]:
+    """The hits of all queries of a run."""
+    return [hit for entry in run.entries for hit in entry.hits]
+
+
+def is_contrast(run: Run) -> bool:
+    """Whether scores are of answers in place of better ones."""
+    return any(entry.better is not None for entry in run.entries)
+
+
+def verdict_counts(run: TopResult) -> list[tuple[str, int]]:
+    """How many queries have each kind of verdict, where they have one."""
+    counts = Counter(entry.verdict.kind for entry in run.entries if entry.verdict is not None)
+    return [(kind, counts[kind]) for kind in get_args(Kind) if kind in counts]
+
+
+def query_marks(hits: Sequence[Hit]) -> list[Span]:
+    """The words of a query that some of its hits have too."""
+    return [span for hit in hits if hit.why is not None for same in hit.why.same_words for span in same.query]
+
+
+def hit_marks(hit: Hit) -> list[Span]:
+    """The words of a hit that the query has too."""
+    return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
+
+
+class Recurring(NamedTuple):
+    """A training example among the hits of several queries."""
+
+    example: Example
+    queries: tuple[int, ...]
+    mean: float
+    best: int
+    """Its best rank."""
+
+
+def recurring(run: TopResult, numbers: Mapping[str, int]) -> list[Recurring]:
+    """The examples that two queries or more have: most queries first, then strongest mean, then row.
+
+    *numbers* has the number of each query, by its id.
+    """
+    seen: dict[int, list[tuple[int, Hit]]] = defaultdict(list)
+    for entry in run.queries:
+        for hit in entry.hits:
+            seen[hit.row].append((numbers[entry.query.id], hit))
+    rows = []
+    for found in (found for _, found in sorted(seen.items()) if len(found) > 1):
+        queries, hits = zip(*found, strict=True)
+        mean = sum(hit.score for hit in hits) / len(hits)
+        rows.append(Recurring(hits[0].example, queries, mean, min(hit.rank for hit in hits)))
+    direction = 1 if run.least else -1
+    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))[:OVERVIEW_ROWS]

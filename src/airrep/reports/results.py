@@ -1,11 +1,11 @@
 """Results of top, group and what-if as one HTML page."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -13,17 +13,27 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.answers.answer import Answer
 from airrep.answers.reading import read_result
+from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.corpus.turns import last_message, system_end
-from airrep.errors import ConfigError
-from airrep.index.results.kinds import TopResult, WhatIfResult
+from airrep.corpus.schemas.conversations import last_message, system_end
+from airrep.errors import ConfigError, DataError
+from airrep.index.results.hits import Hit, Hits
+from airrep.index.results.kinds import GroupResult, QueryChange, QueryScores, TopResult, WhatIfResult
 from airrep.index.results.result import Result
-from airrep.reports import results_data as data
-from airrep.reports.answers import write_answer_report
+from airrep.reports import result_tables
+from airrep.reports.answers import answers_page
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
-from airrep.reports.result_tables import Scale, changes_table, groups_table, shares_tables
+from airrep.reports.result_tables import (
+    Run,
+    Scale,
+    all_hits,
+    changes_table,
+    groups_table,
+    is_contrast,
+    shares_tables,
+)
 from airrep.reports.tables import short, visible
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Training data attribution"
@@ -36,7 +46,7 @@ PAGE_QUERIES = 1000
 EXCERPT = 320
 """Characters of a longer text that are seen before it is unfolded."""
 
-
+_KINDS: Mapping[str, type[Run]] = {kind.kind: kind for kind in (TopResult, GroupResult, WhatIfResult)}
 Given: TypeAlias = Result | Answer | Mapping[str, Any] | str | Path
 """A result as callers give it: itself, its JSON form (not of answers), or its path."""
 
@@ -87,14 +97,18 @@ def write_report(
                 "report: results of top, group or what-if stand among answers; expected one of both alone. Write one "
                 "page for each."
             )
-        return write_answer_report(answers, out, title=title, notes=notes, replace=replace)
-    report = _Report.of([one for one in given if not isinstance(one, Answer)], path.name, title, notes)
-    for name in report.names:
+        write_output(path, page_bytes(answers_page(answers, title, notes)))
+        return path
+    runs = read_runs([one for one in given if not isinstance(one, Answer)])
+    parts = merge(runs)
+    pages = range(2, -(-len(parts) // PAGE_QUERIES) + 1)
+    names = [path.name, *(f"{path.stem}-{number}{path.suffix}" for number in pages)]
+    for name in names:
         check_page_free(path.with_name(name), replace)
-    for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
-        write_output(path.with_name(report.names[number]), page_bytes(report.render(number)))
+    for name, text in _pages(runs, parts, names, title or TITLE, notes):
+        write_output(path.with_name(name), page_bytes(text))
     if replace:
-        _remove_later(path, len(report.names))
+        _remove_later(path, len(names))
     return path
 
 
@@ -115,89 +129,121 @@ def _remove_later(path: Path, pages: int) -> None:
             page.unlink()
 
 
-@dataclass(frozen=True)
-class _Report:
-    """Results brought together, on one page or several."""
+@dataclass
+class QueryPart:
+    """What the runs say about one query; ``number`` counts from 1 in the order of first appearance."""
 
-    title: str
-    notes: Sequence[str]
-    runs: Sequence[data.Run]
-    parts: Sequence[data.QueryPart]
-    names: Sequence[str]
-    """Of the files of its pages."""
+    number: int
+    query: Example
+    better: Example | None = None
+    """The better answer, where a run has one."""
+    entries: list[tuple[int, Hits | QueryScores | QueryChange]] = field(default_factory=list)
+    """What each run that holds the query says, with the place of that run."""
 
-    @classmethod
-    def of(
-        cls, results: Sequence[Result | Mapping[str, Any]], name: str, title: str | None, notes: Sequence[str]
-    ) -> Self:
-        """The report of some results, whose first page has the file name *name*."""
-        runs = data.read_runs(results)
-        parts, file = data.merge(runs), Path(name)
-        pages = range(2, -(-len(parts) // PAGE_QUERIES) + 1)
-        names = [name, *(f"{file.stem}-{number}{file.suffix}" for number in pages)]
-        return cls(title or TITLE, [*notes, *_cautions(runs)], runs, parts, names)
+    @property
+    def hits(self) -> list[Hit]:
+        """Its hits in all runs."""
+        return [hit for _, entry in self.entries if isinstance(entry, Hits) for hit in entry.hits]
 
-    def render(self, page: int) -> str:
-        """The text of a page, numbered from 0."""
-        first = page * PAGE_QUERIES
-        shown = self.parts[first : first + PAGE_QUERIES]
-        styles, script = [asset("report.css"), asset("evaluations.css")], asset("report.js")
-        return (
-            _environment()
-            .get_template("report.html.j2")
-            .render(
-                title=self.title,
-                notes=self.notes,
-                runs=self.runs,
-                parts=self.parts,
-                shown=shown,
-                page=page,
-                pages=self._pages(page),
-                names=_names(self.runs),
-                numbers=self._numbers,
-                place=partial(self._place, page),
-                fields=self._fields,
-                limit=_text_limit(shown),
-                styles=styles,
-                several=len({run.provenance.sign for run in self.runs}) > 1,
-                of_query=lambda name: self._place(page, self._numbers[name]),
-                script=script,
-                policy=policy(styles, [script]),
-                version=__version__,
+
+def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
+    """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
+
+    Raises:
+        ConfigError: there are none, or they come from different indexes, or from one by different recipes.
+        DataError: one is not the JSON form of a result.
+    """
+    if not results:
+        raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
+    runs = [_run(result, f"report: result {number}") for number, result in enumerate(results, 1)]
+    first = runs[0].provenance.index
+    for index in (run.provenance.index for run in runs):
+        if index != first:
+            raise ConfigError(
+                f"report: the runs come from different indexes, {first[:12]} and {index[:12]}; one is expected. "
+                "Write one report for each index, and for each recipe that it was asked with."
             )
+    return sorted(runs, key=_order)
+
+
+def _run(result: Result | Mapping[str, Any], name: str) -> Run:
+    """A result, read from its JSON where that is given."""
+    if isinstance(result, TopResult | GroupResult | WhatIfResult):
+        return result
+    kind = str(result.get("kind")) if isinstance(result, Mapping) else "none"
+    if not isinstance(result, Mapping) or kind not in _KINDS:
+        raise DataError(f"{name}: is of kind {kind[:40]!r}; expected {', '.join(_KINDS)}. Give one of those.")
+    return _KINDS[kind].from_dict(result, name)
+
+
+def _order(run: Run) -> int:
+    if isinstance(run, TopResult):
+        return int(run.least)
+    return 2 if isinstance(run, GroupResult) else 3
+
+
+def merge(runs: Sequence[Run]) -> list[QueryPart]:
+    """Bring together what the runs say about each query, by the query's id.
+
+    Raises:
+        ConfigError: there are no queries, or two runs use one id for queries of different texts.
+    """
+    parts: dict[str, QueryPart] = {}
+    for place, run in enumerate(runs):
+        for entry in run.entries:
+            part = parts.setdefault(entry.query.id, QueryPart(len(parts) + 1, entry.query))
+            _check_same(part.query, entry.query)
+            part.better = part.better or entry.better
+            if entry.better is not None and part.better is not None:
+                _check_same(part.better, entry.better)
+            part.entries.append((place, entry))
+    if not parts:
+        raise ConfigError("report: the runs hold no queries; at least one is expected. Give a run with queries.")
+    return list(parts.values())
+
+
+def _check_same(one: Example, other: Example) -> None:
+    if (one.prompt, one.response) != (other.prompt, other.response):
+        raise ConfigError(
+            f"report: query '{one.id[:80]}' has different texts in two runs; the same queries are expected. "
+            "Write one report for each query file."
         )
 
-    def _pages(self, page: int) -> "list[PageLink]":
-        """What leads to each page, if there are several."""
-        firsts = range(0, len(self.parts), PAGE_QUERIES)
+
+def _pages(
+    runs: Sequence[Run], parts: Sequence[QueryPart], names: Sequence[str], title: str, notes: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """File names and texts of the pages, the last first: the first page leads to the others."""
+    numbers = {part.query.id: part.number for part in parts}
+    styles, script = [asset("report.css"), asset("evaluations.css")], asset("report.js")
+    common = {
+        "title": title,
+        "notes": [*notes, *_cautions(runs)],
+        "runs": runs,
+        "parts": parts,
+        "names": _names(runs),
+        "numbers": numbers,
+        "fields": _fields(runs),
+        "several": len({run.provenance.sign for run in runs}) > 1,
+        "styles": styles,
+        "script": script,
+        "policy": policy(styles, [script]),
+        "version": __version__,
+    }
+    firsts = range(0, len(parts), PAGE_QUERIES)
+    for page in reversed(range(len(names))):
+        files = ["" if number == page else quote(name) for number, name in enumerate(names)]
+
+        def place(number: int, files: Sequence[str] = files) -> str:
+            return f"{files[(number - 1) // PAGE_QUERIES]}#q{number}"
+
         links = [
-            PageLink("" if number == page else quote(name), first + 1, min(first + PAGE_QUERIES, len(self.parts)))
-            for number, (name, first) in enumerate(zip(self.names, firsts, strict=True))
+            (file, first + 1, min(first + PAGE_QUERIES, len(parts))) for file, first in zip(files, firsts, strict=True)
         ]
-        return links if len(links) > 1 else []
-
-    def _place(self, page: int, number: int) -> str:
-        """Where query *number* stands, as seen from a page."""
-        other = (number - 1) // PAGE_QUERIES
-        return f"{'' if other == page else quote(self.names[other])}#q{number}"
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {part.query.id: part.number for part in self.parts}
-
-    @cached_property
-    def _fields(self) -> list[str]:
-        return _fields(self.runs)
-
-
-class PageLink(NamedTuple):
-    """The way to one of several pages."""
-
-    name: str
-    """File, as it stands in a link; none for the page itself."""
-    first: int
-    last: int
-    """Numbers of its queries."""
+        shown = parts[firsts[page] : firsts[page] + PAGE_QUERIES]
+        own = {"page": page, "pages": links if len(links) > 1 else [], "shown": shown, "limit": _text_limit(shown)}
+        own |= {"place": place, "of_query": lambda name, place=place: place(numbers[name])}
+        yield names[page], _environment().get_template("report.html.j2").render(**common, **own)
 
 
 class Prose(NamedTuple):
@@ -252,7 +298,7 @@ def shifted(spans: Iterable[Span], start: int) -> list[Span]:
     return [replace(span, start=span.start - start, stop=span.stop - start) for span in spans]
 
 
-def _cautions(runs: Sequence[data.Run]) -> list[str]:
+def _cautions(runs: Sequence[Run]) -> list[str]:
     """Each caution once; not those that others begin with, which say more."""
     found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
     return [one for one in found if not any(other != one and other.startswith(one) for other in found)]
@@ -263,14 +309,14 @@ def _environment() -> Environment:
     """The templates, with what this page needs in them."""
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
-    made.filters |= {"contrast": data.is_contrast}
+    made.filters |= {"contrast": is_contrast}
     tables = {"shares": shares_tables, "groups_table": groups_table, "changes_table": changes_table}
-    own = {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0], **tables}
+    own = {"data": result_tables, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0], **tables}
     made.globals = made.globals | own
     return made
 
 
-def _text_limit(parts: Sequence[data.QueryPart]) -> int:
+def _text_limit(parts: Sequence[QueryPart]) -> int:
     """Characters shown of each text: the most with which the page keeps to its budget."""
     examples = [part.query for part in parts] + [hit.example for part in parts for hit in part.hits]
     lengths = [len(text) for example in examples for text in (example.prompt, example.response)]
@@ -278,13 +324,13 @@ def _text_limit(parts: Sequence[data.QueryPart]) -> int:
     return next(fitting, TEXT_LIMITS[-1])
 
 
-def _fields(runs: Sequence[data.Run]) -> list[str]:
+def _fields(runs: Sequence[Run]) -> list[str]:
     """Which of source and label any hit has."""
-    hits = [hit for run in runs if isinstance(run, TopResult) for hit in data.all_hits(run)]
+    hits = [hit for run in runs if isinstance(run, TopResult) for hit in all_hits(run)]
     return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
 
 
-def _names(runs: Sequence[data.Run]) -> list[str]:
+def _names(runs: Sequence[Run]) -> list[str]:
     """The heading of each run; runs that would have one name are numbered."""
     bare = [_name(run) for run in runs]
     return [
@@ -293,8 +339,8 @@ def _names(runs: Sequence[data.Run]) -> list[str]:
     ]
 
 
-def _name(run: data.Run) -> str:
-    if isinstance(run, TopResult) and data.is_contrast(run):
+def _name(run: Run) -> str:
+    if isinstance(run, TopResult) and is_contrast(run):
         return "What teaches the better answers" if run.least else "What taught the answers"
     if isinstance(run, TopResult):
         return "Most harmful examples" if run.least else "Most helpful examples"

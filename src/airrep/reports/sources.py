@@ -11,17 +11,16 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from airrep.errors import ConfigError
-from airrep.evaluation.comparison import KIND as COMPARISON
-from airrep.evaluation.comparison import Comparison, Named, compare_evaluations, read_comparison
-from airrep.evaluation.diagnosis.diagnosis import KIND as DIAGNOSIS
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
-from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
+from airrep.evaluation.comparison import Comparison, Named, compare_evaluations
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.result import Evaluation, Measure, Row
+from airrep.evaluation.statistics.means import Difference
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""
-KINDS = (KIND, COMPARISON, DIAGNOSIS)
+KINDS = (Evaluation.kind, Comparison.kind, Diagnosis.kind)
 """Kinds of artifacts that a report of evaluations is made from."""
 
 
@@ -223,12 +222,12 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
     for name, run in zip(run_names(opened), opened, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(ReportSource(name, run))
-        elif run.kind == COMPARISON:
-            sources.comparisons.append((name, read_comparison(run.path)))
-        elif run.kind == DIAGNOSIS:
-            sources.diagnoses.append((name, read_diagnosis(run.path)))
+        elif run.kind == Comparison.kind:
+            sources.comparisons.append((name, Comparison.read(run.path)))
+        elif run.kind == Diagnosis.kind:
+            sources.diagnoses.append((name, Diagnosis.read(run.path)))
         else:
-            sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
+            sources.evaluations.append(ReportSource(name, Evaluation.of_manifest(run.path, run.manifest)))
     if join:
         named = [(one.name, one.evaluation) for one in sources.evaluations]
         sources.joined = [ReportSource(*one) for one in join_evaluations(named)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeGuard
 
-from airrep.corpus.turns import from_last_message
+from airrep.corpus.schemas.conversations import from_last_message
 
 NOTHING = "–"
 """Text of a cell without a value."""

@@ -1,17 +1,16 @@
 """The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
 
-artifacts/   Artifacts in general: directories written atomically, manifest last.
-costs        Costs of building an index, read from its folder.
-devices      Device, precision, float32 products and processes that work runs on.
-engine       Engines: the base class, and the dispatch that hands lost tasks out again.
-hub          Models from outside: fetched from the Hub; foreign code refused.
-metering     Time and memory of work, its progress, and the machine.
-packing      Length-sorted packing of token sequences without padding.
-processes    Workers that are processes of this machine, one thread each.
-publishing/  Publishing: files and folders stand under their names whole, or not at all.
-ray_engine   Workers on a Ray cluster, safe against lost nodes.
-remote/      Places that are URLs: data streamed from them, folders fetched and published.
-seeding      Independent random streams from a root seed and a name.
-settings     Frozen settings, checked and read from YAML.
-stage        Long stages: found finished, or claimed, resumed and published when whole.
+artifacts/  Artifacts in general: directories written atomically, manifest last.
+devices     Device, precision, float32 products and processes that work runs on.
+engine      Engines: the base class, and the dispatch that hands lost tasks out again.
+hub         Models from outside: fetched from the Hub; foreign code refused.
+metering    Time and memory of work, its progress, the machine, costs of an index.
+packing     Length-sorted packing of token sequences without padding.
+processes   Workers that are processes of this machine, one thread each.
+publishing  Publish files and folders: whole under their names, or as they were before.
+ray_engine  Workers on a Ray cluster, safe against lost nodes.
+remote/     Places that are URLs: data streamed from them, folders fetched and published.
+seeding     Independent random streams from a root seed and a name.
+settings    Frozen settings, checked and read from YAML.
+stage       Long stages: found finished, or claimed, resumed and published when whole.
 """

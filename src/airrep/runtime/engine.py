@@ -69,17 +69,15 @@ class Outcome(Generic[T, R]):
     error: str | None
     """Reason of the last failure, in one line; None if it succeeded."""
     seconds: float
-    """Wall seconds of the last attempt in the worker."""
+    """Wall seconds of the last attempt in the worker, as its CPU seconds."""
     attempts: int
     """Number of attempts, from 1 on."""
     cpu_seconds: float = 0.0
-    """CPU seconds of the last attempt in the worker."""
 
 
 class Engine(ABC):
     """Runs independent tasks."""
 
-    @abstractmethod
     def run(
         self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
     ) -> Generator[Outcome[T, R], None, None]:
@@ -99,24 +97,29 @@ class Engine(ABC):
             AirRepError: raised by the setup, or by a task when it is not a TrainingError.
             TrainingError: workers end before they are ready, or with an error that nobody expected.
         """
+        backlog: Backlog[T, R] = Backlog(tasks, retries)
+        if backlog.left:
+            yield from self.outcomes(setup, backlog)
+
+    @abstractmethod
+    def outcomes(
+        self, setup: Callable[[], Callable[[T], R]], backlog: "Backlog[T, R]"
+    ) -> Generator[Outcome[T, R], None, None]:
+        """Run tasks, of which there is one at least."""
 
 
 @dataclass(frozen=True)
 class InProcess(Engine):
     """Runs tasks one after the other in this process, on one thread like the other engines."""
 
-    def run(
-        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    def outcomes(
+        self, setup: Callable[[], Callable[[T], R]], backlog: "Backlog[T, R]"
     ) -> Generator[Outcome[T, R], None, None]:
-        """See :meth:`Engine.run`."""
-        backlog: Backlog[T, R] = Backlog(tasks, retries)
-        if not tasks:
-            return
         with one_thread():
             work = setup()
         with one_thread():  # anew, as the setup may have loaded torch
             while (number := backlog.take()) is not None:
-                outcome = backlog.settle(number, answer(work, tasks[number]))
+                outcome = backlog.settle(number, answer(work, backlog.tasks[number]))
                 if outcome is not None:
                     yield outcome
 
@@ -197,8 +200,7 @@ class Backlog(Generic[T, R]):
 
     def __init__(self, tasks: Sequence[T], retries: int) -> None:
         check_retries(retries)
-        self.tasks = tasks
-        self._retries = retries
+        self.tasks, self.retries = tasks, retries
         self._waiting = deque(range(len(tasks)))
         self._attempts = [0] * len(tasks)
         self._losses = [0] * len(tasks)
@@ -218,7 +220,7 @@ class Backlog(Generic[T, R]):
         reply.check()
         self._losses[number] += reply.vanished
         failures, losses = self._attempts[number] - self._losses[number], self._losses[number]
-        if reply.failure is not None and failures <= self._retries and losses <= MOST_LOSSES:
+        if reply.failure is not None and failures <= self.retries and losses <= MOST_LOSSES:
             self._waiting.append(number)
             return None
         self.left -= 1
@@ -250,12 +252,7 @@ class Worker(ABC):
 
     @abstractmethod
     def reply(self) -> Reply[Any]:
-        """Read its next reply.
-
-        Raises:
-            WorkerLostError: it has ended, but another one may succeed.
-            TrainingError: it has ended, and another one would too.
-        """
+        """Read its next reply (WorkerLostError: it has ended; TrainingError: it has, and another one would too)."""
 
     @abstractmethod
     def end(self) -> None:
@@ -276,7 +273,7 @@ class Crew(ABC, Generic[W]):
 
     @abstractmethod
     def begin(self, slot: int) -> W:
-        """Start a worker; it is not waited for."""
+        """Start a worker in a place; it is not waited for."""
 
     @abstractmethod
     def wait(self, workers: Sequence[W]) -> Iterable[W]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.remote.places import path_of, url_of
 
 CODE = "*.py"
@@ -15,20 +15,17 @@ CODE = "*.py"
 FILES_NAMED = 3
 """Files named in an error, of those that ask for code."""
 _MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
+_MODULES = ("modules.json", "router_config.json")
+"""Files of sentence-transformers: the modules of a folder, and those of a router."""
 _LIBRARY = "sentence_transformers."
 
 
 def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Path:
-    """Return the folder of a public model.
+    """Return the folder of a public model ``owner/name``, which errors call a *kind* of, such as ``"encoder"``.
 
-    Args:
-        kind: its name in errors, such as ``"encoder"``.
-        name: ``owner/name``.
-        patterns: the files that are wanted; give none of pickles, and of programs only those of a trusted model.
-        instead: a way out without the Hub, as the sentence of an error.
-
-    Raises:
-        ConfigError: the Hub has no such public model, does not give it to this user, or cannot be asked.
+    *patterns* are the files that are wanted: none of pickles, and of programs only those of a trusted model. *instead*
+    is a way out without the Hub, as the sentence of an error. ConfigError: the Hub has no such public model, does not
+    give it to this user, or cannot be asked.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
@@ -100,23 +97,21 @@ def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Pa
 def _asked(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Files that ask for code, with the classes that they name."""
     for path in sorted(folder.rglob("*.json")):
-        if path.name in _MAPS:
-            classes = list(_texts(_object(path).get("auto_map")))
-        elif path.name in ("modules.json", "router_config.json"):
-            classes = [text for text in _types(path) if not text.startswith(_LIBRARY)]
+        if path.name not in (*_MAPS, *_MODULES):
+            continue
+        try:
+            content = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue  # its reader will say so
+        if isinstance(content, dict):
+            found = _texts(content.get("auto_map" if path.name in _MAPS else "types"))
+        elif isinstance(content, list) and path.name in _MODULES:
+            found = (str(entry.get("type", _LIBRARY)) for entry in content if isinstance(entry, dict))
         else:
             continue
+        classes = [one for one in found if path.name in _MAPS or not one.startswith(_LIBRARY)]
         if classes:
             yield path.relative_to(folder).as_posix(), classes
-
-
-def _types(path: Path) -> Iterator[str]:
-    """Classes of the modules of a sentence-transformers folder, or of its router."""
-    content = _json(path)
-    if isinstance(content, list):
-        yield from (str(entry.get("type", _LIBRARY)) for entry in content if isinstance(entry, dict))
-    elif isinstance(content, dict):
-        yield from _texts(content.get("types"))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -126,19 +121,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | dict):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = _json(path)
-    return content if isinstance(content, dict) else {}
-
-
-def _json(path: Path) -> Any:
-    """Content of a file; None if it is no JSON, which its reader will say."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 @contextmanager

@@ -1,19 +1,19 @@
-"""Time and memory of work, its progress, and the machine."""
+"""Time and memory of work, its progress, the machine, costs of an index."""
 
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from airrep.runtime.publishing.files import append_line
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.publishing import append_line
 
 COSTS = "costs.jsonl"
 
@@ -35,11 +35,13 @@ Clocks: TypeAlias = tuple[float, float]
 @cache
 def describe_machine() -> str:
     """Describe this machine, as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with its GPU but no host name."""
-    parts = [f"{cores()} cores of {_processor()}"]
-    memory = memory_bytes()
+    parts, memory = [f"{cores()} cores of {_processor()}"], memory_bytes()
     if memory is not None:
         parts.append(f"{memory / 2**30:.0f} GiB memory")
-    return ", ".join([*parts, *_gpu()])
+    torch = sys.modules.get("torch")  # which takes seconds to import: where nobody has, no GPU is used
+    if torch is not None and torch.cuda.is_available():
+        parts.append(str(torch.cuda.get_device_name(0)))
+    return ", ".join(parts)
 
 
 def cores() -> int:
@@ -66,28 +68,17 @@ def memory_bytes() -> int | None:
         return None
 
 
-def _gpu() -> list[str]:
-    torch = sys.modules.get("torch")  # which takes seconds to import: where nobody has, no GPU is used
-    return [str(torch.cuda.get_device_name(0))] if torch is not None and torch.cuda.is_available() else []
-
-
-def peak_memory() -> int | None:
-    """Peak memory of this process in bytes; None where the system does not report it."""
+def peak_memory() -> int:
+    """Peak memory of this process in bytes."""
     # On Linux ru_maxrss would count what the parent process held before it started this program.
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
-        return _largest_resident()
-
-
-def _largest_resident() -> int | None:
-    try:
         import resource
-    except ImportError:
-        return None
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest if sys.platform == "darwin" else largest * 1024
+
+        largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return largest if sys.platform == "darwin" else largest * 1024
 
 
 class StoreRows(NamedTuple):
@@ -122,13 +113,7 @@ class MeasuredCost:
     """True if a fitted state was found from an earlier run."""
 
     @property
-    def seconds(self) -> float:
-        """CPU seconds; on an accelerator wall seconds."""
-        # While an accelerator computes, the processor may spin or sleep, so its seconds say nothing.
-        return self.cpu if self.device == "cpu" else self.wall
-
-    @property
-    def computing(self) -> tuple[float, float]:
+    def computing(self) -> Clocks:
         """CPU and wall seconds of computing rows, summed over stores."""
         return sum(rows.cpu for rows in self.rows.values()), sum(rows.wall for rows in self.rows.values())
 
@@ -145,32 +130,12 @@ def since(begun: Clocks) -> Clocks:
 
 
 class CostMeter:
-    """Measures time until it is stopped, which sets :attr:`spent`."""
+    """Measures a piece of work; :attr:`spent` is set when it is over."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._rows: dict[str, StoreRows] = {}
-        self._recalled = False
-        self._begun = clocks()
+    def __init__(self) -> None:
+        self.rows: dict[str, StoreRows] = {}
+        self.recalled = False
         self.spent = MeasuredCost(0.0, 0.0)
-
-    def stop(self) -> None:
-        """Set the cost."""
-        cpu, wall = since(self._begun)
-        torch = sys.modules.get("torch")
-        threads = 1 if torch is None else int(torch.get_num_threads())
-        machine, memory = describe_machine(), peak_memory()
-        self.spent = MeasuredCost(cpu, wall, self._device, threads, machine, memory, self._rows, self._recalled)
-
-    def add_rows(self, store: str, rows: StoreRows) -> None:
-        """Add rows that a store was asked for."""
-        old = self._rows.get(store, StoreRows(0, 0, 0.0, 0.0))
-        counts, seconds = (old.asked + rows.asked, old.fresh + rows.fresh), (old.cpu + rows.cpu, old.wall + rows.wall)
-        self._rows[store] = StoreRows(*counts, *seconds)
-
-    def recall(self) -> None:
-        """Record that a fitted state was found from an earlier run."""
-        self._recalled = True
 
 
 _meters: list[CostMeter] = []
@@ -179,13 +144,16 @@ _meters: list[CostMeter] = []
 @contextmanager
 def measuring(device: str = "cpu") -> Iterator[CostMeter]:
     """Measure the cost of the body on a device; stores add the rows they compute."""
-    meter = CostMeter(device)
+    meter, begun = CostMeter(), clocks()
     _meters.append(meter)
     try:
         yield meter
     finally:
         _meters.remove(meter)
-        meter.stop()
+        spent, torch = since(begun), sys.modules.get("torch")
+        threads = 1 if torch is None else int(torch.get_num_threads())
+        machine, memory = describe_machine(), peak_memory()
+        meter.spent = MeasuredCost(*spent, device, threads, machine, memory, meter.rows, meter.recalled)
 
 
 @contextmanager
@@ -195,15 +163,16 @@ def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
     try:
         yield
     finally:
-        cpu, wall = since(begun)
+        cpu, wall = since(begun) if fresh else (0.0, 0.0)
         for meter in _meters:
-            meter.add_rows(store, StoreRows(asked, fresh, cpu if fresh else 0.0, wall if fresh else 0.0))
+            old = meter.rows.get(store, StoreRows(0, 0, 0.0, 0.0))
+            meter.rows[store] = StoreRows(old.asked + asked, old.fresh + fresh, old.cpu + cpu, old.wall + wall)
 
 
 def note_recalled() -> None:
     """Record in all meters that a fitted state was found instead of being computed."""
     for meter in _meters:
-        meter.recall()
+        meter.recalled = True
 
 
 def device_of(settings: object) -> str:
@@ -224,9 +193,8 @@ def device_in_use(settings: object) -> str:
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
     """Add a line to the costs of an artifact."""
-    path = folder / COSTS
-    line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
-    append_line(path, line)
+    line = {"stage": stage, **more, **asdict(spent), "rows": {name: list(rows) for name, rows in spent.rows.items()}}
+    append_line(folder / COSTS, json.dumps(line))
 
 
 class Measured(NamedTuple):
@@ -238,6 +206,113 @@ class Measured(NamedTuple):
     more: Mapping[str, Any]
 
 
+def read_costs(folder: Path) -> list[Measured]:
+    """Read the costs of an artifact, in the order of measurement; cut or altered lines are left out."""
+    found = []
+    for line in _json_lines(folder / COSTS):
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            own = {name: line.pop(name) for name in MeasuredCost.__dataclass_fields__}
+            own["rows"] = {name: StoreRows(*numbers) for name, numbers in own["rows"].items()}
+            found.append(Measured(line.pop("stage"), int(line.pop("examples", 0)), MeasuredCost(**own), line))
+    return found
+
+
+def read_label_times(folder: Path) -> list[dict[str, Any]]:
+    """Read the times of finished label tasks, of all parts."""
+    lines = [line for path in sorted(folder.glob("times*.jsonl")) for line in _json_lines(path)]
+    return [line for line in lines if line.get("error") is None and {"task", "seconds"} <= line.keys()]
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    """Objects of a file of JSON lines; none of a missing file."""
+    found = []
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):  # an interruption may have cut any line that was the last one then
+                found.append(json.loads(line))
+    return [value for value in found if isinstance(value, dict)]
+
+
+class IndexCost(NamedTuple):
+    """Cost of building an index without anything kept from earlier runs."""
+
+    examples: int
+    """Number of examples whose encoding was measured."""
+    seconds_per_example: float | None
+    """CPU seconds of encoding; on accelerators, where the processor may spin or sleep meanwhile, wall seconds. None if
+    all rows were read from a store and none was computed."""
+    fit_seconds: float | None
+    """By the same clock: of learning from the corpus, without rows that encoding needs too; None if recalled."""
+    bytes_per_example: float
+    """Bytes of the stored features."""
+    by_clock: bool
+    """True if seconds are wall seconds."""
+    memory: int | None
+    """Peak memory of a process in bytes; None where the system does not report it."""
+
+
+def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> IndexCost | None:
+    """Read the cost of building an index; None if it was not recorded (ArtifactError: no index, or altered).
+
+    The *manifest* is given if it was read already.
+    """
+    folder = Path(path)
+    stored = stored_bytes_per_example(read_manifest(folder, "index") if manifest is None else manifest)
+    lines = read_costs(folder)
+    # A shard that was encoded again after an interruption counts once, as it was the last time.
+    shards = {line.more.get("shard"): line for line in lines if line.stage == ENCODE}
+    if not shards:
+        return None
+    fits, encodings = [line for line in lines if line.stage == FIT], list(shards.values())
+    peaks = [line.spent.memory for line in lines if line.spent.memory is not None]
+    by_clock = any(line.spent.device != "cpu" for line in encodings)
+    examples = sum(line.examples for line in encodings)
+    seconds = undisturbed_seconds(fits, encodings, by_clock)
+    return IndexCost(examples, *seconds, stored, by_clock, max(peaks, default=None))
+
+
+def undisturbed_seconds(
+    fits: Sequence[Measured], encodings: Sequence[Measured], by_clock: bool
+) -> tuple[float | None, float | None]:
+    """Estimate the seconds of an undisturbed run with an empty store: of encoding one example, and of learning.
+
+    With c_k / f_k the seconds of each freshly computed row of store k, a_k the rows that encodings asked it for, and m
+    examples, the seconds of one example are (Σ seconds − Σ_k c_k) / m over encodings, plus Σ_k (c_k / f_k) a_k / m. Of
+    several fits, after interruptions, the mean is taken. Each part of the corpus was encoded once.
+    """
+
+    def alone(line: Measured) -> float:
+        return (line.spent.cpu, line.spent.wall)[by_clock] - line.spent.computing[by_clock]
+
+    learnt = [alone(line) for line in fits if not line.spent.recalled]
+    fit = max(0.0, sum(learnt) / len(learnt)) if learnt else None
+    examples, total = sum(line.examples for line in encodings), sum(map(alone, encodings))
+    for name in sorted({name for line in encodings for name in line.spent.rows}):
+        asked = sum(line.spent.rows[name].asked for line in encodings if name in line.spent.rows)
+        computed = [line.spent.rows[name] for line in (*fits, *encodings) if name in line.spent.rows]
+        fresh = sum(rows.fresh for rows in computed)
+        if not fresh:
+            return None, fit
+        total += asked * sum((rows.cpu, rows.wall)[by_clock] for rows in computed) / fresh
+    return max(0.0, total) / examples if examples else None, fit
+
+
+_FEATURES = frozenset(
+    f"{name}.npy"
+    for name in ("features", "codes", "scales", "bounds", "data", "indices", "indptr", "columns", "rows", "values")
+)
+
+
+def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
+    """Bytes of the features of one example in an index, or of the data that a direct method keeps, by its manifest."""
+    total = 0
+    for path, entry in manifest["files"].items():
+        name = path.rpartition("/")[2]
+        if name in _FEATURES or (name.startswith("kept-") and name.endswith(".npy")):
+            total += entry["bytes"]
+    return float(total / manifest["rows"])
+
+
 def clock_text(seconds: float) -> str:
     """A time that people wait for, in seconds, minutes or hours, such as ``"1.2 h"``."""
     if seconds < 90:
@@ -245,29 +320,17 @@ def clock_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-_RESUMES = "Ctrl-C stops, and the same command goes on where it stopped"
-_ANEW = "one that is interrupted begins anew"
-
-
 def hours_line(
-    fine_tunes: int,
-    seconds: float | None,
-    *,
-    measured: str = "on the first",
-    resumes: bool = True,
-    what: str = "",
+    fine_tunes: int, seconds: float | None, *, measured: str = "on the first", resumes: bool = True, what: str = ""
 ) -> str:
-    """Say in a line how many fine-tunes are still to be done and how long they take.
+    """Say in a line how many fine-tunes, or *what*, are still to be done and how long they take.
 
-    Args:
-        fine_tunes: how many.
-        seconds: of all of them by the clock, on as many workers as there are; None before any was timed.
-        measured: what the time was measured on.
-        resumes: whether the command goes on where it was interrupted.
-        what: what they are called; fine-tunes if empty.
+    *seconds* are those of all of them by the clock, on as many workers as there are, as *measured* on something; None
+    before any was timed. A command *resumes* if it goes on where it was interrupted.
     """
     many = f"{fine_tunes:,} {what or 'fine-tune' + 's' * (fine_tunes != 1)}"
-    after = _RESUMES if resumes else _ANEW
+    resumed = "Ctrl-C stops, and the same command goes on where it stopped"
+    after = resumed if resumes else "one that is interrupted begins anew"
     if seconds is None:
         return f"{many} to do; the first tells how long they take; {after}"
     return f"{many} to do, about {clock_text(seconds)} (measured {measured}); {after}"
@@ -290,9 +353,7 @@ class Meter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def __call__(self, done: int, total: int | None, stage: str | None = None) -> None:

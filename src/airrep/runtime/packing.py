@@ -53,14 +53,9 @@ def runs_of(lengths: Sequence[int]) -> tuple[EqualRun, ...]:
 
 
 def pack(lengths: Rows, batch_tokens: int) -> Iterator[Batch]:
-    """Sort sequences by length, longest first, and cut them into batches.
+    """Sort sequences by their tokens, longest first, and cut them into batches of at most *batch_tokens*.
 
-    Args:
-        lengths: tokens in each sequence, all at least 1; row numbers count from 0.
-        batch_tokens: most tokens in a batch, at least 1. A longer sequence is a batch of its own.
-
-    Yields:
-        batches that together hold each row once. Rows of equal length keep their order.
+    A longer sequence is a batch of its own. Together they hold each row once; rows of equal length keep their order.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])

@@ -43,21 +43,15 @@ class LocalProcesses(Engine):
         if self.workers < 1:
             raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
 
-    def run(
-        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    def outcomes(
+        self, setup: Callable[[], Callable[[T], R]], backlog: Backlog[T, R]
     ) -> Generator[Outcome[T, R], None, None]:
-        """See :meth:`Engine.run`."""
-        backlog: Backlog[T, R] = Backlog(tasks, retries)
-        if not tasks:
-            return
-        crew = _Processes(pickled(setup), self._environments(len(tasks)), retries)
+        gpus = visible_gpus() if self.gpus is None else self.gpus
+        workers = range(min(self.workers, backlog.left))
+        own = [ONE_THREAD | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}) for slot in workers]
+        crew = _Processes(pickled(setup), own, backlog.retries)
         with _pausing(crew):
             yield from crew.outcomes(backlog)
-
-    def _environments(self, tasks: int) -> list[dict[str, str]]:
-        gpus = visible_gpus() if self.gpus is None else self.gpus
-        workers = range(min(self.workers, tasks))
-        return [ONE_THREAD | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}) for slot in workers]
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -164,32 +158,27 @@ _running: set[_Processes] = set()
 def _pausing(crew: _Processes) -> Iterator[None]:
     """Let workers stop with this process on Ctrl-Z, and go on with it: the terminal does not reach their groups."""
     _running.add(crew)
-    if _in_main_thread() and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # else a program has its own way
+    main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+    if main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # else a program has its own way
         signal.signal(signal.SIGTSTP, _pause)
     try:
         yield
     finally:
         _running.discard(crew)
-        if not _running and _in_main_thread() and signal.getsignal(signal.SIGTSTP) is _pause:
+        if not _running and main and signal.getsignal(signal.SIGTSTP) is _pause:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()  # no other may set handlers
 
 
 def _pause(number: int, frame: object) -> None:  # noqa: ARG001
     """Stop all workers and this process, until it is told to go on."""
-    _send_all(signal.SIGSTOP)
+    crews = list(_running)
+    for crew in crews:
+        crew.send(signal.SIGSTOP)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process goes on
     signal.signal(signal.SIGTSTP, _pause)
-    _send_all(signal.SIGCONT)
-
-
-def _send_all(number: signal.Signals) -> None:
-    for crew in list(_running):
-        crew.send(number)
+    for crew in crews:
+        crew.send(signal.SIGCONT)
 
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
@@ -206,16 +195,11 @@ def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
 
 def set_up(setup: bytes) -> tuple[Callable[[Any], Any] | None, Reply[None]]:
     """Call a pickled setup in a worker: the function that does the tasks, None if it failed, and the first reply."""
-    made = answer_all(_make_work, setup)
-    return made.value, Reply(failure=made.failure, fatal=made.fatal, full=made.full, seconds=made.seconds)
-
-
-def _make_work(setup: bytes) -> Callable[[Any], Any]:
     # The environment asks for one thread, but torch may have been loaded before it was set.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-    work: Callable[[Any], Any] = pickle.loads(setup)()
-    return work
+    made: Reply[Callable[[Any], Any]] = answer_all(lambda content: pickle.loads(content)(), setup)
+    return made.value, Reply(failure=made.failure, fatal=made.fatal, full=made.full, seconds=made.seconds)
 
 
 def _end_with_parent() -> None:

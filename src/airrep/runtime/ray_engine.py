@@ -51,16 +51,12 @@ class RayEngine(Engine):
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
 
-    def run(
-        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    def outcomes(
+        self, setup: Callable[[], Callable[[T], R]], backlog: Backlog[T, R]
     ) -> Generator[Outcome[T, R], None, None]:
-        """See :meth:`Engine.run` (MissingExtraError: Ray is not installed)."""
-        backlog: Backlog[T, R] = Backlog(tasks, retries)
-        if not tasks:
-            return
         ray = load_ray(own=self.address is None)
         with _connected(ray, self.address):
-            yield from _Actors(ray, self, pickled(setup), len(tasks), retries).outcomes(backlog)
+            yield from _Actors(ray, self, pickled(setup), backlog.left, backlog.retries).outcomes(backlog)
 
     def count(self, ray: ModuleType, tasks: int) -> int:
         """Number of actors to start (ConfigError: the cluster has no room for any)."""
@@ -98,13 +94,9 @@ def make_engine(
 
 
 def load_ray(*, own: bool = True) -> ModuleType:
-    """Import Ray.
+    """Import Ray (MissingExtraError: it is not installed).
 
-    Args:
-        own: whether the cluster will be one that airrep starts: whoever reaches it without a token could run any code.
-
-    Raises:
-        MissingExtraError: it is not installed.
+    A cluster of its *own*, which airrep starts, asks for a token: whoever reaches it without could run any code.
     """
     # Ray reads the environment once, when it is imported. One that was imported before stays as it is: processes that
     # it starts read the environment anew, and would ask it for a token that it does not know.

@@ -6,12 +6,7 @@ from airrep.runtime.artifacts.digests import json_digest
 
 
 def stream(seed: int, *name: str | int) -> np.random.Generator:
-    """A random generator of its own for every name: no global generator is read or set.
-
-    Args:
-        seed: the root seed of a run.
-        name: the stream's purpose, such as ``"subsets", 3``; other names give independent streams.
-    """
+    """A random generator of its own for every name, such as ``"subsets", 3``: no global one is read or set."""
     return np.random.default_rng(np.random.SeedSequence(stream_seed(seed, *name)))
 
 

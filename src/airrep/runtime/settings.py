@@ -125,7 +125,14 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
 
     ConfigError: the file is missing or not a mapping, or an override has no ``=`` or is of a name that came before.
     """
-    values: dict[str, Any] = _read_mapping(path) if path is not None else {}
+    values: dict[str, Any] = {}
+    if path is not None:
+        values = read_yaml(path)
+        if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+            raise ConfigError(
+                f"{path}: is not a mapping of settings by their names; expected lines such as 'shard_rows: 4096'. "
+                "Correct it."
+            )
     seen: set[str] = set()
     for override in overrides:
         name, equals, value = override.partition("=")
@@ -145,18 +152,6 @@ def read_yaml(path: Path) -> Any:
         return _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}. Give the path of a YAML file.") from error
-
-
-def _read_mapping(path: Path) -> dict[str, Any]:
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: is not a mapping of settings; expected lines such as 'shard_rows: 4096'.")
-    odd = next((name for name in values if not isinstance(name, str)), None)
-    if odd is not None:
-        raise ConfigError(
-            f"{path}: {odd!r} is no name of a setting; expected text. Write it in quotes, or leave it out."
-        )
-    return values
 
 
 def _parse_yaml(text: str, where: str) -> Any:

@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.checks import check_digests
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.making import publish
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import REQUEST
-from airrep.runtime.artifacts.targets import FINISH_FIRST, check_replaceable, clear, make_partial, real_path, tidy
-from airrep.runtime.artifacts.urls import bring, send
-from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.artifacts.making import (
+    FINISH_FIRST,
+    bring,
+    check_replaceable,
+    clear,
+    locked,
+    make_partial,
+    publish,
+    real_path,
+    send,
+    tidy,
+)
+from airrep.runtime.artifacts.manifests import REQUEST, check_digests, read_manifest
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 
 MOST_LISTED = 3
@@ -58,11 +64,8 @@ class Stage:
     def finished(self, *, verify: bool = False) -> dict[str, Any] | None:
         """The manifest of the artifact that answers the request; None if it is still to be made.
 
-        Args:
-            verify: check every byte of it.
-
-        Raises:
-            ArtifactError: something else is there, an answer to another request, or an altered one.
+        *verify* checks every byte of it. ArtifactError: something else is there, an answer to another request, or an
+        altered one.
         """
         tidy(self.path)
         there = not self.replace and bring(self.path)
@@ -110,17 +113,14 @@ class Stage:
         old, new = _begun_for(partial / REQUEST), json.loads(content)  # as JSON has no tuples, both sides come from it
         if old is not None and self._deciding(old) != self._deciding(new):
             if holds_work(partial) and not self.replace:
-                self._refuse(partial, old, new)
+                if self.other:
+                    raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
+                refuse_difference(partial, self.made, old, new, FINISH_FIRST)
             clear(partial, self.keep)
         write_file(partial / REQUEST, content)
 
     def _deciding(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in request.items() if name not in self.ignoring}
-
-    def _refuse(self, partial: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        if self.other:
-            raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
-        refuse_difference(partial, self.made, old, new, FINISH_FIRST)
 
 
 def _begun_for(path: Path) -> Mapping[str, Any] | None:

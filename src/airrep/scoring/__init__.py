@@ -1,6 +1,6 @@
 """Score examples, and pool the scores of groups, over blocks of features.
 
-asked         What queries ask of the rows of an index: scores, bounds on them, group scores; and sums of these.
+asked         Queries asked of the rows of an index: scores, bounds, group scores, sums.
 blocks        Stored features in blocks, read piece by piece.
 columns       Sparse features by column, and products with some of the columns.
 contrast      Contrasts of two scores of a row.
@@ -10,6 +10,6 @@ groups        Groups of training examples, as row numbers.
 min_rank      Min-rank over blocks of scores, and draws by weight.
 pooling       Pools in plain form: sum, mean, attention of members' scores.
 pools/        Pools that stream over blocks: counting gains, order-k influence, weighted sums.
-products      What is asked of stored features: products of queries with rows, exact, and approximate with error bounds.
+products      Products of queries with stored features, exact and approximate with error bounds.
 topk          Exact top-k by a bounded scan and re-ranking.
 """

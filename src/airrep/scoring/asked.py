@@ -1,4 +1,4 @@
-"""What queries ask of the rows of an index: scores, bounds on them, group scores; and sums of these.
+"""Queries asked of the rows of an index: scores, bounds, group scores, sums.
 
 A score of several channels is f(x, z) = Σ_c w_c(x) s_c(x, z), and that of a group f(x, S) = Σ_c w_c(x) g_c(x, S). The
 weight w_c(x) is one number a query and channel, which is applied last.

@@ -1,4 +1,4 @@
-"""What is asked of stored features: products of queries with rows, exact, and approximate with error bounds."""
+"""Products of queries with stored features, exact and approximate with error bounds."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import append_line, write_file
+from airrep.runtime.publishing import append_line, write_file
 
 STATE = "checkpoint.safetensors"
 STEPS, TIMES = "steps.jsonl", "times.jsonl"

@@ -12,10 +12,10 @@ from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.instance import LabelledInstance, check_disjoint
-from airrep.runtime.artifacts.names import partial_path
+from airrep.runtime.artifacts.manifests import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, append_cost, device_of, measuring
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
 from airrep.training.linear.beside import describe_channels

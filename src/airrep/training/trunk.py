@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
-from airrep.encoder.networks.bag import SentenceBag
 from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
-from airrep.encoder.networks.trainable import Network
+from airrep.encoder.networks.trainable import Network, SentenceBag
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
-from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.publishing import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.shapes import Float, Float32
 from airrep.training.examples import Prepared, Texts

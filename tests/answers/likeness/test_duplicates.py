@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
+from airrep.answers.texts import Templates
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:

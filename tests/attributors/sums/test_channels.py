@@ -26,8 +26,8 @@ from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.classify import ClassifySettings, classify
+from airrep.evaluation.given import cost_of
 from airrep.evaluation.judging import score_features, score_instance
-from airrep.evaluation.pool import cost_of
 from airrep.explorer.served import ServedIndex
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete

@@ -97,7 +97,7 @@ def test_answers_become_a_page(run: Run) -> None:
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
     ran = run("report", "top", "mix", "--out", "both.html")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "is of kind 'top'; expected answers alone" in ran.err
+    assert "stand among answers" in ran.err
 
 
 def test_texts_cannot_steer_the_terminal(run: Run) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.forms import read_form
-from airrep.corpus.schemas.roles import HIDES, MARKS
 from airrep.corpus.schemas.trainers import trainer_of
+from airrep.corpus.schemas.values import HIDES, MARKS
 from airrep.errors import DataError
 
 

@@ -16,7 +16,7 @@ from worlds.tiny_bert import SHAPE, TEXTS, tiny_checkpoint, tiny_folder, tiny_to
 
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks.exports import write_airrep
+from airrep.encoder.networks.checkpoints import write_airrep
 from airrep.errors import ArtifactError, ConfigError, DataError
 
 

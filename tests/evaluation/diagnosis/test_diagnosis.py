@@ -18,13 +18,10 @@ from airrep.evaluation.diagnosis.diagnosis import (
     Diagnosis,
     diagnose,
     diagnosis_request,
-    find_diagnosis,
-    read_diagnosis,
     seconds_of_fine_tunes,
 )
-from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, jsonable, level_of, worst
 from airrep.evaluation.diagnosis.of_indexes import index_findings
-from airrep.evaluation.diagnosis.of_labels import label_findings
+from airrep.evaluation.diagnosis.of_labels import Finding, LabelStatistics, jsonable, label_findings, level_of, worst
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
@@ -377,15 +374,15 @@ def test_a_diagnosis_is_written_and_found_again_by_its_inputs(tmp_path: Path, bu
     assert {one.about for one in made.findings} == {"labels", str(index.path)}
     made.save(tmp_path / "run")
     request = diagnosis_request([plain], [index], None, 1.0)
-    again = find_diagnosis(tmp_path / "run", request)
+    again = Diagnosis.find(tmp_path / "run", request)
     assert again is not None
-    assert again.to_dict() == read_diagnosis(tmp_path / "run").to_dict() == json.loads(json.dumps(made.to_dict()))
-    assert find_diagnosis(tmp_path / "other", request) is None
+    assert again.to_dict() == Diagnosis.read(tmp_path / "run").to_dict() == json.loads(json.dumps(made.to_dict()))
+    assert Diagnosis.find(tmp_path / "other", request) is None
     assert plain.by_seed is not None
     changed = dataclasses.replace(plain, by_seed=plain.by_seed + 1)
     for other in (diagnosis_request([changed], [index], None, 1.0), diagnosis_request([plain], [index], "sum", 1.0)):
         with pytest.raises(ArtifactError, match="holds a diagnosis made with another"):
-            find_diagnosis(tmp_path / "run", other)
+            Diagnosis.find(tmp_path / "run", other)
 
 
 def test_the_sentence_names_the_worst_finding_or_says_that_there_is_none() -> None:

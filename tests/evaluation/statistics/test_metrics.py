@@ -17,7 +17,7 @@ from scipy import stats
 from airrep import metrics
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
-from airrep.evaluation.statistics.ceilings import mean_ceiling, noise_ceiling, seeds_averaged
+from airrep.evaluation.statistics.labels import mean_ceiling, noise_ceiling, seeds_averaged
 from airrep.evaluation.statistics.metrics import Constant, judge, lds, p_value, paired, spearman
 
 NAN = math.nan

@@ -8,7 +8,7 @@ from reference import statistics as reference
 from reference.statistics import SubsetWorld, TwoWayWorld
 from scipy import stats
 
-from airrep.evaluation.statistics.ceilings import noise_ceiling
+from airrep.evaluation.statistics.labels import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds, paired
 
 

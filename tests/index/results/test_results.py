@@ -17,7 +17,7 @@ from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import SameWords, Why
 from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing import write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])
 TRAIN = Example("what?", "that", "t1", source="forum", metadata={"stars": 5, "id": "7", "tags": ["a", None]})

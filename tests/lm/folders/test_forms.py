@@ -8,8 +8,7 @@ import pytest
 from worlds.tiny_lms import tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.errors import ConfigError
-from airrep.lm.folders.checkpoints import trainer_checkpoints
-from airrep.lm.folders.forms import LmFiles, find_lm, settled_name, weights_digest
+from airrep.lm.folders.forms import LmFiles, find_lm, settled_name, trainer_checkpoints, weights_digest
 from airrep.lm.settings import LmSettings
 
 

@@ -12,7 +12,7 @@ from worlds.tiny_lms import tiny_network
 
 from airrep import AttributionCallback
 from airrep.errors import ArtifactError, ConfigError
-from airrep.lm.folders.checkpoints import trainer_checkpoints
+from airrep.lm.folders.forms import trainer_checkpoints
 from airrep.lm.trainer.callback import RecordedBatches
 from airrep.lm.trainer.record import read_training_record
 

@@ -10,14 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.checks import check_digests, check_sizes
+from airrep.runtime import publishing as files
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.artifacts.locks import locked
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.names import MANIFEST, partial_path
-from airrep.runtime.artifacts.targets import check_free
-from airrep.runtime.publishing import files
+from airrep.runtime.artifacts.making import check_free, locked, new_artifact
+from airrep.runtime.artifacts.manifests import MANIFEST, check_digests, check_sizes, partial_path, read_manifest
 
 
 def make(path: Path, text: str = "hello", **options: bool) -> None:

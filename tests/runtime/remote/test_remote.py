@@ -16,9 +16,9 @@ from airrep.cli.app import main
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
 from airrep.index.shards import PLACES
-from airrep.runtime.artifacts.names import MANIFEST
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.remote import folders
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.remote import outputs
 from airrep.runtime.remote.places import path_of, shown, url_of
 from airrep.runtime.remote.storage import Storage
 
@@ -190,7 +190,7 @@ def test_half_an_upload_is_never_taken_for_a_whole_one(place: Place, monkeypatch
             forget_all()
         assert len(build(place)) == 12
         assert len(airrep.Index(f"{place.url}/index")) == 12
-        assert folders.BEGUN not in place.names("index")
+        assert outputs.BEGUN not in place.names("index")
     assert len(sent) == 2
 
 

@@ -5,9 +5,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.signs import same_signs
-from airrep.answers.texts import ngrams_of, words_of
+from airrep.answers.texts import Templates, ngrams_of, words_of
 
 SHORTEST = 4
 """Words that a text needs at least: shorter ones stand in many examples by chance."""

@@ -60,10 +60,7 @@ def signs_of(text: str) -> str:
 
 
 def same_signs(text: str, other: str) -> bool:
-    """Whether a text whose words stand in another, one after the other, has the same signs there.
-
-    True where they do not stand so: then words alone tell.
-    """
+    """True unless the words of a text stand in another, one after the other, with other signs there."""
     inside, whole = ([f" {' '.join(cut(one))} " for one in (text, other)] for cut in (words_of, _tokens))
     if inside[0] == inside[1]:
         return whole[0] == whole[1]

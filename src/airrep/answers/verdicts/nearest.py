@@ -40,14 +40,7 @@ class Nearest:
 
 
 def nearest(index: Index, question: Question, asked: Asked, keep: Mask) -> Nearest:
-    """The kept rows that come nearest to each answer.
-
-    Args:
-        index: the index.
-        question: the answers, with better ones or without.
-        asked: all that it has.
-        keep: the rows that count.
-    """
+    """The kept rows that come nearest to each answer; *asked* is all that the question has."""
     count = len(question.queries)
     shares = _Shares(count, _sample_mean(asked, keep), _own_scores(index.attributor, question, asked))
     moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))

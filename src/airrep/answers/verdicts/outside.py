@@ -22,8 +22,8 @@ from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.index.results.hits import STANDS_OUT
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
-from airrep.runtime.publishing.files import write_output
 from airrep.runtime.remote import places
+from airrep.runtime.remote.outputs import write_output
 
 TEXTS = Path(__file__).parents[2] / "data" / "outside.jsonl"
 LEAST_SHARE = 1e-3

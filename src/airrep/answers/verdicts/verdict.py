@@ -94,14 +94,7 @@ def _judged(index: Index, found: TopResult, question: Question, asked: Asked, ke
 
 
 def verdicts(index: Index, question: Question, asked: Asked, keep: Mask) -> list[Verdict | None]:
-    """The verdict on each answer; None for all where the method scores its own queries alone.
-
-    Args:
-        index: the index.
-        question: the answers, with better ones or without.
-        asked: all that it has (:meth:`Index.ask`).
-        keep: the rows that count.
-    """
+    """The verdict on each answer; None for all where the method scores its own queries alone."""
     return _verdicts(index, question, asked, keep)[1]
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.runtime.metering import computing_rows, note_recalled
-from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import CACHE, cache
 from airrep.shapes import Float32
 

@@ -131,8 +131,7 @@ def mix_command(
     ] = None,
 ) -> None:
     """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
-    from airrep.answers.mix import mix
-    from airrep.answers.mixed_files import DRAWN, write_axolotl
+    from airrep.answers.mix import DRAWN, mix, write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable

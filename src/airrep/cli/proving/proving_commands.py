@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 ProofFlags = Annotated[
     Mapping[str, Any],
-    SettingsFlags("airrep.evaluation.proof.prove:ProofSettings", ("seeds", "context", "seed"), mode="own"),
+    SettingsFlags("airrep.evaluation.prove:ProofSettings", ("seeds", "context", "seed"), mode="own"),
 ]
 OutOption = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Directory for all that is made; one beside the index, if not given.")
@@ -92,7 +92,7 @@ def prove_command(
     need("airrep prove", "lm", *LM)
     from airrep.cli.proving.show_proofs import print_proof
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.proof.prove import prove
+    from airrep.evaluation.prove import prove
     from airrep.index.index import Index
 
     index = Index(path)

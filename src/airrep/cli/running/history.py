@@ -13,8 +13,8 @@ from typing import Any
 from airrep._version import __version__
 from airrep.cli.options import note
 from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.artifacts.names import HISTORY, MANIFEST
-from airrep.runtime.publishing.files import append_line
+from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST
+from airrep.runtime.publishing import append_line
 from airrep.runtime.remote.places import published_from
 from airrep.runtime.remote.storage import Storage
 

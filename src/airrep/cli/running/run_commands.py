@@ -22,7 +22,7 @@ def rerun_command(
     RESULT` prints the commands.
     """
     from airrep.cli.running.history import run_again
-    from airrep.runtime.artifacts.urls import fetched
+    from airrep.runtime.artifacts.making import fetched
 
     for result in results:
         run_again(fetched(result, loose=True), replace=replace)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from airrep.corpus.turns import from_last_message
+from airrep.corpus.schemas.conversations import from_last_message
 from airrep.runtime.metering import LINE_SECONDS as LINE_SECONDS
 from airrep.runtime.metering import Meter as Meter
 

@@ -8,18 +8,15 @@ from rich.table import Table as RichTable
 
 from airrep.attributors.base import sentences
 from airrep.cli.show.console import out, print_table, print_tables, printable, say, snippet
-from airrep.evaluation.comparison import KIND as COMPARISON
-from airrep.evaluation.comparison import read_comparison
-from airrep.evaluation.diagnosis.findings import PAGE
-from airrep.evaluation.result import caution_on, read_evaluation
+from airrep.evaluation.comparison import Comparison
+from airrep.evaluation.diagnosis.of_labels import PAGE
+from airrep.evaluation.result import Evaluation, caution_on
 from airrep.reports.evaluation_tables import WORDS, comparison_tables, findings_table, tables_of
 from airrep.reports.tables import Table, held_out_table, hundred, interval, span_text
 from airrep.runtime.artifacts.manifests import read_manifest
 
 if TYPE_CHECKING:
-    from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-    from airrep.evaluation.result import Evaluation
     from airrep.training.linear.datamodels import Datamodels
     from airrep.training.linear.recipe import Adapted
 
@@ -221,8 +218,8 @@ def print_result(path: Path) -> None:
     Raises:
         ArtifactError: it is altered, or neither an evaluation nor a comparison.
     """
-    if read_manifest(path)["kind"] == COMPARISON:
-        print_comparison(read_comparison(path))
+    if read_manifest(path)["kind"] == Comparison.kind:
+        print_comparison(Comparison.read(path))
     else:
-        evaluation = read_evaluation(path)
+        evaluation = Evaluation.read(path)
         _PRINT[evaluation.measure](evaluation)

@@ -10,7 +10,7 @@ from rich.text import Text
 from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.corpus.turns import folded, last_message
+from airrep.corpus.schemas.conversations import folded, last_message
 from airrep.index.results.hits import Verdict
 from airrep.index.results.summary import Shared, Summary
 from airrep.index.why import Why

@@ -13,7 +13,7 @@ from airrep.runtime.remote.places import shown
 if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
-    from airrep.lm.fine_tune import StepDone
+    from airrep.lm.network import StepDone
     from airrep.lm.trainer.record import Jump, TrainingRecord
     from airrep.lm.warmup import Warmup
     from airrep.training.result import TrainingResult

@@ -28,8 +28,7 @@ from airrep.cli.show.hits import (
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import ZERO, order_in_words
-from airrep.reports.result_tables import changes_table, changes_text, groups_table
-from airrep.reports.results_data import rank_groups
+from airrep.reports.result_tables import changes_table, changes_text, groups_table, rank_groups
 from airrep.reports.tables import bytes_text, short, signed
 from airrep.runtime.remote.places import shown
 

@@ -1,4 +1,4 @@
-"""Conversations: messages of any usual form to prompts and responses."""
+"""Conversations: messages of any usual form to prompts and responses, and shortened prompts."""
 
 import json
 import re
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from airrep.corpus.schemas.roles import CALLS, is_learnt, role_of
-from airrep.corpus.schemas.values import describe, text
+from airrep.corpus.schemas.values import CALLS, describe, is_learnt, role_of, text
 from airrep.errors import DataError
 
 RENDERING = "rendering"
@@ -21,6 +20,12 @@ MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
 """Chat of a conversation whose messages :func:`messages_of` recovers exactly from the prompt's text."""
 FORMS = ("joined", "bare", "messages")
 """Forms of a row: two that no chat template is for, and that of a conversation that is all in its texts."""
+_SPEAKERS = ("User", "Assistant", "Tool", "System", "Tools")
+_FIRST = ("System: ", "Tools: ")
+SYSTEM = "[system …] "
+"""Text in place of a folded system prompt."""
+DOTS = "… "
+"""Text in place of everything before the last message."""
 _SILENT = ("system", "tool")
 """Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -39,7 +44,7 @@ _ESCAPE = "\n\\\\"
 class Message(NamedTuple):
     """One message: its role, its text, and whether an LM is trained on it if it is the assistant's.
 
-    ``given`` is what a chat template gets for it, where that is more than role and text; of tools, their list.
+    ``given`` is what a chat template gets, where that is more; of tools, their list.
     """
 
     role: str
@@ -49,10 +54,9 @@ class Message(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A prompt and a response of a record.
+    """A prompt and a response of a record; ``part`` tells what of it they are, as a name and a value.
 
-    ``part`` tells what of the record they are, as a name and a value; ``chat`` what their texts do not tell of how a
-    trainer reads them (:attr:`airrep.Example.chat`).
+    ``chat`` is what their texts do not tell of how a trainer reads them (:attr:`airrep.Example.chat`).
     """
 
     prompt: object
@@ -87,10 +91,7 @@ def _not_silent(messages: Sequence[Message]) -> list[Message]:
 
 
 def of_exchanges(exchanges: object, name: str) -> list[Message]:
-    """Return the messages of a list of pairs of texts, the user's and the assistant's, such as Alpaca's history.
-
-    It may be JSON text, as in a cell of a table; a list of messages is taken as such.
-    """
+    """Return the messages of pairs of texts, such as Alpaca's history, or of messages; it may be JSON text."""
     if isinstance(exchanges, str):
         exchanges = from_json(exchanges) if exchanges.strip() else []
     if is_messages(exchanges) and len(exchanges) and all(isinstance(one, Mapping) for one in exchanges):
@@ -107,13 +108,7 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
 
 
 def tools_message(tools: object, name: str = "tools") -> list[Message]:
-    """Return what an LM is told of its tools as a message before all others; none for no tools.
-
-    Tools may be JSON text, as in a cell of a table.
-
-    Raises:
-        DataError: they are a text that is no JSON of a list or an object, or neither of these.
-    """
+    """Return an LM's tools, a list, an object or JSON text of one, as a message before all others; none for none."""
     written = tools if isinstance(tools, str) else None
     if isinstance(tools, str):
         tools = [] if tools.strip() in ("", "null") else from_json(tools)
@@ -146,10 +141,7 @@ def system_message(system: object, name: str = "system") -> list[Message]:
 
 
 def last_turn(messages: list[Message], name: str = "messages") -> Pair:
-    """Return the last assistant turn that is trained on as the response to all before it.
-
-    The last message must be the assistant's.
-    """
+    """Return the last turn that is trained on as the response to all before it; the last must be the assistant's."""
     if messages[-1].role != "assistant":
         raise DataError(
             f"the last message is by {messages[-1].role!r}; a conversation that ends with the assistant is expected. "
@@ -159,10 +151,7 @@ def last_turn(messages: list[Message], name: str = "messages") -> Pair:
 
 
 def every_turn(messages: list[Message], name: str = "messages", first: int = 0) -> list[Pair]:
-    """Return each assistant turn from place *first* on that is trained on as the response to all before it.
-
-    They are numbered from 1.
-    """
+    """Return each assistant turn from place *first* on that is trained on, numbered from 1, after all before it."""
     answers = [place for place in _answers(messages, name) if place >= first]
     return [_pair(messages, place)._replace(part=("turn", number)) for number, place in enumerate(answers, 1)]
 
@@ -204,8 +193,7 @@ def holds_turns(prompt: str) -> bool:
 def messages_of(prompt: str) -> list[Message]:
     """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one of the user's.
 
-    A prompt that was a text from the start and reads as several messages is taken for them: so the files that airrep
-    writes are conversations still when they are read again.
+    A text that reads as several messages is taken for them: files that airrep writes are read back as conversations.
     """
     bare = prompt.lstrip("\\")
     found = _several(bare)
@@ -228,13 +216,10 @@ def _several(prompt: str) -> list[Message]:
 
 
 def chat_of(prompt: str) -> list[dict[str, str]]:
-    """Return the messages of a prompt as chat templates and trainers take them: objects with role and content.
-
-    Tools, which templates know in many forms, are text of the system message.
-    """
+    """Return the messages of a prompt as chat templates take them; tools are text of the system message."""
     found = messages_of(prompt)
     first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
-    before = [f"Tools: {one.content}" if one.role == "tools" else one.content for one in found[:first]]
+    before = list(map(_told, found[:first]))
     system = [chat_message("system", "\n\n".join(before))] if before else []
     return system + [chat_message(one.role, one.content) for one in found[first:]]
 
@@ -265,19 +250,14 @@ def _pair(messages: list[Message], place: int) -> Pair:
     return Pair(prompt_of(_not_silent(messages[:place])), messages[place].content, chat=_chat(messages[: place + 1]))
 
 
-def _are_told(messages: Sequence[Message]) -> bool:
-    """True if :func:`chat_of` recovers these messages exactly from the prompt that they make."""
-    first = next((number for number, one in enumerate(messages) if one.role != "system"), len(messages))
-    plain = all(one.given is None and one.role != "tools" for one in messages)
-    return plain and first <= 1 and len(_not_silent(messages)) == len(messages)
-
-
 def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
     """A chat template's arguments; None if the texts of prompt and response tell all of them."""
     tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
     # tools that are no list can only be text, as they always were: of the system prompt
     said = [one for one in messages if one.role != "tools" or one.given is None]
-    if not tools and _are_told(said):
+    plain = not tools and all(one.given is None and one.role != "tools" for one in said)
+    first = next((number for number, one in enumerate(said) if one.role != "system"), len(said))
+    if plain and first <= 1 and len(_not_silent(said)) == len(said):  # then :func:`chat_of` recovers these messages
         return None if [one.role for one in said] == ["user", "assistant"] else MESSAGES
     given = [one.given or chat_message("system" if one.role == "tools" else one.role, _told(one)) for one in said]
     return {"messages": given, **({"tools": tools} if tools else {})}
@@ -326,7 +306,9 @@ def _message(number: int, message: object) -> Message:
         said = message["content"]
         if said and not said.isspace():
             return Message(message["role"], text(f"the content of message {number}", said))
-    role_key, content_key = _keys(message)
+    role_key = next((key for key in ("role", "from") if message.get(key) is not None), "role")
+    usual = ("content", "value", "text") if role_key == "role" else ("value", "content", "text")
+    content_key = next((key for key in usual if message.get(key) is not None), usual[0])
     role, written = role_of(f"the {role_key} of message {number}", message.get(role_key))
     silent = role in _SILENT and _is_blank(message.get(content_key)) and not message.get("tool_calls")
     content = "" if silent else _content(number, content_key, message)
@@ -335,19 +317,13 @@ def _message(number: int, message: object) -> Message:
     return Message(role, content, is_learnt(number, message), None if plain else given)
 
 
-def _keys(message: Mapping[str, Any]) -> tuple[str, str]:
-    """Names of a message's role and content: of OpenAI, of ShareGPT, or the first of each that it has."""
-    role = next((key for key in ("role", "from") if message.get(key) is not None), "role")
-    usual = ("content", "value", "text") if role == "role" else ("value", "content", "text")
-    return role, next((key for key in usual if message.get(key) is not None), usual[0])
-
-
 def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -> dict[str, Any]:
     """A message as chat templates get it: as it stands, under the names of keys and roles that they know."""
     left_out = ("role", "from", "content", "value", content_key)
     others = {key: value for key, value in message.items() if key not in left_out and value is not None}
     content = message.get(content_key)
-    if is_messages(content) and not all(map(_is_known_part, content)):
+    known = ("text", *_MEDIA)  # parts that chat templates know
+    if is_messages(content) and not all(isinstance(one, Mapping) and one.get("type") in known for one in content):
         role, content, more = _from_parts(role, content)
         others |= more
     call = from_json(content) if name in CALLS and isinstance(content, str) else others.pop("function_call", None)
@@ -360,34 +336,29 @@ def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -
 
 
 def _from_parts(role: str, parts: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
-    """Role, text and other keys of a message of parts as Anthropic and Bedrock have them, as chat templates know them.
-
-    Thoughts are its reasoning, uses of tools its calls; a message of results alone is the tool's.
-    """
-    named = [_of_bedrock(part) for part in parts]
-    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in named]
-    thoughts = [_part("content", part) for part, kind in zip(named, kinds, strict=True) if kind in _REASONING]
-    uses = [part for part in named if isinstance(part, Mapping) and part.get("type") == "tool_use"]
-    calls = [{"type": "function", "function": {"name": use.get("name"), "arguments": use.get("input")}} for use in uses]
-    apart = (*_REASONING, "tool_use")
-    said = "\n".join(_part("content", part) for part, kind in zip(named, kinds, strict=True) if kind not in apart)
-    others = {"reasoning_content": "\n".join(thoughts), "tool_calls": calls}
+    """Role, text and other keys of a message of parts (Anthropic, Bedrock), as chat templates know them."""
+    said: dict[str, list[str]] = {"reasoning_content": [], "content": []}
+    kinds, calls = [], []
+    for part in map(_of_bedrock, parts):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        kinds.append(kind)
+        if isinstance(part, Mapping) and kind == "tool_use":
+            called = {"name": part.get("name"), "arguments": part.get("input")}
+            calls.append({"type": "function", "function": called})
+        else:
+            said["reasoning_content" if kind in _REASONING else "content"].append(_part("content", part))
+    others = {"reasoning_content": "\n".join(said["reasoning_content"]), "tool_calls": calls}
     results = bool(kinds) and all(kind == "tool_result" for kind in kinds)
-    return "tool" if results else role, said, {key: value for key, value in others.items() if value}
+    more = {key: value for key, value in others.items() if value}
+    return "tool" if results else role, "\n".join(said["content"]), more
 
 
 def _of_bedrock(part: object) -> object:
     """A part of a message by Bedrock's names for tools under those of Anthropic; any other as it is."""
-    if isinstance(part, Mapping) and isinstance(part.get("toolUse"), Mapping):
-        return {"type": "tool_use", **part["toolUse"]}
-    if isinstance(part, Mapping) and isinstance(part.get("toolResult"), Mapping):
-        return {"type": "tool_result", **part["toolResult"]}
+    for name, kind in (("toolUse", "tool_use"), ("toolResult", "tool_result")):
+        if isinstance(part, Mapping) and isinstance(part.get(name), Mapping):
+            return {"type": kind, **part[name]}
     return part
-
-
-def _is_known_part(part: object) -> bool:
-    """True if chat templates know this part of a message."""
-    return isinstance(part, Mapping) and part.get("type") in ("text", *_MEDIA)
 
 
 def _is_blank(value: object) -> bool:
@@ -432,20 +403,17 @@ def _part(where: str, part: object) -> str:
 def _calls(number: int, message: Mapping[str, Any]) -> str:
     """Return calls of tools as JSON objects with name and arguments, a line each."""
     calls = message.get("tool_calls")
-    if calls is None and message.get("function_call") is not None:
-        calls = [message["function_call"]]
     if calls is None:
-        return ""
+        calls = [call for call in (message.get("function_call"),) if call is not None]
     if not is_messages(calls):
         raise DataError(f"the tool_calls of message {number} are {describe(calls)}; a list of objects is expected")
-    return "\n".join(_call(number, call) for call in calls)
+    return "\n".join(_call(f"a tool call of message {number}", call) for call in calls)
 
 
-def _call(number: int, call: object) -> str:
+def _call(where: str, call: object) -> str:
     called = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(called, Mapping):
-        raise DataError(f"a tool call of message {number} is {describe(called)}; an object is expected")
-    where = f"a tool call of message {number}"
+        raise DataError(f"{where} is {describe(called)}; an object is expected")
     arguments, name = called.get("arguments"), text(f"the name of {where}", called.get("name"))
     if isinstance(arguments, str) and not isinstance(from_json(arguments), str):
         # JSON already, as the API of OpenAI gives it: 1e5 and null stay as they are written
@@ -467,3 +435,55 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def last_message(prompt: str, length: int) -> int:
+    """Find the last message's first character in a prompt longer than *length* on one line; 0 in any other."""
+    if len(prompt) <= length or not holds_turns(prompt):
+        return 0
+    if len(prompt) <= 2 * length and len(" ".join(prompt.split())) <= length:
+        return 0
+    return message_at(prompt, len(prompt))
+
+
+def message_at(prompt: str, place: int) -> int:
+    """Find the first character of the message that holds a place of a conversation."""
+    heads = [f"\n{role}: " for role in _SPEAKERS]
+    return max(prompt.rfind(head, 0, place + len(head)) + 1 for head in heads)
+
+
+def system_end(prompt: str) -> int:
+    """Find the first message after a system prompt and its tools; 0 if there is neither."""
+    end = 0
+    while prompt.startswith(_FIRST, end) and (end or holds_turns(prompt)):
+        heads = (prompt.find(f"\n{role}: ", end) for role in _SPEAKERS)
+        end = min((head for head in heads if head >= 0), default=-1) + 1
+        if not end:
+            return 0
+    return end
+
+
+def folded(prompt: str) -> str:
+    """A prompt without its system prompt, and a question that stands alone then without its role.
+
+    Example:
+        >>> folded("System: Be polite.\\nUser: Is it late?")
+        '[system …] Is it late?'
+    """
+    rest = prompt[(end := system_end(prompt)) :]
+    if not end:
+        return prompt
+    return SYSTEM + (rest if message_at(rest, len(rest)) else rest.removeprefix("User: "))
+
+
+def from_last_message(prompt: str, length: int) -> str:
+    """A prompt to be shortened to *length* characters: of several messages the last, behind dots; others whole.
+
+    What stands before the question is alike in all examples of a data set: its system prompt, its tools.
+
+    Example:
+        >>> from_last_message("System: Be polite.\\nUser: Is it late?", 20)
+        '… User: Is it late?'
+    """
+    start = last_message(prompt, length)
+    return DOTS + prompt[start:] if start else prompt

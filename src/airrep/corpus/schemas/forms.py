@@ -30,9 +30,8 @@ from airrep.corpus.schemas.odd_forms import (
     options_of,
     read_preference,
 )
-from airrep.corpus.schemas.roles import half_heeded
 from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
-from airrep.corpus.schemas.values import describe, text
+from airrep.corpus.schemas.values import describe, half_heeded, text
 from airrep.errors import DataError
 
 Turns: TypeAlias = Literal["last", "all"]
@@ -171,20 +170,15 @@ def is_chat(value: object) -> bool:
 
 def is_cell_of_messages(value: object) -> bool:
     """True if a text is JSON of a list of messages, as tables without lists have them."""
-    if not isinstance(value, str) or not value.lstrip().startswith("[{"):
-        return False
-    found = from_json(value)
-    named = ("role", "from")
-    return is_messages(found) and all(isinstance(one, Mapping) and any(key in one for key in named) for one in found)
+    found = from_json(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
+    return is_messages(found) and all(isinstance(one, Mapping) and ("role" in one or "from" in one) for one in found)
 
 
 def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
     """A pair with the arguments that its record gives to the chat template."""
-    if isinstance(kwargs, str):
-        kwargs = from_json(kwargs)
-    if not isinstance(kwargs, Mapping):
-        return pair
-    given = {name: value for name, value in kwargs.items() if value is not None}
+    kwargs = from_json(kwargs) if isinstance(kwargs, str) else kwargs
+    named = kwargs if isinstance(kwargs, Mapping) else {}
+    given = {name: value for name, value in named.items() if value is not None}
     return pair._replace(chat={**chat_of_pair(pair), "template": given}) if given else pair
 
 
@@ -224,13 +218,10 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     if joined or options:
         form = f"{', '.join(filter(None, [prompt_key, joined, options]))} and {response_key}"
     before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest)
-    pair = (
-        trainer.asked(prompt, extra, response)
-        if prompt_key == "instruction"
-        else DEFAULT.asked(prompt, extra, response)
-    )
+    pair = (trainer if prompt_key == "instruction" else DEFAULT).asked(prompt, extra, response)
     if before:
-        return _after_history(before, pair.prompt, response, form, turns)
+        asked, said = Message("user", text("prompt", pair.prompt)), Message("assistant", text("response", response))
+        return _of_messages([*before, asked, said], form, turns)
     if (prompt_key, response_key) == _BEFORE_CHATS[1]:
         return Read(f"{form}, {_AS_TRL}", [pair._replace(chat=JOINED)])
     return Read(form, [pair])
@@ -254,17 +245,12 @@ def _tools(rest: dict[str, Any]) -> list[Message]:
     return tools_message(functions, "functions") if tools is None else tools_message(tools)
 
 
-def _after_history(before: list[Message], prompt: object, response: object, form: str, turns: Turns) -> Read:
-    asked, answered = Message("user", text("prompt", prompt)), Message("assistant", text("response", response))
-    return _of_messages([*before, asked, answered], form, turns)
-
-
 def _conversational(
     before: list[Message], prompt: tuple[str, object], response: tuple[str, object], form: str, turns: Turns
 ) -> Read:
     """Read a prompt and a completion of which one at least is a list of messages; the completion alone is learnt."""
-    before = before + (read_messages(prompt[1], prompt[0]) if is_messages(prompt[1]) else _said("user", prompt))
-    after = read_messages(response[1], response[0]) if is_messages(response[1]) else _said("assistant", response)
+    before = before + _said("user", *prompt)
+    after = _said("assistant", *response)
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
@@ -275,18 +261,14 @@ def _conversational(
     return Read(form, [pair])
 
 
-def _said(role: str, field: tuple[str, object]) -> list[Message]:
-    return [Message(role, text(field[0], field[1]))]
+def _said(role: str, field: str, value: object) -> list[Message]:
+    return read_messages(value, field) if is_messages(value) else [Message(role, text(field, value))]
 
 
 def _input_of(
     prompt: object, rest: dict[str, Any], prompt_key: str, response_key: str
 ) -> tuple[str | None, str | None]:
-    """Take what belongs to an instruction or a question out of ``rest``.
-
-    Returns:
-        Its text, and its name where the form is not named after it; None for none.
-    """
+    """Take the text that belongs to a prompt out of ``rest``, and its name where the form is not named after it."""
     known = _JOINED.get((prompt_key, response_key), ())
     name = next((one for one in known if rest.get(one) is not None), None)
     if name is None or not isinstance(prompt, str):
@@ -303,11 +285,7 @@ def _input_of(
 
 
 def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
-    """Add the answers to choose from to a question, a line each with its letter; a number answers by its place.
-
-    Returns:
-        Prompt, response, and the name of the field that the answers are in, if they are.
-    """
+    """Add the answers to choose from to a question, a line each with its letter; with the name of their field."""
     name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
     listed = options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
     if not listed:
@@ -368,22 +346,18 @@ def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Prefe
         return Read(f"{PAIRED} (chosen)", [last_turn(messages, name)])
     chosen = last_turn(messages, name)._replace(part=("preference", "chosen"))
     asked = messages[: max(place for place, one in enumerate(messages) if one.role == "assistant")]
-    (avoided,) = read_preference(None, [] if is_messages(other) else asked, _as_messages(other), None)
+    said = other if is_messages(other) else [{"role": "assistant", "content": other}]
+    (avoided,) = read_preference(None, [] if said is other else asked, said, None)
     return Read(f"{PAIRED} (chosen and rejected)", [chosen, avoided._replace(part=("preference", "rejected"))])
-
-
-def _as_messages(answer: object) -> object:
-    return answer if is_messages(answer) else [{"role": "assistant", "content": answer}]
 
 
 def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
     if turns == "all":
         pairs = every_turn(messages, form)
         return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
-    several = sum(message.role == "assistant" and message.learnt for message in messages) > 1
-    return Read(
-        f'{form} (the last of several turns; turns="all" takes each)' if several else form, [last_turn(messages)]
-    )
+    if sum(message.role == "assistant" and message.learnt for message in messages) > 1:
+        form = f'{form} (the last of several turns; turns="all" takes each)'
+    return Read(form, [last_turn(messages)])
 
 
 def _nothing_found(record: Mapping[str, Any]) -> str:

@@ -31,10 +31,7 @@ def is_tree(value: object) -> bool:
 
 
 def of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
-    """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered.
-
-    DataError: the tree holds no message by the assistant.
-    """
+    """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered."""
     pairs: list[Pair] = []
     waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
     while waiting:
@@ -60,10 +57,7 @@ def check_no_node(record: Mapping[str, Any]) -> None:
 
 
 def of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
-    """The learnt segments of a text, each after all before it, as they stand; without *every* the last.
-
-    DataError: a segment is no object with text and label, or none is learnt.
-    """
+    """The learnt segments of a text, each after all before it, as they stand; without *every* the last."""
     pairs, before = [], ""
     for number, segment in enumerate(segments, 1):
         if not isinstance(segment, Mapping) or not isinstance(segment.get("text"), str):
@@ -79,12 +73,7 @@ def of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
 
 
 def options_of(value: object) -> list[str]:
-    """Answers to choose from, each with its letter; none for a value of another form.
-
-    Example:
-        >>> options_of(["an oak", "a cat"]), options_of({"label": ["1"], "text": ["an oak"]})
-        (['A. an oak', 'B. a cat'], ['1. an oak'])
-    """
+    """Answers to choose from, each with its letter or label; none for a value of another form."""
     value = from_json(value) if isinstance(value, str) else value
     if isinstance(value, Mapping):
         texts, names = value.get("text"), value.get("label")
@@ -102,12 +91,7 @@ def options_of(value: object) -> list[str]:
 
 
 def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
-    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two.
-
-    Example:
-        >>> option_columns({"question": "Which?", "A": "oak", "B": "cat", "D": "?"})
-        {'A': 'A', 'B': 'B'}
-    """
+    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two."""
     for form in _COLUMNS:
         for names in (_LETTERS, _LETTERS.lower(), "123456789"):
             columns = {name.upper(): form.format(name) for name in names}
@@ -119,7 +103,7 @@ def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_option(value: object) -> bool:
     """True if a value may be an answer to choose from: a text, or a number that a table made of one."""
-    return isinstance(value, int | float) or (isinstance(value, str) and not value.isspace() and value != "")
+    return isinstance(value, int | float) or (isinstance(value, str) and bool(value.strip()))
 
 
 def chosen_option(answer: object, listed: Sequence[str]) -> object:
@@ -142,14 +126,9 @@ _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]*")
 def read_preference(
     prompt: object, before: list[Message], chosen: object, rejected: object, *, both: bool = False
 ) -> list[Pair]:
-    """Return the chosen response with its prompt, and the rejected one if both are wanted and it is there.
+    """Return the chosen response with its prompt, and the rejected one if *both* are wanted and it is there.
 
-    Args:
-        prompt: text, a list of messages, or None if the responses hold it.
-        before: messages before the prompt, such as the system's.
-        chosen: text, a message, or messages of which the last is the assistant's.
-        rejected: the same, or None.
-        both: read the rejected response too; each then tells which it is.
+    The prompt is text, messages, or None if the responses, texts or messages, hold it.
     """
     if prompt is None and isinstance(chosen, str) and not _SPEAKER.search(chosen):
         border = _border(chosen, rejected) if isinstance(rejected, str) else 0

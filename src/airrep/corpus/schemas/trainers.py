@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from airrep.corpus.schemas.conversations import Message, Pair, chat_of_pair
-from airrep.corpus.schemas.roles import MARKS, is_learnt
+from airrep.corpus.schemas.values import MARKS, is_learnt
 from airrep.errors import ConfigError, near
 
 TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instruct"]

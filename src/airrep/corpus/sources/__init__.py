@@ -1,9 +1,7 @@
 """Sources of records: files, folders, datasets of Hugging Face.
 
 files        The reader for each kind of file, by its suffix.
-folders      Folders of data files or of texts as one source.
-opening      The source that a path or a name stands for.
-source       Records with their places.
+opening      The source that a path, a folder or a name stands for.
 tables       Rows of Arrow tables, datasets and Lance, with the values that JSON has.
-textformats  Parsers of text formats, for the readers: JSON Lines, JSON, CSV.
+textformats  Records with their places; parsers of JSON Lines, JSON and CSV.
 """

@@ -10,9 +10,17 @@ from typing import IO, Any, Literal, TypeAlias, cast
 import pyarrow as pa
 
 from airrep.corpus.schemas.values import conversion, wide_encoding
-from airrep.corpus.sources.source import RecordSource, check_columns
 from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
-from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
+from airrep.corpus.sources.textformats import (
+    Numbered,
+    RecordSource,
+    check_columns,
+    csv_records,
+    json_array,
+    json_lines,
+    text_lines,
+    too_long,
+)
 from airrep.errors import DataError, first_line
 from airrep.runtime.remote.storage import RemoteData
 
@@ -31,14 +39,11 @@ LONGEST_LINE = 64
 
 def reader_of(path: PurePath | RemoteData) -> Callable[[Place, int], Numbered] | None:
     """Return what reads a file, by its suffix; None if the suffix is not known."""
-    return _READERS.get(_bare(path).suffix.lower())
+    return _READERS.get(unpacked(path).suffix.lower())
 
 
 def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
-    """Return the records of a file, of at most *longest* MiB each where it is a text.
-
-    A damaged file raises its DataError while its records are read, not here.
-    """
+    """Return the records of a file, of at most *longest* MiB each where it is a text."""
     read = reader_of(path)
     if read is None:
         known = ", ".join(_READERS)
@@ -56,7 +61,7 @@ def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     return RecordSource(str(path), "record", _text(path, longest << 20))
 
 
-def _bare(path: PurePath | RemoteData) -> PurePath | RemoteData:
+def unpacked(path: PurePath | RemoteData) -> PurePath | RemoteData:
     """Return a path without the suffix of its compression."""
     return path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
 
@@ -83,17 +88,14 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _opened_utf8(path: Place) -> Iterator[IO[bytes]]:
-    """Open a file of text, which must not be of an encoding in which every character has several bytes."""
+    """Open a file of text; UTF-16 and UTF-32, which would be an error in each line, are refused."""
     with _opened(path) as stream:
-        _check_width(stream, str(path))
+        start = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
+        if (encoding := wide_encoding(start)) is not None:
+            raise DataError(
+                f"{path}: is {encoding}, as its first bytes tell; UTF-8 is expected. {conversion(encoding)}"
+            )
         yield stream
-
-
-def _check_width(stream: IO[bytes], name: str) -> None:
-    """Refuse UTF-16 and UTF-32, which would be an error in each line."""
-    start = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
-    if (encoding := wide_encoding(start)) is not None:
-        raise DataError(f"{name}: is {encoding}, as its first bytes tell; UTF-8 is expected. {conversion(encoding)}")
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def _json(path: Place, longest: int) -> Numbered:
 
 
 def _csv(path: Place, longest: int) -> Numbered:
-    delimiter = "\t" if _bare(path).suffix.lower() == ".tsv" else ","
+    delimiter = "\t" if unpacked(path).suffix.lower() == ".tsv" else ","
     with _opened_text(path) as stream:
         yield from csv_records(text_lines(stream, str(path), longest), str(path), delimiter, longest)
 

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from airrep.corpus.schemas.values import plain
-from airrep.corpus.sources.source import RecordSource
-from airrep.corpus.sources.textformats import Numbered, json_value
+from airrep.corpus.sources.textformats import Numbered, RecordSource, json_value
 from airrep.errors import ConfigError, DataError, first_line, need
 
 BATCH_ROWS = 2048
@@ -34,17 +33,13 @@ def pieces(batch: Batch) -> Iterator[Batch]:
 
 
 def table_rows(batch: Batch, features: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any] | DataError]:
-    """Yield the rows of a table or a part of one; a DataError for one with a value that cannot be read.
+    """Yield the rows of a table; a DataError for one with a value that cannot be read.
 
-    Texts of JSON become what they say, UUIDs and Decimals texts, maps objects, labels of a class its names.
-
-    Args:
-        batch: the rows.
-        features: of the columns, as ``datasets`` writes them; by default those in the metadata of the table.
+    Texts of JSON become what they say, UUIDs and Decimals texts, maps objects, labels of a class its names. *features*
+    are those that ``datasets`` writes, by default as the table's metadata have them.
     """
-    fields = list(batch.schema)
     told = _features(batch.schema) if features is None else features
-    decoders = [_decoder(field, told.get(field.name)) for field in fields]
+    decoders = [_decoder(field, told.get(field.name)) for field in batch.schema]
     names, arrays = batch.schema.names, batch.columns
     try:
         columns = list(map(_values, arrays, decoders))
@@ -53,14 +48,12 @@ def table_rows(batch: Batch, features: Mapping[str, Any] | None = None) -> Itera
     return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
-def _row(
-    names: list[str], arrays: list[Any], decoders: list[_Decode | None], number: int
-) -> dict[str, Any] | DataError:
+def _row(names: list[str], arrays: list[Any], decoders: list[_Decode | None], at: int) -> dict[str, Any] | DataError:
     """One row, or the error that names its column."""
     row: dict[str, Any] = {}
     for name, array, decode in zip(names, arrays, decoders, strict=True):
         try:
-            (row[name],) = _values(array.slice(number, 1), decode)
+            (row[name],) = _values(array.slice(at, 1), decode)
         except _UNREADABLE as error:
             return DataError(
                 f'the column "{name}" holds a value that cannot be read ({first_line(error)}); ordinary texts, '
@@ -96,38 +89,22 @@ def _decoder(field: Any, feature: Any) -> _Decode | None:
         return plain
     if _is(feature, "ClassLabel") and pa.types.is_integer(kind):
         return _of_class(feature["names"])
-    return _of_parts(field, feature)
-
-
-def _is(feature: Any, name: str) -> bool:
-    """True if a feature of ``datasets`` is of a type."""
-    return isinstance(feature, Mapping) and feature.get("_type") == name
-
-
-def _of_parts(field: Any, feature: Any) -> _Decode | None:
-    """Find the decoder of values with parts or of another stored type; None if no part needs one."""
-    kind = field.type
+    inner = feature.get("feature") if _is(feature, "List", "LargeList", "Sequence") else feature
+    inner = feature[0] if isinstance(feature, list) and feature else inner
     if pa.types.is_map(kind):
-        return _of_map(kind, _inner(feature))
+        return _of_map(kind, inner)
     if pa.types.is_struct(kind):
-        return _of_struct(kind, _inner(feature))
+        return _of_struct(kind, inner)
     if hasattr(kind, "value_field"):
-        return _of_list(kind.value_field, _inner(feature))
+        decode = _decoder(kind.value_field, inner)
+        return None if decode is None else lambda values: [None if one is None else decode(one) for one in values]
     held = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else getattr(kind, "value_type", None)
     return None if held is None else _decoder(field.with_type(held).remove_metadata(), feature)
 
 
-def _inner(feature: Any) -> Any:
-    """The feature of a list's elements; any other as it is."""
-    if isinstance(feature, list) and feature:
-        return feature[0]
-    is_list = any(_is(feature, name) for name in ("List", "LargeList", "Sequence"))
-    return feature["feature"] if is_list else feature
-
-
-def _of_list(element: Any, feature: Any) -> _Decode | None:
-    decode = _decoder(element, feature)
-    return None if decode is None else lambda values: [None if value is None else decode(value) for value in values]
+def _is(feature: Any, *names: str) -> bool:
+    """True if a feature of ``datasets`` is of one of these types."""
+    return isinstance(feature, Mapping) and feature.get("_type") in names
 
 
 def _of_struct(kind: Any, feature: Any) -> _Decode | None:
@@ -182,55 +159,34 @@ def _of_period(freq: str) -> _Decode:
 
 SAVED = ("dataset_dict.json", "dataset_info.json")
 """Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""
-
-
 LANCE = "_versions"
 """The folder by which a dataset of Lance is known."""
 
 
-def is_saved(folder: Path) -> bool:
-    """True if ``datasets`` wrote a folder."""
-    return any((folder / name).is_file() for name in SAVED)
-
-
-def open_saved(folder: Path, split: str | None = None) -> RecordSource:
-    """Return the rows of a folder saved by ``datasets``, with splits or without."""
-    return RecordSource(str(folder), "row", _saved_dataset(folder, split))
-
-
-def open_hub(name: str, config: str | None = None, split: str | None = None) -> RecordSource:
-    """Return the rows of a dataset of the Hub."""
-    return RecordSource(name, "row", _hub_dataset(name, config, split))
-
-
 def open_lance(folder: Path) -> RecordSource:
     """Return the rows of a dataset of Lance, in its newest version."""
-    return RecordSource(str(folder), "row", rows_of(_lance_batches(folder)))
+
+    def batches() -> Iterator[Batch]:
+        need(f"{folder}: reading a Lance dataset", "lance", "lance")
+        lance: Any = importlib.import_module("lance")
+        try:
+            for batch in lance.dataset(str(folder)).to_batches(batch_size=BATCH_ROWS):
+                yield from pieces(batch)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Get it anew"
+            ) from None
+
+    return RecordSource(str(folder), "row", rows_of(batches()))
 
 
 def object_rows(data: Any) -> Iterable[Any]:
-    """The rows of a ``Dataset`` of a program, as of its saved folder; other data, and a user's transform, as they are.
-
-    One that is streamed may not know its features; its rows are then as it gives them.
-    """
+    """The rows of a ``Dataset``, as of its saved folder; other data, and a user's transform, as they are."""
     form = getattr(data, "format", None) if hasattr(data, "with_format") else None
     streamed = form is None and hasattr(data, "with_format") and getattr(data, "features", None)
     if not streamed and (form is None or form["type"] == "custom"):
         return data  # type: ignore[no-any-return]
     return chain.from_iterable(map(table_rows, _arrow(data).iter(BATCH_ROWS)))
-
-
-def _lance_batches(folder: Path) -> Iterator[Batch]:
-    """Yield the rows of a dataset of Lance in parts."""
-    need(f"{folder}: reading a Lance dataset", "lance", "lance")
-    lance: Any = importlib.import_module("lance")
-    try:
-        for batch in lance.dataset(str(folder)).to_batches(batch_size=BATCH_ROWS):
-            yield from pieces(batch)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Get it anew"
-        ) from None
 
 
 def _datasets() -> Any:
@@ -239,8 +195,8 @@ def _datasets() -> Any:
     return importlib.import_module("datasets")
 
 
-def _saved_dataset(folder: Path, split: str | None) -> Numbered:
-    """Yield the rows of a folder saved by ``datasets``, with splits or without."""
+def open_saved(folder: Path, split: str | None = None) -> RecordSource:
+    """Return the rows of a folder saved by ``datasets``, with splits or without."""
     splits = _saved_splits(folder)
     if splits is None and split is not None:
         raise ConfigError(f"{folder}: split={split!r} is given, but the folder has no splits. Leave it out")
@@ -251,7 +207,7 @@ def _saved_dataset(folder: Path, split: str | None) -> Numbered:
         dataset = _datasets().load_from_disk(str(folder if splits is None else folder / chosen))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: cannot be read as a saved dataset ({error}); a whole one is expected") from None
-    return _datasetrows_of(dataset)
+    return RecordSource(str(folder), "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)))
 
 
 def _saved_splits(folder: Path) -> list[str] | None:
@@ -266,8 +222,8 @@ def _saved_splits(folder: Path) -> list[str] | None:
         ) from None
 
 
-def _hub_dataset(name: str, config: str | None, split: str | None) -> Numbered:
-    """Yield the rows of a dataset of the Hub."""
+def open_hub(name: str, config: str | None = None, split: str | None = None) -> RecordSource:
+    """Return the rows of a dataset of the Hub."""
     chosen = split or "train"
     try:
         dataset = _datasets().load_dataset(name, config, split=chosen)
@@ -278,15 +234,10 @@ def _hub_dataset(name: str, config: str | None, split: str | None) -> Numbered:
             f"{name}: no such file, and the Hub dataset's {which} cannot be loaded ({reason}). "
             "Check the path, the name, config or split"
         ) from None
-    return _datasetrows_of(dataset)
-
-
-def _datasetrows_of(dataset: Any) -> Numbered:
-    """Yield the rows of a dataset as it is stored, images and sounds undecoded."""
-    return rows_of(_arrow(dataset).iter(BATCH_ROWS))
+    return RecordSource(name, "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)))
 
 
 def _arrow(dataset: Any) -> Any:
-    """A dataset that gives tables of Arrow, of the columns that were chosen."""
+    """A dataset that gives tables of Arrow, of the columns that were chosen, images and sounds undecoded."""
     form = getattr(dataset, "format", None)
     return dataset.with_format("arrow") if form is None else dataset.with_format("arrow", columns=form["columns"])

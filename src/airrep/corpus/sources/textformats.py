@@ -1,4 +1,4 @@
-"""Parsers of text formats, for the readers: JSON Lines, JSON, CSV.
+"""Records with their places; parsers of JSON Lines, JSON and CSV.
 
 Each parser yields ``(line, record)``, the line being the one on which the record starts. A record that cannot
 be read but leaves the rest of the file readable is yielded as a DataError; anything worse is raised.
@@ -7,13 +7,12 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import IO, TextIO
+from typing import IO, Literal, NamedTuple, TextIO
 
 from airrep.corpus.schemas.forms import CHATS, PAIRS
 from airrep.corpus.schemas.values import remedy
-from airrep.corpus.sources.source import check_columns
 from airrep.errors import DataError
 
 Numbered = Iterator[tuple[int, object]]
@@ -24,6 +23,49 @@ _SPACE = " \t\n\r"
 _BLANK = re.compile(f"[{_SPACE}]*")
 _QUOTED = re.compile(r'[^"]*(?:""[^"]*)*')
 _BUFFER = 1 << 20
+
+
+class RecordSource(NamedTuple):
+    """Raw records, each with the number of its line, row or record, from 1 on.
+
+    A DataError in the place of a record is a record that could not be read.
+    """
+
+    name: str
+    unit: Literal["line", "row", "record", "example"]
+    records: Iterator[tuple[int, object]]
+    placed: Callable[[int], str] | None = None
+    """Position of a record in several files; records are numbered across them."""
+    apart: tuple[str, ...] = ()
+    """Files of a folder that are not read, each with why."""
+
+    def place(self, number: int) -> str:
+        """Return where a record stands, for an error message."""
+        if self.placed is not None:
+            return self.placed(number)
+        return f"{self.name}:{number}" if self.unit == "line" else f"{self.name}: {self.unit} {number}"
+
+    def short_place(self, number: int) -> str | None:
+        """Return where a record stands, without the folders that lead there; None where no file or data set has it."""
+        whole = self.place(number)
+        if self.placed is not None:  # the name is that of the folder
+            short = whole.removeprefix(self.name).lstrip("/\\")
+        elif self.unit in ("line", "row"):
+            short = whole[max(self.name.rfind("/"), self.name.rfind("\\")) + 1 :]
+        else:
+            return None
+        return short.replace(": ", " ", 1)
+
+    def number(self, number: int) -> str:
+        """Return where a record stands, beside another of this source."""
+        return f"{self.unit} {number}" if self.placed is None else self.placed(number)
+
+
+def check_columns(names: Sequence[str], where: str) -> None:
+    """Refuse a table in which two columns have one name: one of them would be lost."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f'{where}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
 
 
 def _refuse(literal: str) -> object:
@@ -44,7 +86,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 
 
 def too_long(longest: int) -> DataError:
-    """Return the error of a record of more than *longest* bytes or characters."""
+    """The error of a record of more than *longest* bytes or characters."""
     return DataError(
         f"is longer than {longest >> 20:,} MiB, the most that one record may have. Mend the file, or raise the limit "
         "with longest_line"
@@ -168,26 +210,16 @@ class _Scanner:
 
 
 def json_array(stream: TextIO, name: str, longest: int) -> Numbered:
-    """Yield the elements of a JSON array, or objects that follow each other without an array around them.
-
-    DataError for a value that goes on after *longest* characters.
-    """
+    """Yield the elements of a JSON array, or objects that follow each other without an array around them."""
     scanner = _Scanner(stream, name, longest)
     opening = scanner.peek()
-    if opening == "[":
-        return _elements(scanner)
-    if opening in ("{", ""):
-        return _sequence(scanner)
-    raise scanner.error(f"starts with {opening!r}")
-
-
-def _sequence(scanner: _Scanner) -> Numbered:
-    while scanner.peek():
+    if opening not in ("[", "{", ""):
+        raise scanner.error(f"starts with {opening!r}")
+    while opening != "[" and scanner.peek():
         line = scanner.line
         yield line, scanner.value()
-
-
-def _elements(scanner: _Scanner) -> Numbered:
+    if opening != "[":
+        return
     scanner.skip()
     following = "," if scanner.peek() != "]" else "]"
     while following == ",":
@@ -207,8 +239,7 @@ def _elements(scanner: _Scanner) -> Numbered:
 def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
-    *delimiter* is that of the file's name; its first records may tell another. Cells may be quoted (RFC 4180), and
-    then hold delimiters, doubled quotes and line ends, at any length.
+    Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
     """
     lines = iter(lines)
     delimiter, first = delimiter_of(lines, delimiter, name)
@@ -219,11 +250,8 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
         else:
-            count = f"{len(cells)} cell{'s' * (len(cells) != 1)} in a table of {len(header)} columns"
-            yield (
-                number,
-                DataError(f"{count}; one cell for each column is expected. Quote cells that hold delimiters"),
-            )
+            told = f"{len(cells)} cell{'s' * (len(cells) != 1)} in a table of {len(header)} columns"
+            yield number, DataError(f"{told}; one cell for each column is expected. Quote cells that hold delimiters")
 
 
 def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
@@ -237,7 +265,6 @@ def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> I
 
 
 def _without_end(line: str) -> str:
-    """Return a line without its LF or CR LF."""
     return line.removesuffix("\n").removesuffix("\r")
 
 
@@ -294,20 +321,9 @@ _MOST_LINES, _MOST_CHARACTERS = 200, 1 << 20
 def delimiter_of(lines: Iterator[str], own: str, name: str) -> tuple[str, list[str]]:
     """The sign that separates the cells of a table, and the lines that were read to tell it.
 
-    A line such as ``sep=;`` before the header says it. Else the first two records tell: a sign may be the one if both
-    have it as often or, where there is no such sign, if the header has it. Of several, that one is taken which makes
-    the most known names of the header, two at least; else the file's own; else there must be one only.
-
-    Args:
-        lines: of the table, from its first on.
-        own: the delimiter that files of this suffix have.
-        name: of the file, for errors.
-
-    Returns:
-        The delimiter, and the lines to be read before those that are left; one that says ``sep=`` is now blank.
-
-    Raises:
-        DataError: several signs may be the delimiter.
+    A line such as ``sep=;`` before the header says it; it is blank then. Else the first two records tell: a sign may be
+    the one if both have it as often or, where there is no such sign, if the header has it. Several: that one is taken
+    which makes the most known names of the header, two at least; else the file's *own*; else it is a DataError.
     """
     read: list[str] = []
     header = _next_record(lines, read)
@@ -318,10 +334,7 @@ def delimiter_of(lines: Iterator[str], own: str, name: str) -> tuple[str, list[s
 
 
 def _next_record(lines: Iterator[str], read: list[str]) -> str:
-    """The next record that is not blank, with all lines over which its quoted cells go; "" if there is none.
-
-    If a quote is not closed within bounds, it is the first of the lines. What is read is added to *read*.
-    """
+    """The next record that is not blank, with all lines of its quoted cells (or the first, if a quote stays open)."""
     record = ""
     while len(read) < _MOST_LINES and len(record) < _MOST_CHARACTERS and (line := next(lines, "")):
         read.append(line)

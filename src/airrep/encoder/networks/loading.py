@@ -1,19 +1,22 @@
-"""Load an encoder that torch runs."""
+"""Load an encoder that torch runs, packed where transformers reads texts as it does."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from airrep.encoder.base import Encoder
-from airrep.encoder.folders import Layout, read_card, with_template
+from airrep.encoder.cards import Prompts, counts_prompt, read_card, with_template
+from airrep.encoder.folders import DEFAULT, MODELS, Layout, read_json, read_optional
 from airrep.encoder.networks.checkpoints import StoredEncoder, read_checkpoint
 from airrep.encoder.networks.packed import PackedEncoder
-from airrep.encoder.networks.probe import reads_alike
 from airrep.encoder.networks.unpacked import LibraryEncoder
-from airrep.encoder.prompts import Prompts, counts_prompt
-from airrep.encoder.tokens import check_max_tokens
+from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.errors import DataError
 from airrep.runtime.devices import Precision, resolve_device, resolve_precision
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def load_network(
@@ -59,3 +62,60 @@ def _reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
             "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     return alike
+
+
+_WORDS = "The Größe of NAÏVE cafés, e\u0301 İstanbul ΣΊΣΥΦΟΣ straße"
+_SIGNS = "don't re-use x_1 = 3.14e-5; $5,000 (50%)! #tag @me a/b\\c <p> [x] {y} \u201cquoted\u201d … — 1st"
+_SPACES = " two  spaces\tand\nlines\r\n\u00a0\u200b\u00ad\u3000 end \x00\x07 \ufffd"
+_SCRIPTS = "中文字符 日本語テキスト 한국어 हिन्दी עִבְרִית العَرَبِيَّة ไทย Русский ﬁ ½ Ⅷ ℃ 😀👩\u200d👩\u200d👧"
+_SPECIALS = "[CLS] a [SEP] b [MASK] [PAD] [UNK] <s> </s> </s><unk> ##ing unaffable"
+_PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3000 + "last")
+"""Texts in which tokenizers differ: by case, accents, signs, spaces, scripts and length."""
+
+
+def reads_alike(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    """True if transformers makes the packed encoder's ids, all of one text and none masked.
+
+    transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
+    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe.
+    """
+    return _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
+
+
+def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shipped = MODELS / DEFAULT
+    if layout.folder.is_relative_to(MODELS):
+        return True
+    settings = read_json(shipped / "tokenizer_config.json") | {"model_max_length": None}
+    same = checkpoint.tokenizer_settings | {"model_max_length": None} == settings
+    return same and checkpoint.tokenizer == read_json(shipped / "tokenizer.json") | {
+        "truncation": None,
+        "padding": None,
+    }
+
+
+def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shape = checkpoint.model.shape
+    ours = TextTokenizer(checkpoint.tokenizer, checkpoint.max_tokens, shape.vocabulary, str(layout.folder))
+    # Names of special tokens in a text are such tokens to transformers, also where tokenizer.json lists none.
+    probes = [*_PROBES, _SPECIALS] if checkpoint.tokenizer.get("added_tokens") else list(_PROBES)
+    try:
+        theirs = _their_tokenizer(layout.transformer)
+        read = theirs(probes, truncation=True, max_length=checkpoint.max_tokens)
+    except Exception:  # any, by what is wrong with the folder; the library that then loads it says which
+        return False
+    same = [ids.tolist() for ids in ours(probes)] == [list(ids) for ids in read["input_ids"]]
+    limit = read_optional(layout.transformer / "sentence_bert_config.json").get("max_seq_length")
+    same_length = limit is not None or min(theirs.model_max_length, shape.positions) == checkpoint.max_tokens
+    return same and same_length and not _marks(read, "token_type_ids", 1) and not _marks(read, "attention_mask", 0)
+
+
+def _their_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def _marks(read: Any, name: str, value: int) -> bool:
+    """True if a token has a mark: it is of a second text, or masked."""
+    return any(value in row for row in read.get(name, ()))

@@ -11,11 +11,10 @@ import torch
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
+from airrep.encoder.cards import NO_PROMPTS, Prompts
 from airrep.encoder.networks.bert import PackedTokens
-from airrep.encoder.networks.checkpoints import StoredEncoder, weights_digest
-from airrep.encoder.networks.exports import write_airrep, write_sentence_transformer
-from airrep.encoder.prompts import NO_PROMPTS, Prompts
-from airrep.encoder.tensors import Storage
+from airrep.encoder.networks.checkpoints import StoredEncoder, weights_digest, write_airrep, write_sentence_transformer
+from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import TextTokenizer
 from airrep.errors import need
 from airrep.runtime.artifacts.digests import json_digest

@@ -1,7 +1,6 @@
 """Findings that tell why an LDS is low.
 
 diagnosis   Diagnose labels and indexes; write and read the findings.
-findings    Findings, and the statistics of labelled instances they come from.
 of_indexes  Findings on an index and its scores: why its LDS is low.
 of_labels   Findings on labels alone: why an LDS is low.
 """

@@ -9,39 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from airrep.evaluation.diagnosis.findings import LEVELS, Finding, LabelStatistics, jsonable
 from airrep.evaluation.diagnosis.of_indexes import index_findings
-from airrep.evaluation.diagnosis.of_labels import label_findings
+from airrep.evaluation.diagnosis.of_labels import LEVELS, Finding, LabelStatistics, jsonable, label_findings
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
+from airrep.evaluation.result import Kept
 from airrep.evaluation.statistics.metrics import RESAMPLES
-from airrep.index.frames import Shown
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts.checks import as_written, read_json
-from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.costs import read_label_times
-from airrep.runtime.publishing.files import write_file
-from airrep.runtime.stage import Stage
+from airrep.runtime.metering import read_label_times
 from airrep.scoring.pooling import PoolLike
-
-KIND = "diagnosis"
-RESULT = "result.json"
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis(Shown):
+class Diagnosis(Kept):
     """Findings on what may hold an LDS back, worst first."""
 
+    kind = "diagnosis"
     findings: tuple[Finding, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     """JSON values: instances, queries, subsets, seeds, sizes."""
     command: str = ""
-    """The command line that made it, or empty."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that decide the rest: digests of labels and indexes, settings; no names."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for one in self.findings:
@@ -65,17 +53,9 @@ class Diagnosis(Shown):
         found = [one.to_dict() for one in self.findings]
         return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
 
-    def save(self, path: str | Path, *, replace: bool = False) -> Path:
-        """Write it as an artifact.
-
-        Raises:
-            ArtifactError: something is there already, or it cannot be written.
-        """
+    def _manifest(self) -> dict[str, Any]:
         shown = {f"{found.about}: {found.name}": f"{found.level}: {found.number}" for found in self.findings}
-        content = {"provenance": {"command": self.command, **shown}, "request": dict(self.request)}
-        with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            write_file(out / RESULT, canonical_json(self.to_dict()))
-        return Path(path)
+        return {"provenance": {"command": self.command, **shown}}
 
 
 def diagnose(
@@ -138,26 +118,6 @@ def _digest(instance: LabelledInstance) -> str:
     for array in (instance.base_losses, instance.by_seed):
         found.update(b" none" if array is None else f" {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
-
-
-def read_diagnosis(path: str | Path) -> Diagnosis:
-    """Read what :meth:`Diagnosis.save` wrote; every byte is checked.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
-    """
-    folder = fetched(path)
-    manifest = read_manifest(folder, KIND)
-    value = read_json(folder, manifest, RESULT)
-    with as_written(folder):
-        findings = tuple(Finding.from_dict(found) for found in value["findings"])
-        return Diagnosis(findings, value["facts"], value["command"], manifest["request"])
-
-
-def find_diagnosis(path: str | Path, request: Mapping[str, Any]) -> Diagnosis | None:
-    """The finished diagnosis that answers a request; None if nothing is there, errors as of `Stage.finished`."""
-    found = Stage(path, KIND, "a diagnosis made", request).finished()
-    return None if found is None else read_diagnosis(path)
 
 
 def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import span
-from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, Level, level_of, worst
+from airrep.evaluation.diagnosis.of_labels import Finding, LabelStatistics, Level, find, level_of, worst
 from airrep.evaluation.judging import held_out_lds
 from airrep.evaluation.lds import RowFinder
 from airrep.evaluation.statistics.bootstrap import varies
@@ -107,9 +107,7 @@ def index_findings(
 ) -> list[Finding]:
     """All findings on one index of any data that contains the train pools; the pool is the method's own when None.
 
-    Raises:
-        ConfigError: a pool that does not fit.
-        DataError: the index lacks an example, or a score is not finite.
+    ConfigError: a pool that does not fit. DataError: the index lacks an example, or a score is not finite.
     """
     scored = IndexScores(index, labels.instances, pool, temperature)
     ceiling = None if labels.ceiling is None else labels.ceiling.lds
@@ -123,9 +121,10 @@ def index_findings(
 
 def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding:
     """The LDS, beside its noise ceiling."""
-    name, anchor, about = "LDS", "lds", str(scored.index.path)
+    about = scored.index.path
     if scored.constant:
-        return Finding(name, "bad", "none", "Scores, or losses, are the same for all subsets.", anchor, about)
+        verdict = "Scores, or losses, are the same for all subsets."
+        return find("LDS", "bad", "none", verdict, anchor="lds", about=about)
     judged = held_out_lds(scored.scores, scored.instances, resamples)
     level: Level = "bad" if judged.interval.low <= 0 else level_of(judged.value / (ceiling or 1.0), 0.5, 0.0)
     verdict = {
@@ -137,41 +136,37 @@ def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding
     most = "" if ceiling is None else f" of at most {100 * ceiling:.1f}"
     number = f"{100 * judged.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}){most}"
     values = {**judged.to_dict(), "ceiling": ceiling, "pool": str(scored.pooling)}
-    return Finding(name, level, number, f"{verdict} Pool: {scored.pooling}.", anchor, about, values)
+    return find("LDS", level, number, f"{verdict} Pool: {scored.pooling}.", values, anchor="lds", about=about)
 
 
 def flatness(scored: IndexScores) -> Finding:
     """Find out if group scores vary at all."""
     share = float(scored.flat.mean())
-    level = level_of(share, 0.02, 0.2)
-    verdict = {
-        "good": "Group scores differ from subset to subset.",
-        "look": "For these, group scores hardly differ from subset to subset: ranks come from rounding.",
-        "bad": "For these, group scores hardly differ from subset to subset: ranks come from rounding.",
-    }[level]
+    hardly = "For these, group scores hardly differ from subset to subset: ranks come from rounding."
+    verdicts = {"good": "Group scores differ from subset to subset.", "look": hardly, "bad": hardly}
     number = f"{int(scored.flat.sum()):,} of {len(scored.flat):,} queries ({share:.0%})"
-    name, anchor, about = "nearly constant group scores", "nearly-constant-group-scores", str(scored.index.path)
-    return Finding(name, level, number, verdict, anchor, about, {"share": share, "threshold": FLAT})
+    level, values = level_of(share, 0.02, 0.2), {"share": share, "threshold": FLAT}
+    return find("nearly constant group scores", level, number, verdicts, values, about=scored.index.path)
 
 
 def emptiness(scored: IndexScores) -> Finding:
     """Find out if features are all 0, so that the method sees nothing."""
-    index, name, anchor = scored.index, "features that are all 0", "features-that-are-all-0"
-    rows, asked = index.empty / max(1, index.rows), scored.empty_queries / max(1, len(scored.flat))
-    level = worst(level_of(rows, 0.01, 0.2), level_of(asked, 0.01, 0.2))
-    verdict = {
+    index, queries = scored.index, len(scored.flat)
+    shares = index.empty / max(1, index.rows), scored.empty_queries / max(1, queries)
+    verdicts = {
         "good": "The method sees something in nearly every text.",
         "look": "The method sees nothing in these texts; they score 0 with everything.",
         "bad": "The method sees nothing in many texts; they score 0 with everything.",
-    }[level]
-    number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {len(scored.flat):,} queries"
+    }
+    number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {queries:,} queries"
+    level = worst(*(level_of(share, 0.01, 0.2) for share in shares))
     values = {"rows": index.empty, "queries": scored.empty_queries}
-    return Finding(name, level, number, verdict, anchor, str(index.path), values)
+    return find("features that are all 0", level, number, verdicts, values, about=index.path)
 
 
 def training(scored: IndexScores) -> Finding:
     """Find out if the features were trained for groups of this size and for this pool."""
-    attributor, about = scored.index.attributor, str(scored.index.path)
+    attributor, name = scored.index.attributor, "trained for such groups"
     sizes = [size for one in scored.instances for size in one.subsets.sizes.tolist()]
     trained = attributor.trained_groups
     more = "" if trained is None else trained.caution(sizes, str(scored.pooling))
@@ -179,7 +174,8 @@ def training(scored: IndexScores) -> Finding:
     known = "not trained on groups" if trained is None else f"trained on {span(trained.smallest, trained.largest)}"
     number = f"{span(min(sizes), max(sizes))} members; {known}"
     verdict = said or "Nothing speaks against these groups."
-    return Finding("trained for such groups", "look" if said else "good", number, verdict, "trained-groups", about)
+    level: Level = "look" if said else "good"
+    return find(name, level, number, verdict, anchor="trained-groups", about=scored.index.path)
 
 
 def attention(scored: IndexScores) -> Finding:
@@ -188,16 +184,16 @@ def attention(scored: IndexScores) -> Finding:
     share = found.members / found.size
     low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"  # in small subsets few members can count
     level = worst(low, level_of(share, 0.95, 1.01))  # no share is above 1: a mean is never bad, only worth a look
-    verdict = {
+    verdicts = {
         "good": "Attention prefers some members without forgetting the others.",
         "look": "The temperature is so high that attention is a mean."
         if share >= 0.95
         else "The temperature is so low that attention looks at a few members alone.",
         "bad": "The temperature is so low that attention is a maximum.",
-    }[level]
+    }
     number = f"{found.members:.1f} of {found.size:.0f} members count; scores deviate by {found.deviation:.2f}"
     values = {**vars(found), "temperature": scored.pooling.temperature}
-    return Finding("attention", level, number, verdict, "attention", str(scored.index.path), values)
+    return find("attention", level, number, verdicts, values, about=scored.index.path)
 
 
 def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
@@ -213,41 +209,32 @@ def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
     return [found for cut, names in cuts.items() if (found := _place(scored, cut, names)) is not None]
 
 
-class LabelledQueries(NamedTuple):
-    """Queries of one label or source."""
-
-    name: str
-    queries: int
-    """Queries that count."""
-    lds: float
-    z: float
-    """Standard errors by which their LDS is above that of all others; 0 where either are few."""
-
-
 def _place(scored: IndexScores, cut: str, names: np.ndarray) -> Finding | None:
+    """LDS of the queries of each name, and of which of them it is clearly below that of all others."""
     table = [_part(scored.per_query, names, name) for name in sorted(set(names.tolist()))]
-    judged = sorted((part for part in table if part.queries >= LEAST), key=lambda part: part.lds)
+    judged = sorted((part for part in table if part["queries"] >= LEAST), key=lambda part: part["lds"])
     if len(judged) < 2:
         return None
     low, high = judged[0], judged[-1]
-    behind = [part.name for part in judged if part.z < -3]
-    level: Level = "look" if behind else "good"
+    behind = [part["name"] for part in judged if part["z"] < -3]
     verdict = "No part is clearly behind the rest."
     if behind:
         verdict = f"Clearly behind the rest: {', '.join(behind[:5])}{' …' if len(behind) > 5 else ''}."
-    number = f"{100 * low.lds:+.1f} ({low.name}) to {100 * high.lds:+.1f} ({high.name})"
-    values = {"parts": [part._asdict() for part in table]}
-    return Finding(f"LDS by {cut}", level, number, verdict, "lds-by-part", str(scored.index.path), values)
+    number = f"{100 * low['lds']:+.1f} ({low['name']}) to {100 * high['lds']:+.1f} ({high['name']})"
+    level: Level = "look" if behind else "good"
+    about = scored.index.path
+    return find(f"LDS by {cut}", level, number, verdict, {"parts": table}, anchor="lds-by-part", about=about)
 
 
-def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQueries:
+def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> dict[str, Any]:
+    """The queries that count, their LDS, and by how many standard errors z it is above all others'; 0 where few."""
     inside = (names == name) & ~np.isnan(per_query)
     here, rest = per_query[inside], per_query[(names != name) & ~np.isnan(per_query)]
     value, z = (float(here.mean()) if len(here) else float("nan")), 0.0
     if min(len(here), len(rest)) >= LEAST:
         error = np.sqrt(here.var(ddof=1) / len(here) + rest.var(ddof=1) / len(rest))
         z = float((value - rest.mean()) / error) if error > 0 else 0.0
-    return LabelledQueries(name, len(here), value, z)
+    return {"name": name, "queries": len(here), "lds": value, "z": z}
 
 
 def _effective(size: np.ndarray) -> float:

@@ -1,30 +1,226 @@
 """Findings on labels alone: why an LDS is low."""
 
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, get_args
 
-from airrep.evaluation.diagnosis.findings import (
-    Finding,
-    LabelStatistics,
-    Level,
-    characters,
-    level_of,
-    one_number_lds,
-    quantiles,
-    spread_text,
-    worst,
+import numpy as np
+import pyarrow.compute as pc
+
+from airrep.errors import ConfigError
+from airrep.evaluation.lds import telling_seeds
+from airrep.evaluation.statistics.labels import (
+    REMEDY,
+    Agreement,
+    Ceiling,
+    Common,
+    Moved,
+    Overlap,
+    Variance,
+    common_factor,
+    lds_of,
+    mean_ceiling,
+    moved,
+    one_number,
+    overlap_of,
+    shown,
+    split_halves,
+    variance_parts,
 )
-from airrep.evaluation.statistics.ceilings import Ceiling
-from airrep.evaluation.statistics.labels import REMEDY, Common, lds_of
+from airrep.evaluation.statistics.metrics import check_losses
+from airrep.labels.instance import LabelledInstance, refuse_removals
 from airrep.runtime.metering import clock_text
 
+Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
+"""A likely cause of a low LDS; worth a look; not known from the data; nothing to do. Worst first."""
+LEVELS: tuple[Level, ...] = get_args(Level)
+PAGE = "docs/diagnosis.md"
+FALSE_DISCOVERIES = 0.05
+"""Share of queries said to have signal that may have none."""
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
 MOST_BY_CHANCE = 0.5
 """Share of the variance, by chance alone, from which on a component proves nothing."""
-_SEEDS_ALIKE = (
-    "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, the order of "
-    "the data, all that a seed changes, does not matter."
-)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of labels or of an index, with its number and verdict."""
+
+    name: str
+    level: Level
+    number: str
+    """The number that decides, with its unit."""
+    verdict: str
+    """Meaning of the number, in one sentence or two."""
+    anchor: str
+    """Heading of its paragraph on the page of advice."""
+    about: str = "labels"
+    """``"labels"``, or the path of an index."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values: all numbers behind it."""
+
+    @property
+    def advice(self) -> str:
+        """Page and heading of the paragraph of advice."""
+        return f"{PAGE}#{self.anchor}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; numbers that are not known are null."""
+        return {**vars(self), "values": jsonable(self.values), "advice": self.advice}
+
+
+def find(
+    name: str,
+    level: Level,
+    number: str,
+    verdict: str | Mapping[str, str],
+    values: Mapping[str, Any] | None = None,
+    *,
+    anchor: str = "",
+    about: object = "labels",
+) -> Finding:
+    """A finding; of verdicts by level its own is taken, and its anchor after its name, unless another is given."""
+    told = verdict if isinstance(verdict, str) else verdict[level]
+    return Finding(name, level, number, told, anchor or name.replace(" ", "-"), str(about), values or {})
+
+
+class LabelStatistics:
+    """Statistics of some labelled instances, each computed once, on first use."""
+
+    def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
+        """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnosis.diagnose`."""
+        if not instances:
+            raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
+        for instance in instances:
+            refuse_removals(instance)
+            check_losses(instance.losses)
+        self.instances, self.seconds = tuple(instances), seconds
+        self.seeds = min(1 if one.by_seed is None else len(one.by_seed) for one in instances)
+        """Fine-tunes of each subset, in the instance that has the fewest."""
+        self.subsets = sum(len(one.subsets) for one in instances)
+
+    def per_query(self, measure: Callable[[LabelledInstance], np.ndarray]) -> np.ndarray:
+        """A value of each query, the instances one after the other."""
+        return np.concatenate([measure(one) for one in self.instances])
+
+    @cached_property
+    def deviation(self) -> np.ndarray:
+        """Deviation of each query's losses over the subsets, in nats."""
+        return self.per_query(lambda one: np.nanstd(one.losses.astype(np.float64), axis=1, ddof=1))
+
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Mask of queries whose losses do not vary."""
+        return self.per_query(lambda one: ~(np.nanmax(one.losses, axis=1) > np.nanmin(one.losses, axis=1)))
+
+    @cached_property
+    def drop(self) -> np.ndarray:
+        """Mean drop of each query's loss by fine-tuning, over subsets; NaN where that is unknown."""
+        return self.per_query(_drop)
+
+    @cached_property
+    def moved(self) -> Moved | None:
+        """Size of the losses' change by fine-tuning, up or down; None if that is unknown."""
+        return moved(self.instances)
+
+    @cached_property
+    def variance(self) -> Variance:
+        """Variance of subsets and of seeds, for each query; NaN in instances with one seed."""
+        parts = [variance_parts(one.losses[None] if one.by_seed is None else one.by_seed) for one in self.instances]
+        return Variance(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Agreement of the halves of the seeds, for each query; needs several seeds."""
+        parts = [split_halves(one.by_seed) for one in self.instances if one.by_seed is not None]
+        ranked, plain = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        return Agreement(ranked, plain, min(part.seeds for part in parts))
+
+    @cached_property
+    def telling(self) -> list[np.ndarray | None]:
+        """Losses of each seed of each instance; None where there is one, or seeds change nothing."""
+        return telling_seeds(self.instances)
+
+    @cached_property
+    def ceiling(self) -> Ceiling | None:
+        """Mean noise ceiling and reliability of the instances whose seeds differ; None where none has one."""
+        return mean_ceiling(self.telling)
+
+    @cached_property
+    def silent(self) -> np.ndarray:
+        """Mask of queries without a significant signal; with one seed, of queries with constant losses."""
+        if self.seeds < 2:
+            return self.constant
+        silent: np.ndarray = self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)
+        return silent
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        """Overlap of the subsets of each instance."""
+        return [overlap_of(one.subsets, len(one.train)) for one in self.instances]
+
+    @cached_property
+    def common(self) -> list[Common]:
+        """Common factor of each instance that has enough queries and subsets."""
+        return [found for one in self.instances if (found := common_factor(one.losses)) is not None]
+
+    def summary(self) -> dict[str, Any]:
+        """Names and sizes of the instances, as JSON values."""
+        sizes = sorted({int(size) for one in self.instances for size in one.subsets.sizes})
+        return {
+            "instances": [one.name for one in self.instances],
+            "queries": sum(len(one.queries) for one in self.instances),
+            "subsets": self.subsets,
+            "seeds": self.seeds,
+            "subset_sizes": [sizes[0], sizes[-1]],
+            "pools": [len(one.train) for one in self.instances],
+        }
+
+
+def _drop(instance: LabelledInstance) -> np.ndarray:
+    if instance.base_losses is None:
+        return np.full(len(instance.queries), np.nan)
+    drop: np.ndarray = instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
+    return drop
+
+
+def level_of(value: float, look: float, bad: float) -> Level:
+    """Grade a number by two thresholds, *bad* being further from the good side than *look*; NaN is unknown."""
+    if np.isnan(value):
+        return "unknown"
+    sign = 1 if bad >= look else -1  # thresholds that fall are for numbers of which more is better
+    if sign * value >= sign * bad:
+        return "bad"
+    return "look" if sign * value >= sign * look else "good"
+
+
+def worst(*levels: Level) -> Level:
+    """The worst of the levels."""
+    return min(levels, key=LEVELS.index)
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, NaN and infinities as null."""
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [jsonable(part) for part in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _quantiles(values: np.ndarray) -> list[float]:
+    """The 10 %, 50 % and 90 % quantiles, without NaN."""
+    return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
+
+
+def _spread_text(values: np.ndarray) -> str:
+    """A median with the range of the middle 80 %."""
+    low, middle, high = _quantiles(values)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f}) nats"
 
 
 def label_findings(labels: LabelStatistics) -> list[Finding]:
@@ -34,9 +230,9 @@ def label_findings(labels: LabelStatistics) -> list[Finding]:
 
 def effect(labels: LabelStatistics) -> Finding:
     """Find out if fine-tuning lowered the queries' losses."""
-    drop, name, anchor = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught", "what-fine-tuning-taught"
+    drop, name = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught"
     if not len(drop):
-        return Finding(name, "unknown", "no base losses", "These labels do not tell the losses before it.", anchor)
+        return find(name, "unknown", "no base losses", "These labels do not tell the losses before it.")
     rose = float((drop < 0).mean())
     # A mean loss that did not fall is bad, whatever the share of queries.
     level = worst(level_of(rose, 0.25, 0.5), level_of(-float(drop.mean()), 0.0, 0.0))
@@ -46,12 +242,12 @@ def effect(labels: LabelStatistics) -> Finding:
         "bad": "Fine-tuning on a subset does not lower the loss: the LM knows such texts already, or unlearns.",
     }[level]
     base = labels.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
-    values = {"drop": quantiles(drop), "mean_drop": drop.mean(), "mean_base_loss": base.mean(), "share_raised": rose}
+    values = {"drop": _quantiles(drop), "mean_drop": drop.mean(), "mean_base_loss": base.mean(), "share_raised": rose}
     if (change := labels.moved) is not None:
         values["mean_change"] = change.change
         if change.hardly:
             level, verdict = "bad", f"The model hardly moved: {change.sentence}. {REMEDY} {verdict}"
-    return Finding(name, level, f"loss falls by {spread_text(drop, 'nats')}", verdict, anchor, values=values)
+    return find(name, level, f"loss falls by {_spread_text(drop)}", verdict, values)
 
 
 def spread(labels: LabelStatistics) -> Finding:
@@ -63,55 +259,48 @@ def spread(labels: LabelStatistics) -> Finding:
     if against < 0.05:
         level = worst(level, "look")
     noise = np.sqrt(labels.variance.noise)
-    seeds = "" if np.isnan(noise).all() else f"; between seeds {np.nanmedian(noise):.3f}"
+    one_seed = np.isnan(noise).all()
+    seeds = "" if one_seed else f"; between seeds {np.nanmedian(noise):.3f}"
+    beside = "" if np.isnan(against) else f": the deviation is {against:.2f} of the median change"
     verdict = {
-        "good": f"Subsets differ in what they do to a query: the deviation is {against:.2f} of the median change.",
+        "good": f"Subsets differ in what they do to a query{beside}.",
         "look": "Subsets do nearly the same to a query: rank correlations rest on small differences.",
         "bad": "Losses hardly move from subset to subset; differences of this size are those of rounding.",
-    }[level]
-    if level == "good" and np.isnan(against):
-        verdict = "Subsets differ in what they do to a query."
-    values = {"deviation": quantiles(deviation), "seed_deviation": _known(noise), "per_drop": against}
-    number = f"{spread_text(deviation, 'nats')}{seeds}"
-    return Finding("spread over subsets", level, number, verdict, "spread-over-subsets", values=values)
-
-
-def _known(values: np.ndarray) -> list[float] | None:
-    return None if np.isnan(values).all() else quantiles(values)
+    }
+    seed_deviation = None if one_seed else _quantiles(noise)
+    values = {"deviation": _quantiles(deviation), "seed_deviation": seed_deviation, "per_drop": against}
+    return find("spread over subsets", level, f"{_spread_text(deviation)}{seeds}", verdict, values)
 
 
 def reliability(labels: LabelStatistics) -> Finding:
     """Find out if subsets would keep their ranks when fine-tuned again."""
-    name, anchor = "reliability of the labels", "reliability-of-the-labels"
+    name, ceiling = "reliability of the labels", labels.ceiling
     if labels.seeds < 2:
-        return Finding(name, "unknown", "one seed", _label_again(labels), anchor, values={"seeds": 1})
-    if all(labels.alike):
-        values: dict[str, object] = {"seeds": labels.seeds, "ceiling": None}
-        return Finding(name, "look", "not known", _SEEDS_ALIKE, anchor, values=values)
-    agreement, ceiling = labels.agreement, labels.ceiling
+        return find(name, "unknown", "one seed", _label_again(labels), {"seeds": 1})
+    if all(one is None for one in labels.telling):
+        verdict = (
+            "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, the "
+            "order of the data, all that a seed changes, does not matter."
+        )
+        return find(name, "look", "not known", verdict, {"seeds": labels.seeds, "ceiling": None})
     if ceiling is None:
-        return Finding(name, "bad", "none", "No query's losses vary over the subsets in every seed.", anchor)
+        return find(name, "bad", "none", "No query's losses vary over the subsets in every seed.")
+    agreement, most = labels.agreement, f"no method is expected above an LDS of {100 * ceiling.lds:.1f}"
     values = {
         "seeds": labels.seeds,
         "halves_spearman": np.nanmean(agreement.spearman),
         "halves_pearson": np.nanmean(agreement.pearson),
-        "per_query": quantiles(agreement.spearman),
+        "per_query": _quantiles(agreement.spearman),
         "reliability": ceiling.reliability,
         "ceiling": ceiling.lds,
     }
     number = f"{ceiling.reliability:.2f}; noise ceiling of LDS × 100: {100 * ceiling.lds:.1f}"
-    level, verdict = _reliable(ceiling)
-    return Finding(name, level, number, verdict, anchor, values=values)
-
-
-def _reliable(ceiling: Ceiling) -> tuple[Level, str]:
-    level = level_of(ceiling.reliability, 0.8, 0.5)
-    most = f"no method is expected above an LDS of {100 * ceiling.lds:.1f}"
-    return level, {
+    verdicts = {
         "good": f"Fine-tuned again, subsets would rank nearly the same; {most}.",
         "look": f"Part of the ranking is chance: {most}. Add seeds.",
         "bad": f"Most of the ranking is chance: {most}. Add seeds.",
-    }[level]
+    }
+    return find(name, level_of(ceiling.reliability, 0.8, 0.5), number, verdicts, values)
 
 
 def _label_again(labels: LabelStatistics) -> str:
@@ -130,20 +319,19 @@ def _label_again(labels: LabelStatistics) -> str:
 def silence(labels: LabelStatistics) -> Finding:
     """Number of queries to which the subsets make no difference."""
     silent, constant = labels.silent, int(labels.constant.sum())
-    count, share, anchor = int(silent.sum()), float(silent.mean()), "queries-without-signal"
-    level = level_of(share, 0.1, 0.3)
-    name, number = "queries without signal", f"{count:,} of {len(silent):,} ({share:.0%})"
+    count, share, name = int(silent.sum()), float(silent.mean()), "queries without signal"
+    level, number = level_of(share, 0.1, 0.3), f"{count:,} of {len(silent):,} ({share:.0%})"
     values = {"count": count, "share": share, "constant": constant, "tested": labels.seeds > 1}
     if labels.seeds < 2:
         known = "No query's losses are constant" if not constant else f"{constant:,} queries' losses are constant"
         verdict = f"{known}; whether others vary by more than chance takes a second seed."
-        return Finding(name, worst(level, "unknown"), f"at least {number}", verdict, anchor, values=values)
-    verdict = {
+        return find(name, worst(level, "unknown"), f"at least {number}", verdict, values)
+    verdicts = {
         "good": "Subsets differ by more than seeds do, for nearly all queries (F test, 5 % false discoveries).",
         "look": "For these, subsets are not shown to differ by more than seeds do (F test, 5 % false discoveries).",
         "bad": "For these, subsets are not shown to differ by more than seeds do: they pull the mean LDS towards 0.",
-    }[level]
-    return Finding(name, level, number, verdict, anchor, values=values)
+    }
+    return find(name, level, number, verdicts, values)
 
 
 def overlap(labels: LabelStatistics) -> Finding:
@@ -159,20 +347,18 @@ def overlap(labels: LabelStatistics) -> Finding:
         verdict = "Subsets share more than random draws would: some examples are drawn far more often than others."
     elif repeated < 0.5:
         verdict = "Subsets repeat each other: more examples in the pool tell more than more subsets of this one."
-    uses = f"{found.uses[0]:,} to {found.uses[2]:,}, mean {found.uses[1]:.1f}"
     if level == "good":
+        uses = f"{found.uses[0]:,} to {found.uses[2]:,}, mean {found.uses[1]:.1f}"
         verdict += f" A used example is in {uses} of them; the pool was drawn {found.coverage:.1f} times over."
     number = f"{found.observed:.1%} shared, expected {found.expected:.1%}"
-    values = {"instances": [one._asdict() for one in labels.overlaps]}
-    return Finding("overlap of subsets", level, number, verdict, "overlap-of-subsets", values=values)
+    return find("overlap of subsets", level, number, verdict, {"instances": [one._asdict() for one in labels.overlaps]})
 
 
 def subset_count(labels: LabelStatistics) -> Finding:
     """Find out if there are enough subsets to tell methods apart."""
-    name, anchor = "number of subsets", "number-of-subsets"
-    if len(labels.common) < len(labels.instances):
-        return Finding(name, "unknown", f"{labels.subsets:,}", "Too few losses to tell.", anchor)
-    count = len(labels.common)
+    name, count = "number of subsets", len(labels.common)
+    if count < len(labels.instances):
+        return find(name, "unknown", f"{labels.subsets:,}", "Too few losses to tell.")
     error = float(np.sqrt(sum(one.error**2 for one in labels.common))) / count
     fewest = min(one.subsets for one in labels.common)
     # The error falls with the root of m − 1.
@@ -182,21 +368,20 @@ def subset_count(labels: LabelStatistics) -> Finding:
     verdict += "." if level == "good" else f": label about {wanted:,} subsets of each instance (--subsets {wanted})."
     values = {"error": error, "error_of_a_query": single, "subsets_wanted": wanted, "subsets": fewest}
     number = f"{fewest:,}; LDS × 100 of one query ± {100 * single:.1f}, of all ± {100 * error:.1f}"
-    return Finding(name, level, number, verdict, anchor, values=values)
+    return find(name, level, number, verdict, values)
 
 
 def common(labels: LabelStatistics) -> Finding:
     """Find out if one number of a subset moves all queries."""
-    name, anchor = "a common factor", "a-common-factor"
     if not labels.common:
-        return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
+        return find("a common factor", "unknown", "none", "Too few queries or losses to tell.")
     found = max(labels.common, key=_beyond_chance)
     number = f"{found.explained:.0%} of the variance (by chance {found.floor:.0%})"
     values = {"explained": found.explained, "by_chance": found.floor, "alike": found.alike}
     if found.floor >= MOST_BY_CHANCE:
         verdict = "Too few queries or subsets to tell: chance alone gives one component that much."
-        return Finding(name, "unknown", number, verdict, anchor, values=values)
-    beyond, alike = _beyond_chance(found), float(np.nanmean([one_number_lds(one) for one in labels.instances]))
+        return find("a common factor", "unknown", number, verdict, values)
+    beyond, alike = _beyond_chance(found), float(np.nanmean([_one_number_lds(one) for one in labels.instances]))
     level = worst(level_of(beyond, 0.5, 0.75), level_of(alike, 0.3, 0.6) if not np.isnan(alike) else "good")
     verdict = {
         "good": "Queries want different subsets: there is something to attribute.",
@@ -205,7 +390,7 @@ def common(labels: LabelStatistics) -> Finding:
     }[level]
     values |= {"beyond_chance": beyond, "one_number_lds": alike}
     verdict += f" A single number a subset, the same for all queries, reaches an LDS × 100 of {100 * alike:+.1f}."
-    return Finding(name, level, number, verdict, anchor, values=values)
+    return find("a common factor", level, number, verdict, values)
 
 
 def _beyond_chance(found: Common) -> float:
@@ -215,23 +400,39 @@ def _beyond_chance(found: Common) -> float:
     return max(0.0, (found.explained - found.floor) / (1 - found.floor))
 
 
+def _one_number_lds(instance: LabelledInstance) -> float:
+    """LDS of one number a subset, from other seeds than those it is judged by, where there are any."""
+    seeds = instance.losses[None] if instance.by_seed is None else instance.by_seed
+    first, last = seeds[0], seeds[-1]
+    whole = ~(np.isnan(first).any(axis=0) | np.isnan(last).any(axis=0))
+    if whole.sum() < 3:
+        return float("nan")
+    first, last = first[:, whole], last[:, whole]
+    return float(np.mean([one_number(first, last), one_number(last, first)]))
+
+
 def length(labels: LabelStatistics) -> Finding:
     """Find out if subsets with longer responses are simply better or worse."""
-    name, anchor = "length of responses", "length-of-responses"
     if len(labels.common) < len(labels.instances):
-        return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
-    found = [lds_of(characters(one), one.losses) for one in labels.instances]
+        return find("length of responses", "unknown", "none", "Too few queries or losses to tell.")
+    found = [lds_of(_characters(one), one.losses) for one in labels.instances]
     value = float(np.mean(found))
     # A correlation that two standard errors of chance reach is nothing to look at.
     chance = 2 * float(np.sqrt(sum(one.error_alike**2 for one in labels.common))) / len(found)
-    level = level_of(abs(value), max(0.15, chance), max(0.3, chance))
     direction = "longer" if value > 0 else "shorter"
-    verdict = {
+    verdicts = {
         "good": "How long a subset's responses are decides little of what it does.",
         "look": f"Part of what subsets do is their length: {direction} responses are better for most queries.",
         "bad": f"How good a subset is follows its length: {direction} responses are better for most queries.",
         "unknown": "All subsets are of one length.",
-    }[level]
-    values = {"lds": value, "by_instance": found, "by_chance": chance}
+    }
     number = f"LDS × 100 of length alone {100 * value:+.1f} (by chance ± {100 * chance:.1f})"
-    return Finding(name, level, number, verdict, anchor, values=values)
+    level = level_of(abs(value), max(0.15, chance), max(0.3, chance))
+    values = {"lds": value, "by_instance": found, "by_chance": chance}
+    return find("length of responses", level, number, verdicts, values)
+
+
+def _characters(instance: LabelledInstance) -> np.ndarray:
+    """Characters of the responses of each subset, ``(m,)``."""
+    lengths = pc.utf8_length(instance.train.table["response"]).to_numpy().astype(np.float64)
+    return np.add.reduceat(lengths[instance.subsets.rows], instance.subsets.offsets[:-1])

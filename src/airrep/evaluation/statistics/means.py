@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,22 +19,36 @@ _NOTHING = 1e-24
 """A variance that is rounding alone."""
 
 
+class Interval(NamedTuple):
+    """Two ends between which a value lies with the stated confidence."""
+
+    low: float
+    high: float
+
+
 class Estimate(NamedTuple):
-    """A mean and how sure it is."""
+    """A mean and how sure it is: 95 %; 0 to 1 where there are too few queries to know anything."""
 
     value: float
-    interval: tuple[float, float]
-    """95 %; 0 to 1 where there are too few queries to know anything."""
+    interval: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"value": self.value, "interval": list(self.interval)}
 
 
-class Gap(NamedTuple):
-    """One mean minus another, on the same queries."""
+class Difference(NamedTuple):
+    """One value minus another, on the same queries."""
 
     value: float
-    interval: tuple[float, float]
+    interval: Interval
     """95 %, paired; −1 to 1 where there are too few queries to know anything."""
     p_value: float
     """Two-sided, for a difference of 0; 1 where nothing can be known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, as results of training keep it."""
+        return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,28 +91,18 @@ class TaskResamples:
         weights: np.ndarray = 1 / (len(self._sizes) * self._sizes[self._codes])
         return weights
 
-    @cached_property
-    def _weights(self) -> np.ndarray:
-        """Weight of each query in each draw, ``(resamples, q)``."""
-        chance, count = stream(self.seed, "means", "queries"), len(self._sizes)
-        times = np.ones((self.resamples, count), np.int64)
-        if self.across:
-            even = np.full(count, 1 / count)
-            times = stream(self.seed, "means", "tasks").multinomial(count, even, self.resamples)
-        drawn = np.empty((self.resamples, len(self.tasks)))
-        # A task that was drawn twice draws twice as many queries, one that was not drawn none.
-        for task, size in enumerate(self._sizes.tolist()):
-            drawn[:, self._codes == task] = chance.multinomial(times[:, task] * size, np.full(size, 1 / size))
-        weights: np.ndarray = drawn * self._base
-        return weights
+    @property
+    def _several(self) -> bool:
+        """True if tasks are drawn, and there are some to draw from."""
+        return self.across and len(self._sizes) > 1
+
+    @property
+    def _units(self) -> int:
+        return len(self._sizes) if self._several else len(self.tasks)
 
     def only(self, known: np.ndarray) -> "TaskResamples":
-        """Keep some of the queries, given as ``(q,)`` bool.
-
-        Raises:
-            DataError: there are none.
-        """
-        if known.all() and len(known):  # keeps the cached draws
+        """Keep some of the queries, given as ``(q,)`` bool (DataError: there are none)."""
+        if known.all() and len(known):
             return self
         if not known.any():
             raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
@@ -119,14 +123,14 @@ class TaskResamples:
             return Estimate(value, _share_of_yes(int(values.sum()), len(values)))
         errors = self._errors(values)
         if not errors:
-            return Estimate(value, (0.0, 1.0))
+            return Estimate(value, Interval(0.0, 1.0))
         if max(variance for variance, _ in errors) <= _NOTHING:
-            return Estimate(value, _unvaried(value, self._units))
+            share = least_share(self._units)  # that many have this value, the others 0, or 1
+            return Estimate(value, Interval(share * value, share * value + 1 - share))
         ends = np.quantile(self._draws(values, value), [(1 - CONFIDENCE) / 2, _END])
-        low, high = ends.clip(0.0, 1.0).tolist()
-        return Estimate(value, (low, high))
+        return Estimate(value, Interval(*ends.clip(0.0, 1.0).tolist()))
 
-    def difference(self, values: np.ndarray, first: np.ndarray) -> Gap:
+    def difference(self, values: np.ndarray, first: np.ndarray) -> Difference:
         """Mean of *values* minus mean of *first*, over the queries that count for both.
 
         Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
@@ -139,7 +143,7 @@ class TaskResamples:
         yes_or_no = bool(np.isin((values[known], first[known]), (0.0, 1.0)).all())
         return self.only(known)._difference(gaps[known], yes_or_no)
 
-    def _difference(self, gaps: np.ndarray, yes_or_no: bool) -> Gap:
+    def _difference(self, gaps: np.ndarray, yes_or_no: bool) -> Difference:
         from scipy import stats
 
         if yes_or_no and len(self._sizes) == 1:
@@ -147,32 +151,28 @@ class TaskResamples:
         value = fsum((self._base * gaps).tolist())
         errors = self._errors(gaps)
         if not errors:
-            return Gap(value, (-1.0, 1.0), 1.0)
+            return Difference(value, Interval(-1.0, 1.0), 1.0)
         # Rows with the same values do not differ, for sure; other gaps that are all equal are only units that agree.
         if not gaps.any():
-            return Gap(0.0, (0.0, 0.0), 1.0)
-        if max(variance for variance, _ in errors) <= _NOTHING:
-            return _alike(value, self._units)
+            return Difference(0.0, Interval(0.0, 0.0), 1.0)
+        if max(variance for variance, _ in errors) <= _NOTHING:  # the least share has this gap; p of the sign test
+            share, p_value = least_share(self._units), min(1.0, 2.0 ** (1 - self._units))
+            return Difference(value, _within_one(share * value, 1 - share), p_value)
+        # Where one error is nothing, the other decides.
         half = max(stats.t.ppf(_END, freedom) * np.sqrt(variance) for variance, freedom in errors)
-        p_value = max(_two_sided(value, variance, freedom) for variance, freedom in errors)
-        return Gap(value, (max(-1.0, value - float(half)), min(1.0, value + float(half))), p_value)
-
-    @property
-    def _units(self) -> int:
-        return len(self._sizes) if self.across and len(self._sizes) > 1 else len(self.tasks)
+        sure = [(abs(value) / np.sqrt(variance), freedom) for variance, freedom in errors if variance > _NOTHING]
+        p_value = max(float(2 * stats.t.sf(t, freedom)) for t, freedom in sure)
+        return Difference(value, _within_one(value, float(half)), p_value)
 
     def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
         """Variances of a mean that can be estimated, over queries and over tasks, each with its degrees of freedom."""
-        found, freedom, tasks = [], len(values) - len(self._sizes), len(self._sizes)
-        if freedom:
-            found.append((self._within(values), freedom))
-        if self.across and tasks > 1:
-            found.append((self._between(values), tasks - 1))
-        return found
+        freedom, tasks = len(values) - len(self._sizes), len(self._sizes)
+        found = [(self._within(values), freedom)] if freedom else []
+        return [*found, (self._between(values), tasks - 1)] if self._several else found
 
     def _draws(self, values: np.ndarray, value: float) -> np.ndarray:
         """Draws of a mean, ``(resamples,)``, as far from it as repetitions of the measurement would be."""
-        drawn = self._weights @ values
+        drawn = self._weights() @ values
         now = float(drawn.var())
         # Draws that vary by rounding alone cannot be scaled.
         if now <= np.finfo(np.float64).eps ** 2:
@@ -180,9 +180,29 @@ class TaskResamples:
         moved: np.ndarray = value + (drawn - drawn.mean()) * np.sqrt(self._variance(values) / now)
         return moved
 
+    def _weights(self) -> np.ndarray:
+        """Weight of each query in each draw, ``(resamples, q)``."""
+        chance, count = stream(self.seed, "means", "queries"), len(self._sizes)
+        times = np.ones((self.resamples, count), np.int64)
+        if self.across:
+            even = np.full(count, 1 / count)
+            times = stream(self.seed, "means", "tasks").multinomial(count, even, self.resamples)
+        drawn = np.empty((self.resamples, len(self.tasks)))
+        # A task that was drawn twice draws twice as many queries, one that was not drawn none.
+        for task, size in enumerate(self._sizes.tolist()):
+            drawn[:, self._codes == task] = chance.multinomial(times[:, task] * size, np.full(size, 1 / size))
+        drawn *= self._base
+        return drawn
+
     def _variance(self, values: np.ndarray) -> float:
-        within, tasks = self._within(values), len(self._sizes)
-        return max(within, self._between(values) * _student(tasks - 1)) if self.across and tasks > 1 else within
+        """The wider of both variances; that of few tasks is raised to what Student's t makes of it."""
+        from scipy import stats
+
+        within = self._within(values)
+        if not self._several:
+            return within
+        wider = float((stats.t.ppf(_END, len(self._sizes) - 1) / stats.norm.ppf(_END)) ** 2)
+        return max(within, self._between(values) * wider)
 
     def _groups(self, values: np.ndarray) -> list[np.ndarray]:
         return [values[self._codes == task] for task in range(len(self._sizes))]
@@ -212,7 +232,7 @@ def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
 
 def paired_ratio(
     one: tuple[float, float], other: tuple[float, float], difference_half: float
-) -> tuple[float, tuple[float, float]] | None:
+) -> tuple[float, Interval] | None:
     """The ratio of two values that share their errors, each with its half width, and its interval (:func:`fieller`).
 
     What they share follows from the half width h_d of the interval of their difference: 2 c = h_a² + h_b² − h_d².
@@ -225,7 +245,7 @@ def paired_ratio(
     return None if ends is None else (one[0] / other[0], ends)
 
 
-def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> tuple[float, float] | None:
+def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> Interval | None:
     """The interval of a / b by Fieller's theorem: all ρ at which a − ρ b is not told apart from 0.
 
     With h_a and h_b the half widths (*halves*) of the intervals of a (*above*) and b (*below*), and c (*shared*) their
@@ -238,7 +258,7 @@ def fieller(above: float, below: float, halves: tuple[float, float], shared: flo
         return None
     middle = above * below - shared
     root = math.sqrt(max(0.0, middle**2 - (above**2 - halves[0] ** 2) * room))
-    return (middle - root) / room, (middle + root) / room
+    return Interval((middle - root) / room, (middle + root) / room)
 
 
 def least_share(units: int, confidence: float = CONFIDENCE) -> float:
@@ -247,28 +267,11 @@ def least_share(units: int, confidence: float = CONFIDENCE) -> float:
     return share
 
 
-def _student(freedom: int) -> float:
-    """Factor on a variance that was measured with so few degrees of freedom."""
-    from scipy import stats
-
-    return float((stats.t.ppf(_END, freedom) / stats.norm.ppf(_END)) ** 2)
+def _within_one(value: float, half: float) -> Interval:
+    return Interval(max(-1.0, value - half), min(1.0, value + half))
 
 
-def _two_sided(value: float, variance: float, freedom: int) -> float:
-    """Student's p-value of a difference of 0; 0 where nothing varies, so that another error decides."""
-    from scipy import stats
-
-    return float(2 * stats.t.sf(abs(value) / np.sqrt(variance), freedom)) if variance > _NOTHING else 0.0
-
-
-def _alike(value: float, units: int) -> Gap:
-    """Gap of equal units: the least share has this gap, the others any; p is of the exact sign test."""
-    share = least_share(units)
-    ends = (max(-1.0, share * value - (1 - share)), min(1.0, share * value + 1 - share))
-    return Gap(value, ends, min(1.0, 2.0 ** (1 - units)))
-
-
-def _discordant(more: int, fewer: int, queries: int) -> Gap:
+def _discordant(more: int, fewer: int, queries: int) -> Difference:
     """The difference of two shares on the same queries, from those where one alone is right (McNemar's exact test).
 
     p is the two-sided sign test of *more* against *fewer*, b and c. The interval is, at each end, the wider of two:
@@ -281,24 +284,18 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
     value, both = (more - fewer) / queries, more + fewer
     up, down = (more + 1) / (queries + 2), (fewer + 1) / (queries + 2)
     half = float(stats.norm.ppf(_END)) * np.sqrt((up + down - (up - down) ** 2) / (queries + 2))
-    low, high = max(-1.0, up - down - half), min(1.0, up - down + half)
+    low, high = _within_one(up - down, float(half))
     if not both:
-        return Gap(value, (float(low), float(high)), 1.0)
-    exact = stats.binomtest(more, both)
-    share = exact.proportion_ci(CONFIDENCE)
-    ends = [(2 * float(end) - 1) * both / queries for end in (share.low, share.high)]
-    return Gap(value, (float(min(low, ends[0])), float(max(high, ends[1]))), float(exact.pvalue))
+        return Difference(value, Interval(low, high), 1.0)
+    share = _share_of_yes(more, both)
+    ends = [(2 * end - 1) * both / queries for end in share]
+    p_value = float(stats.binomtest(more, both).pvalue)
+    return Difference(value, Interval(min(low, ends[0]), max(high, ends[1])), p_value)
 
 
-def _share_of_yes(count: int, units: int) -> tuple[float, float]:
+def _share_of_yes(count: int, units: int) -> Interval:
     """The exact interval of a share, of so many units that are 0 or 1."""
     from scipy import stats
 
     found = stats.binomtest(count, units).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)
-
-
-def _unvaried(value: float, units: int) -> tuple[float, float]:
-    """Ends of the mean of equal values: the least share has this value, the others 0, or 1."""
-    share = least_share(units)
-    return share * value, share * value + 1 - share
+    return Interval(float(found.low), float(found.high))

@@ -17,20 +17,13 @@ from airrep.evaluation.statistics.bootstrap import (
     resample_sets,
     uncertainty,
 )
-from airrep.evaluation.statistics.means import least_share
+from airrep.evaluation.statistics.means import Interval, least_share
 
 Constant: TypeAlias = Literal["drop", "zero", "raise"]
 """Treatment of a query whose scores or losses are constant: left out, counted as 0, or an error."""
 
 RESAMPLES = 1000
 """Bootstrap draws behind an interval."""
-
-
-class Interval(NamedTuple):
-    """Two ends between which a value lies with the stated confidence."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from airrep.errors import ConfigError, near, need
 from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import check_target, write_csv, write_lance, write_parquet
 from airrep.index.rows import IndexRows
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import real_path
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.remote.outputs import new_place
 from airrep.runtime.remote.places import url_of

@@ -22,12 +22,10 @@ from pydantic import (
 from airrep.errors import DataError
 from airrep.index.frames import Shown
 from airrep.index.results.provenance import Provenance
-from airrep.runtime.artifacts.checks import as_written, read_json
 from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.artifacts.urls import fetched
-from airrep.runtime.publishing.files import write_file
+from airrep.runtime.artifacts.making import fetched, new_artifact
+from airrep.runtime.artifacts.manifests import as_written, read_json, read_manifest
+from airrep.runtime.publishing import write_file
 
 RESULTS = "results.json"
 _LATER = ("why", "channels", "better", "verdict", "deviations")

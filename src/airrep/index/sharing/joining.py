@@ -11,11 +11,10 @@ from airrep.index.rows import IndexRows
 from airrep.index.sealing import seal_index
 from airrep.index.shards import is_whole
 from airrep.index.sharing.parts import IndexPart, open_part
-from airrep.runtime.artifacts.checks import check_digests
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import real_path
+from airrep.runtime.artifacts.manifests import check_digests
 from airrep.runtime.metering import COSTS
-from airrep.runtime.publishing.files import writing
-from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.publishing import new_place, writing
 from airrep.runtime.stage import Stage, refuse_difference
 
 

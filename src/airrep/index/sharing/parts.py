@@ -11,10 +11,8 @@ from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
 from airrep.index.sealing import write_shards
-from airrep.runtime.artifacts.checks import check_digests
-from airrep.runtime.artifacts.manifests import read_manifest, seal
-from airrep.runtime.artifacts.targets import real_path
-from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.artifacts.making import fetched, real_path
+from airrep.runtime.artifacts.manifests import check_digests, read_manifest, seal
 from airrep.runtime.engine import Engine, Share
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost
 from airrep.runtime.ray_engine import make_engine

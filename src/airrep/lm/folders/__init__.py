@@ -1,6 +1,5 @@
 """Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 
-checkpoints  Checkpoints that transformers' Trainer wrote, with their learning rates.
-forms        Find the files of a target LM: weights, adapters, tokenizer; which LM is meant.
-gguf         GGUF files as target LMs, read once into a folder of the cache.
+forms  Find the files of a target LM: weights, adapters, checkpoints; which LM is meant.
+gguf   GGUF files as target LMs, read once into a folder of the cache.
 """

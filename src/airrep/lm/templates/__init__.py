@@ -1,5 +1,4 @@
 """Chat templates, which are programs: filled in within limits.
 
-chat    Apply the chat template to an example: tokens as the target LM reads them.
-limits  Limits of time and memory for other people's programs in this process.
+chat  Chat templates applied to examples, within limits: tokens as the target LM reads them.
 """

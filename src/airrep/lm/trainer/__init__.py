@@ -2,6 +2,5 @@
 
 callback  A callback of transformers' Trainer that records steps and keeps checkpoints.
 record    The record of a training: losses and rows of each step, and jumps.
-training  Settings of fine-tunes, read from a trainer's folder or config file.
-written   Arguments, state and adapters that trainers write; a pickle runs nothing.
+training  Settings of fine-tunes, read from what trainers wrote; a pickle runs nothing.
 """

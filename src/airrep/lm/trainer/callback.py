@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
-from airrep.runtime.publishing.files import append_line, remove_leftovers, write_file
+from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
 
 

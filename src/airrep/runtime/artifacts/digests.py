@@ -4,35 +4,19 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import LIMITS
+from airrep.runtime.publishing import LIMITS
 
 
 def canonical_json(value: object) -> bytes:
     """Canonical bytes of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
-    return (_indented(value, "\n") + "\n").encode()
-
-
-def _indented(value: object, line: str) -> str:
-    """As ``json.dumps`` indents by 1, in half its time; *line* is a newline with the value's own indent."""
-    inner = line + " "
-    if type(value) is str:
-        return encode_basestring(value)
-    if isinstance(value, dict) and value and all(type(name) is str for name in value):
-        parts = [f"{encode_basestring(name)}: {_indented(value[name], inner)}" for name in sorted(value)]
-        return "{" + inner + ("," + inner).join(parts) + line + "}"
-    if isinstance(value, list | tuple) and value:
-        return "[" + inner + ("," + inner).join([_indented(part, inner) for part in value]) + line + "]"
-    if type(value) is int:
-        return str(value)
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_of_numpy)
-    return text.replace("\n", line)  # texts in it have none, as JSON writes these in another way
+    return (text + "\n").encode()
 
 
 def _of_numpy(value: object) -> object:

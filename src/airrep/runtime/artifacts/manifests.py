@@ -6,25 +6,51 @@ every file with its size and sha256. A directory without a manifest is unfinishe
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from airrep._version import __version__
-from airrep.errors import ArtifactError, near_path
-from airrep.runtime.artifacts.checks import as_written, check_digests
-from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
-from airrep.runtime.artifacts.names import MANIFEST, PARTIAL, REQUEST, partial_path
-from airrep.runtime.publishing.files import sync, write_file
+from airrep.errors import AirRepError, ArtifactError, near_path
+from airrep.runtime.artifacts.digests import canonical_json, describe_files, file_digest, json_digest, within_limits
+from airrep.runtime.publishing import sync, write_file
+from airrep.runtime.remote.outputs import LAST
+
+MANIFEST = LAST
+LOCK = ".lock"
+SWAPPED = ".swapped"
+"""File of an artifact whose older version lies, for a moment, in the unfinished directory."""
+REQUEST = "request.json"
+"""File of an unfinished directory with the request that it was begun for."""
+HISTORY = ".steps.jsonl"
+"""File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
+was run does not decide what is made."""
+PARTIAL = ".partial"
+"""Ending of the name of an unfinished directory."""
 
 FORMAT_VERSION = 1
 _OWN = "manifest_sha256"
 """Key of a manifest: the checksum over all of its other lines."""
 _OWN_LINE = re.compile(rb'(?<=\n) "manifest_sha256": "([^"\n]*)",\n|,\n "manifest_sha256": "([^"\n]*)"(?=\n}\n)')
 _UNKNOWN = "checksum of the other lines"
+Files: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Entries of a manifest: names of files with their ``bytes`` and ``sha256``."""
+
+
+def partial_path(out: Path) -> Path:
+    """Path of the directory in which an artifact is written until it is whole."""
+    return out.with_name(out.name + PARTIAL)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A path beside another, of its name and an ending; of ``.`` and the like by the whole path."""
+    named = path if path.name not in ("", "..") else path.resolve()
+    return named.with_name(f"{named.name}-{ending}")
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -51,16 +77,10 @@ def seal(
     without: Collection[str] = (),
     written: Collection[str] | None = None,
 ) -> None:
-    """Flush the files of a directory to the disk, and write the manifest that names them all.
+    """Flush the files of a directory to the disk, and write the manifest that names them all beside the *content*.
 
     Names that begin with a dot are never part of an artifact: locks, histories, what an interrupted write left behind.
-
-    Args:
-        folder: the directory.
-        kind: kind of artifact.
-        content: values of the manifest, without the files.
-        without: names of files and folders, directly below, that are left out.
-        written: names of those, directly below, that were written; None: all, where the directory was empty before.
+    Directly below the folder, names in *without* are left out; only those *written* are taken, where they are told.
     """
     names = [name for name in _files_below(folder) if name.partition("/")[0] not in {MANIFEST, *without}]
     if written is not None:
@@ -78,15 +98,9 @@ def _files_below(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:
-    """Read an artifact's manifest.
+    """Read an artifact's manifest, of the expected *kind* if one is given; *verify* checks every byte of its files.
 
-    Args:
-        folder: the artifact.
-        kind: expected kind, such as ``"index"``; any kind when None.
-        verify: check every byte of its files.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
+    ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
     """
     content, manifest = _parse_manifest(folder)
     if manifest.get("format", 0) > FORMAT_VERSION:
@@ -182,3 +196,77 @@ def is_made(folder: Path) -> bool:
         return f'"{_OWN}"'.encode() in (folder / MANIFEST).read_bytes()
     except OSError:
         return False
+
+
+def check_sizes(folder: Path, files: Files, known: Files = MappingProxyType({})) -> None:
+    """Check that every file of a manifest is there and of its size, but those that are *known* from a moment ago.
+
+    ArtifactError: a file is missing or of another size.
+    """
+    for name, entry in files.items():
+        if known.get(name) == entry:
+            continue
+        try:
+            size = os.stat(f"{folder}/{name}").st_size  # noqa: PTH116 - a path object takes twice as long
+        except OSError as error:
+            raise ArtifactError(f"{folder / name}: is missing. Restore it or build the artifact again.") from error
+        if size != entry["bytes"]:
+            raise ArtifactError(
+                f"{folder / name}: has {size} bytes; expected {entry['bytes']}. Restore it or build the artifact again."
+            )
+
+
+def check_digests(folder: Path, files: Files) -> None:
+    """Check every byte of every file of a manifest (ArtifactError: a file is missing or altered)."""
+    check_sizes(folder, files)
+    for name, entry in files.items():
+        if file_digest(folder / name) != entry["sha256"]:
+            raise ArtifactError(f"{folder / name}: was altered after it was written. Restore it or build it again.")
+
+
+_whole: set[tuple[object, ...]] = set()
+"""Files that were found whole: path, inode, size, time of the last change, and checksum."""
+
+
+def check_file(path: Path, entry: Mapping[str, Any]) -> None:
+    """Check every byte of one file of a manifest, once in a process while the file stays as it is.
+
+    ArtifactError: it is missing or altered.
+    """
+    try:
+        status = path.stat()
+        known = (str(path), status.st_ino, status.st_size, status.st_mtime_ns, entry["sha256"])
+        if known in _whole:
+            return
+        digest = file_digest(path)
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            raise ArtifactError(f"{path}: cannot be read ({error.strerror}). Mend its permissions.") from error
+        raise ArtifactError(
+            f"{path}: cannot be read ({error.strerror}): it was altered, or replaced while it was open. "
+            "Open it again; if that fails, build it again."
+        ) from error
+    if digest != entry["sha256"]:
+        raise ArtifactError(f"{path}: was altered after it was written. Restore it or build it again.")
+    _whole.add(known)
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while an artifact's content is taken apart into a one-line ArtifactError."""
+    try:
+        yield
+    except AirRepError:
+        raise
+    except Exception as error:  # what was altered, or made by others, raises nearly anything
+        raise ArtifactError(
+            f"{path}: is not as airrep writes it ({type(error).__name__}), so it was altered. "
+            "Restore it or build it again."
+        ) from error
+
+
+def read_json(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
+    """Read a JSON file of an artifact, after a check of all its files (ArtifactError: altered, missing or no JSON)."""
+    check_digests(folder, manifest["files"])
+    with as_written(folder):
+        return json.loads((folder / name).read_bytes())

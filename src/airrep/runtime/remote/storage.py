@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, need
-from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing import writing
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"
@@ -27,12 +27,7 @@ class Storage:
     """The file system of a URL, and the path in it. What it cannot read or write raises ArtifactError."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is asked yet.
-
-        Raises:
-            MissingExtraError: without fsspec, or the package that fsspec takes for S3.
-            ConfigError: a storage that fsspec does not know, or for which it lacks a package.
-        """
+        """Nothing is asked yet (MissingExtraError, ConfigError: fsspec is absent, or has none such)."""
         self.url = url
         scheme = url.partition(":")[0]
         need(url, "remote", "fsspec.core")
@@ -61,10 +56,10 @@ class Storage:
 
     def below(self) -> dict[str, Mapping[str, Any]]:
         """Files below the URL, by their names from there; what the storage says of each."""
-        start = self.path.rstrip("/") + "/"
+        start = self.path.strip("/") + "/"  # some storages begin paths with a slash
         with telling(self.url):
             found: Mapping[str, Mapping[str, Any]] = self.files.find(self.path, detail=True)
-        names = {_slashed(path, start).removeprefix(start): entry for path, entry in found.items()}
+        names = {path.lstrip("/").removeprefix(start): entry for path, entry in found.items()}
         return {name: names[name] for name in sorted(names) if is_inside(name)}
 
     def read(self, name: str) -> bytes | None:
@@ -196,21 +191,11 @@ def is_inside(name: str) -> bool:
     return bool(name) and not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
-def _slashed(path: str, start: str) -> str:
-    return "/" + path if start.startswith("/") and not path.startswith("/") else path
-
-
 @contextmanager
 def telling(
     url: str, doing: Literal["read", "written"] = "read", kind: type[ArtifactError] | type[DataError] = ArtifactError
 ) -> Iterator[None]:
-    """Turn whatever a storage says into a one-line error; a full disk of this machine is told by who writes there.
-
-    Args:
-        url: what it is asked for.
-        doing: what is done there.
-        kind: class of the error.
-    """
+    """Turn whatever a storage says into a one-line error; a full disk of this machine is told by who writes there."""
     try:
         yield
     except AirRepError:

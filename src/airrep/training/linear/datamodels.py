@@ -12,10 +12,10 @@ from airrep.attributors.datamodels import KIND, write_datamodels
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
-from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
+from airrep.evaluation.statistics.means import Interval
+from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
 from airrep.sparse import SparseRows

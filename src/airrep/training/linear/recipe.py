@@ -21,8 +21,7 @@ from airrep.evaluation.statistics.labels import REMEDY, Moved, moved, normalise_
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.frames import Shown
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights

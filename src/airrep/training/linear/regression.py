@@ -14,7 +14,8 @@ import numpy as np
 from airrep.arrays import Rows
 from airrep.errors import ConfigError, need
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
-from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
+from airrep.evaluation.statistics.means import Interval
+from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.runtime.seeding import stream
 from airrep.sparse import SparseRows
 

@@ -9,7 +9,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
 from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.publishing.files import remove_leftovers
+from airrep.runtime.publishing import remove_leftovers
 from airrep.shapes import Float32
 
 QUERIES = "queries"

@@ -1,0 +1,205 @@
+"""Card, prompts and settings of a model folder: read, chosen and written."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from airrep.encoder.folders import CARD, MODULES, SETTINGS, read_json, read_optional, write_json
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.pooling import TrainedPool
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Content of ``airrep.json``, on a model's texts and training; the defaults hold where there is none."""
+
+    template: str = "Question: {prompt}\nAnswer: {response}"
+    """Template by which an example becomes one text."""
+    prompt_words: int = 256
+    """Most words of a prompt; the rest is cut off."""
+    trained_for_attribution: bool = False
+    """True if the encoder was trained to rank subsets by their labels."""
+    trained_group_sizes: tuple[int, int] | None = None
+    """Smallest and largest group that the encoder was trained on, where known."""
+    trained_pool: TrainedPool | None = None
+    """Pool that the encoder was trained with, where known."""
+    caution: str = ""
+    """Caution to readers of its scores, in a sentence."""
+    training: dict[str, Any] | None = None
+    """Lineage of the training and its held-out LDS, as :mod:`airrep.training.train` writes them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``airrep.json``."""
+        content = asdict(self)
+        return content if self.training is not None else {key: content[key] for key in content if key != "training"}
+
+
+def read_card(folder: Path) -> Card:
+    """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
+    path = folder / CARD
+    if not path.exists():
+        return Card()
+    given = read_json(path)
+    known = {key: given[key] for key in asdict(Card()) if key in given}
+    if isinstance(known.get("trained_group_sizes"), list):
+        known["trained_group_sizes"] = tuple(known["trained_group_sizes"])
+    card = Card(**known)
+    _check_card(path, card)
+    return card
+
+
+def with_template(name: str, card: Card, template: str | None) -> Card:
+    """The card with another template, unless that is None; ConfigError if it has no field."""
+    chosen = card.template if template is None else template
+    if "{prompt}" not in chosen and "{response}" not in chosen:
+        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
+    return replace(card, template=chosen)
+
+
+def _check_card(path: Path, card: Card) -> None:
+    sizes = card.trained_group_sizes
+    pools = get_args(TrainedPool)
+    expected = {
+        "caution, a text": isinstance(card.caution, str),
+        f"trained_pool, {', '.join(pools)} or null": card.trained_pool in (*pools, None),
+        "template, a text": isinstance(card.template, str),
+        "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
+        "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
+        "trained_group_sizes, two whole numbers or null": sizes is None
+        or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
+        "training, an object or null": card.training is None or isinstance(card.training, dict),
+    }
+    for what, holds in expected.items():
+        if not holds:
+            raise DataError(f"{path}: a field is of the wrong type; expected {what}. Correct the file.")
+
+
+_TYPES = {
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "StaticEmbedding": "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Dense": "sentence_transformers.base.modules.dense.Dense",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+}
+_OF_SENTENCE = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+
+
+def write_modules(folder: Path, kinds: Sequence[str]) -> list[Path]:
+    """Write ``modules.json`` and make the folder of each module; the first one's is the model's."""
+    names = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    entries = [
+        {"idx": number, "name": str(number), "path": name, "type": _TYPES[kind]}
+        for number, (kind, name) in enumerate(zip(kinds, names, strict=True))
+    ]
+    write_json(folder / MODULES, entries)
+    for name in names[1:]:
+        (folder / name).mkdir()
+    return [folder / name for name in names]
+
+
+def write_head_config(folder: Path, shape: tuple[int, int] | None = None, *, bias: bool = True) -> None:
+    """Write the settings of a module behind the mean: of unit length, or linear with (outputs, inputs)."""
+    config: dict[str, Any] = dict(_OF_SENTENCE)
+    if shape is not None:
+        outputs, inputs = shape
+        config |= {
+            "in_features": inputs,
+            "out_features": outputs,
+            "bias": bias,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        }
+    write_json(folder / "config.json", config)
+
+
+def write_settings(folder: Path) -> None:
+    """Write the settings of a model whose vectors are compared by their inner product."""
+    settings: dict[str, Any] = {
+        "model_type": "SentenceTransformer",
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "dot",
+    }
+    write_json(folder / SETTINGS, settings)
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Write ``airrep.json``."""
+    write_json(folder / CARD, card.to_dict())
+
+
+_QUERY = ("query",)
+_TRAIN = ("document", "passage", "corpus")
+_NAME = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Texts put before a rendered query and before a rendered training example."""
+
+    query: str = ""
+    train: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.query or self.train)
+
+
+NO_PROMPTS = Prompts()
+
+
+def choose_prompts(folder: Path, name: str, query: str | None, train: str | None) -> Prompts:
+    """Prompts that are asked for, or the model's own.
+
+    The model's own is the first that its settings name: ``query`` for queries, and ``document``, ``passage`` or
+    ``corpus`` for training examples, also where it is empty, which means none. Where they name none, it is the one
+    that the library's ``encode`` puts before every text; else nothing. Its ``encode_query`` and ``encode_document``
+    (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them.
+
+    Args:
+        folder: the model's folder.
+        name: the encoder's name, for errors.
+        query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
+        train: name or text for training examples, in the same form.
+    """
+    own, default = _own_prompts(folder / SETTINGS)
+    return Prompts(
+        _choose(f"encoder {name}: query_prompt", query, own, (*_QUERY, default)),
+        _choose(f"encoder {name}: train_prompt", train, own, (*_TRAIN, default)),
+    )
+
+
+def _own_prompts(path: Path) -> tuple[dict[str, str], str]:
+    """The prompts of a model by their names, and the name of the one for every text."""
+    settings = read_optional(path)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
+    named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
+    if not (named and isinstance(default, str)):
+        raise DataError(f"{path}: its prompts are of the wrong type; expected texts by their names. Correct the file.")
+    return {key: text or "" for key, text in prompts.items()}, default
+
+
+def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str, ...]) -> str:
+    if asked is None:
+        return next((own[key] for key in usual if key in own), "")
+    if asked in own:
+        return own[asked]
+    if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text
+        names = ", ".join(sorted(own)) or "none"
+        raise ConfigError(
+            f"{where}='{asked}': the model has no prompt of that name; expected one of its own ({names}), or a text "
+            "that ends in a colon or a space. Correct it."
+        )
+    return asked
+
+
+def counts_prompt(folder: Path) -> bool:
+    """True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
+    configs = (read_json(path) for path in folder.glob("*/config.json"))
+    return all(config.get("include_prompt", True) for config in configs)
+
+
+def write_prompts(folder: Path, prompts: Prompts) -> None:
+    """Make prompts the own ones of the model in a folder."""
+    own = {"prompts": {"query": prompts.query, "document": prompts.train}, "default_prompt_name": None}
+    write_json(folder / SETTINGS, read_optional(folder / SETTINGS) | own)

@@ -1,0 +1,228 @@
+"""Tasks and competitors of a data selection, and what each selects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.given import Named, TrainingPool, cost_of
+from airrep.evaluation.result import Cost, check_names
+from airrep.index.index import Index
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.metering import OnProgress, teller
+from airrep.runtime.seeding import stream, stream_seed
+from airrep.runtime.settings import Settings
+from airrep.scoring.min_rank import min_rank
+
+KEY_DIGITS = 16
+RANDOM, FULL, NONE = "random", "full", "none"
+"""Baselines beside the indexes: examples at random, all of them, and the LM as it is."""
+Pick: TypeAlias = tuple[str, int, Rows]
+"""A task, the number of the repetition, and rows of the training corpus, ascending."""
+
+
+class SelectSettings(Settings):
+    """Settings of the evaluation by data selection; the defaults are the paper's where it names a value."""
+
+    count: int = Field(default=1000, ge=1)
+    """Training examples selected for each task."""
+    by: str = "label"
+    """Field that holds the task: label, source or a metadata field."""
+    seeds: int = Field(default=1, ge=1)
+    """Fine-tunes of each selection, averaged. Each has its own order of the data and its own random examples."""
+    random: bool = True
+    """Also fine-tune on as many random examples for each task."""
+    full: bool = False
+    """Also fine-tune once on all training examples, for all tasks."""
+    none: bool = True
+    """Also judge the LM as it is, without fine-tuning."""
+    where: str | None = None
+    """Filter of training examples, such as 'label == "gsm8k"'."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    """Tokens of an answer, at most."""
+    resamples: int = Field(default=1000, ge=1)
+    """Bootstrap draws behind each interval."""
+    seed: int = 0
+    """Random seed."""
+
+
+class Choice(NamedTuple):
+    """One competitor's selection for one task, and the queries to answer after fine-tuning on it."""
+
+    name: str
+    """Title to show, such as ``"tfidf, task math, seed 0"``."""
+    train: Rows
+    """Rows of the training corpus, ascending; none for the LM as it is."""
+    seed: int
+    """Seed of the fine-tune; fixes the order of its data."""
+    queries: Rows
+    """Rows of the task's queries."""
+    key: str
+    """16 hex digits: equal keys give equal answers."""
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """An index or a baseline, with its selections."""
+
+    name: str
+    method: str
+    choices: tuple[Choice, ...]
+    """One or several for each task."""
+    same_task_share: float | None
+    """Share of the chosen examples that are of the task they were chosen for; None where none are chosen."""
+    caution: str = ""
+    cost: Cost | None = None
+
+
+class Contest:
+    """Tasks, training examples and competitors, checked; nothing is encoded before :meth:`competitors`.
+
+    All competitors choose among the same examples: those that fulfil the filter and whose texts are not those of a
+    query, to be answered or to select by: a method would find the latter in the pool at once, and they are of the task.
+    Equal sets of texts become equal rows, whichever index they were chosen from. Tasks are in order of names.
+    """
+
+    def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
+        """Read the texts of the indexes, of the queries to be answered, and of those to select by; None for the same.
+
+        Raises:
+            ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected.
+            DataError: two rows of one name, other examples in some index, a query without task, or a task without
+                queries to select by.
+        """
+        if not indexes:
+            raise ConfigError("evaluate select: expected at least one index. Name some.")
+        beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
+        check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
+        pools = TrainingPool.of(indexes, settings.by, settings.where)
+        self.indexes, self.settings, fields = indexes, settings, indexes[0][1].fields
+        self.queries, self.selecting = queries, queries if selecting is None else selecting
+        self.task_of_each = _task_of_each(queries, settings.by, fields)
+        """Task of each query."""
+        self.rows = _rows_by_task(self.task_of_each)
+        """Queries of each task."""
+        self._selecting_rows = self.rows
+        if selecting is not None:
+            self._selecting_rows = _rows_by_task(_task_of_each(selecting, settings.by, fields))
+        lacking = next((task for task in self.rows if task not in self._selecting_rows), None)
+        if lacking is not None:
+            raise DataError(
+                f"--selecting: has no query of the task '{lacking}'; expected some of each. Add them, or leave the "
+                "task out of the queries."
+            )
+        seen = np.append(queries.content_hashes, self.selecting.content_hashes)
+        self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, seen)) for pool in pools]
+        self._pool = self._pools[0]
+        self._copies = len(pools[0].order) - len(self._pool.order)
+        if settings.count > len(self._pool.order):
+            raise ConfigError(
+                f"evaluate select: {settings.count:,} examples are to be selected of {len(self._pool.order):,} "
+                "that are no query; expected no more than there are. Lower --count."
+            )
+
+    @cached_property
+    def train(self) -> Corpus:
+        """All rows of the first index, deleted ones too."""
+        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """JSON values that must be equal for competitors to be compared, beside LM and fine-tuning."""
+        settings = self.settings.model_dump(include={"count", "by", "seeds", "max_new_tokens", "seed"})
+        corpora = {"queries": self.queries.fingerprint, "selecting": self.selecting.fingerprint}
+        return {**corpora, "pool": self._pool.fingerprint, **settings}
+
+    def facts(self) -> dict[str, Any]:
+        """Facts on all rows, as JSON values; ``clusters`` is the task of each query."""
+        sizes = {
+            task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
+            for task, rows in self.rows.items()
+        }
+        return {
+            "clusters": self.task_of_each,
+            "tasks": sizes,
+            "selected_by": "the queries themselves" if self.selecting is self.queries else "other queries",
+            "examples": len(self._pool.order),
+            "examples_left_out_as_queries": self._copies,
+            **self.settings.model_dump(mode="json", exclude={"random", "full", "none"}),
+        }
+
+    def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
+        """The indexes in order, then the baselines; *training* is the digest of LM, fine-tuning and answer length."""
+        found: list[Competitor] = []
+        total, tell = len(self.indexes) * len(self.rows), teller(progress, "selecting")
+        for (name, index), pool in zip(self.indexes, self._pools, strict=True):
+            picks: list[Pick] = []
+            for number, task in enumerate(self.rows, 1):
+                picked = self._picked(index, pool, task)
+                picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
+                if tell is not None:
+                    tell(len(found) * len(self.rows) + number, total)
+            made = self._competitor(name, index.method, picks, training)
+            found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
+        return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
+
+    def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
+        """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
+        asked = index.ask(self.selecting.take(self._selecting_rows[task]))
+        picked = min_rank(asked, self.settings.count, pool.keep).rows
+        # Pools of the same texts have the same text at each place of their orders.
+        same = np.empty(len(pool.hashes), np.int64)
+        same[pool.order] = self._pool.order
+        return np.sort(same[picked])
+
+    def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
+        """Names and picks of the baselines."""
+        everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
+        places = [(task, repetition) for task in self.rows for repetition in range(self.settings.seeds)]
+        if self.settings.random:
+            yield RANDOM, [(*place, self._drawn(*place)) for place in places]
+        if self.settings.full:
+            yield FULL, [(*place, everything) for place in places]
+        if self.settings.none:
+            yield NONE, [(task, 0, nothing) for task in self.rows]  # without fine-tuning, seeds change nothing
+
+    def _drawn(self, task: str, repetition: int) -> Rows:
+        chance = stream(self.settings.seed, "selection", "random", task, repetition)
+        drawn = chance.choice(len(self._pool.order), self.settings.count, replace=False)
+        return np.sort(self._pool.order[drawn])
+
+    def _competitor(self, name: str, method: str, picks: Sequence[Pick], training: str) -> Competitor:
+        choices, values = [], np.array(self._pool.values, dtype=object)
+        for task, repetition, train in picks:
+            title = "all tasks" if method in (FULL, NONE) else f"task {task}"
+            seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
+            # By texts: equal rows of other data would find wrong answers.
+            texts, asked = (
+                [text.decode() for text in hashes[rows].tolist()]
+                for hashes, rows in ((self._pool.hashes, train), (self.queries.content_hashes, self.rows[task]))
+            )
+            key = json_digest([training, texts, seed if texts else None, asked])[:KEY_DIGITS]
+            choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.rows[task], key))
+        shares = [float((values[train] == task).mean()) for task, _, train in picks if len(train)]
+        return Competitor(name, method, tuple(choices), float(np.mean(shares)) if shares else None)
+
+
+def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for row, task in enumerate(queries.values(by, known)):
+        if task is None:
+            raise DataError(
+                f'query "{queries[row].id}": has no {by}; expected one for each, which is its task. Add it, or name '
+                "the field with --label-field."
+            )
+        found.append(task)
+    return found
+
+
+def _rows_by_task(of_each: Sequence[str]) -> dict[str, Rows]:
+    names = np.array(of_each, dtype=object)
+    return {task: np.flatnonzero(names == task) for task in sorted(set(of_each))}

@@ -1,0 +1,327 @@
+"""Fine-tune with and without the named rows; say what that did."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from airrep.answers.proof import UNITS, NamedRow, ProofResult, Proved
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Example
+from airrep.errors import LM, ConfigError, DataError, need
+from airrep.evaluation.statistics.labels import Moved
+from airrep.evaluation.trial import WHOLE, Matching, Trial, effects_of, sentence_of, verdict_of
+from airrep.index.contrast import Better, Question
+from airrep.index.index import Index, IndexLike, Queries, as_index
+from airrep.index.results.result import RESULTS
+from airrep.index.rows import RowsLike
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.fine_tuner import Learner
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import MANIFEST, beside
+from airrep.runtime.engine import Engine
+from airrep.runtime.remote.places import here_only
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import Settings
+
+PROOF, LABELS, SUBSETS = "proof", "labels", "subsets"
+"""Parts of a proof's directory: the result, the losses behind it, the subsets that were fine-tuned on."""
+MOST_OTHERS = 20_000
+"""Other examples that contexts and random rows are drawn from."""
+FAR_MORE = 3.0
+"""A named row's share of a fine-tune, over its share of the data, from which on the result tells it."""
+LEFT_OVER = 2
+"""Others that there must be for each named row, so that random rows differ from repeat to repeat."""
+OnTask = Callable[[TaskReport], None]
+LmLike = LmSettings | Callable[[], Learner[Any]]
+
+
+class ProofSettings(Settings):
+    """Settings of a proof."""
+
+    seeds: int = Field(default=6, ge=2)
+    """Repeats of three fine-tunes. Each repeat has its own context, random rows and order of data."""
+    context: int = Field(default=500, ge=1)
+    """Other examples, drawn at random, in each fine-tune beside the named and the random rows; or all, if fewer."""
+    seed: int = Field(default=0, ge=0)
+    """Random seed."""
+
+
+def prove(
+    index: IndexLike,
+    rows: RowsLike | PathLike[str],
+    answers: Example | Queries,
+    lm: "LmSettings | Mapping[str, Any] | str | Path | Callable[[], Learner[Any]]",
+    better: Better | None = None,
+    *,
+    seeds: int = 6,
+    context: int = 500,
+    seed: int = 0,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    engine: Engine | str | None = None,
+    retries: int = 2,
+    tell: Callable[[str], None] | None = None,
+    on_task: OnTask | None = None,
+) -> ProofResult:
+    """Fine-tune the target LM with and without some training examples, and say what that did to answers.
+
+    A repeat has three fine-tunes: on a random context with the named rows and as many random ones, on the same less the
+    named rows, and on the same less the random ones, all with one seed. Random rows are like the named ones in length
+    and, where there are enough, of their sources. What the named rows did must be more than what other random rows
+    would: see :func:`airrep.evaluation.trial.effects_of`. The same call goes on after an interruption, and with
+    more seeds.
+
+    Args:
+        index: the index that holds the examples; or its path. Its scores play no part.
+        rows: the rows to leave out, as :meth:`airrep.Index.what_if` takes them: row numbers, ids, or a filter; or the
+            path of a file that names them, such as what the page or ``airrep top --json`` wrote.
+        answers: prompts with the answers that the rows may have taught.
+        lm: the target LM before its training: its folder or Hub id, or settings with it.
+        better: what it should have said instead, as :meth:`airrep.Index.top` takes it: the verdict is by the loss of
+            the answer less that of the better one.
+        seeds: repeats, of three fine-tunes each.
+        context: random other examples in each fine-tune; all, if there are fewer.
+        seed: of all draws.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
+        out: the directory of all that is made; None: one beside the index, named after what is asked.
+        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
+        retries: number of times that a failed fine-tune is tried again.
+        tell: told in a line what is being done.
+        on_task: called with a report of each fine-tune that has ended.
+
+    Raises:
+        ConfigError: no row, a row that is not there, too many rows, no better answer to a prompt, or one that is the
+            answer itself; or an impossible value.
+        DataError: a named row or an answer that the LM cannot read.
+        ArtifactError: the directory holds something else.
+        TrainingError: all fine-tunes failed.
+
+    Example:
+        >>> found = airrep.prove(index, ["e1", "e2"], queries[0], "MODEL", seeds=2, out="runs/proof")
+        >>> found.repeats, len(found.rows)
+        (2, 2)
+    """
+    if not callable(lm):
+        need("airrep.prove", "lm", *LM)
+    index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
+    named = named_rows(index, rows)
+    question = Question.of(answers, better, index.asking, "answers")
+    learner = lm if callable(lm) else LmSettings.named(lm).before()
+    tuning = FineTuneSettings.given(fine_tune, "fine_tune")
+    case = _Case(index, named, question, learner, tuning, chosen, tell or (lambda _: None))
+    folder = case.default_folder() if out is None else Path(out)
+    return case.run(here_only(folder, "a proof is made"), engine, retries, on_task)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Rows and answers of one proof, checked."""
+
+    index: Index
+    named: Rows
+    question: Question
+    lm: LmLike
+    tuning: FineTuneSettings
+    settings: ProofSettings
+    tell: Callable[[str], None]
+
+    def default_folder(self) -> Path:
+        """Beside the index, and of one name for one question: the same command goes on there."""
+        lm = self.lm.model_dump(mode="json") if isinstance(self.lm, LmSettings) else None
+        parts = [self.index.fingerprint, self.named.tolist(), [one.reading_hash for one in self.question.all], lm]
+        parts += [self.tuning.model_dump(mode="json"), self.settings.context, self.settings.seed]
+        return beside(self.index.path, "proofs") / json_digest(parts)[:8]
+
+    def run(self, out: Path, engine: Engine | str | None, retries: int, on_task: OnTask | None) -> ProofResult:
+        """Fine-tune, and judge."""
+        trial, cautions = self._trial()
+        matching, count = Matching(trial.named, trial.others), len(trial.named)
+        if not matching.enough:
+            raise ConfigError(
+                f"prove: of {len(trial.others):,} other examples too few differ from the {count:,} named "
+                "ones; expected others to compare with. Name fewer."
+            )
+        sized = trial.sized + count
+        self.tell(
+            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + count:,} examples each: "
+            f"{count:,} named, as many random ones, and a context of {trial.sized:,}; all is kept in {out}"
+        )
+        plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
+        running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
+        labels = label(plan, *texts, self.lm, self.tuning, out / LABELS, **running)
+        instances = labels.instances(*texts)
+        losses, base = np.array([one.losses for one in instances], np.float64), instances[0].base_losses
+        assert base is not None
+        made = self._result(losses, base.astype(np.float64), matching.overlap, trial)
+        made = replace(made, cautions=tuple(cautions), lm=labels.state["lm"]["name"])
+        path = made.save(out / PROOF, replace=True)
+        self.tell(f"written to {path}; next: airrep report {path} --out proof.html")
+        return made
+
+    def _trial(self) -> tuple[Trial, list[str]]:
+        """The subsets to fine-tune on, and the cautions about them."""
+        mask = self.index.live.copy()
+        mask[self.named] = False
+        others = np.flatnonzero(mask)
+        if len(others) > MOST_OTHERS:
+            drawn = stream(self.settings.seed, "prove", "others").choice(others, MOST_OTHERS, replace=False)
+            others = np.sort(drawn)
+        named, rest = (tuple(self.index.examples(rows)) for rows in (self.named, others))
+        lm = self._loaded()
+        for what, examples in (("named", named), ("answer", tuple(self.question.all))):
+            for reason in lm.unusable(examples).values():
+                raise DataError(f"prove: a {what} example cannot be read by the LM: {reason} Leave it out.")
+        refused = lm.unusable(rest)
+        readable = tuple(one for row, one in enumerate(rest) if row not in refused)
+        trial = Trial(named, readable, tuple(self.question.all), self.settings.context, self.settings.seed)
+        return trial, self._cautions(trial, len(refused))
+
+    def _loaded(self) -> Learner[Any]:
+        if not isinstance(self.lm, LmSettings):
+            return self.lm()
+        from airrep.lm.model import load_lm
+
+        return load_lm(self.lm)
+
+    def _cautions(self, trial: Trial, refused: int) -> list[str]:
+        texts = {one.content_hash for one in trial.named}
+        copies = sum(one.content_hash in texts for one in trial.others)
+        share, of_all = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(trial.named) / len(self.index)
+        told = {
+            f"{copies:,} other examples say the same as a named one; in a context they teach what was left out: name "
+            "these too": copies > 0,
+            f"the named rows are {share:.1%} of a fine-tune here and {of_all:.2%} of the data: in "
+            "a training on all of these they do less": share > FAR_MORE * of_all,
+            f"{refused:,} other examples cannot be read by the LM; they are left out": refused > 0,
+        }
+        return [text for text, holds in told.items() if holds]
+
+    def _result(self, losses: np.ndarray, base: np.ndarray, overlap: float, trial: Trial) -> ProofResult:
+        """The result of losses ``(repeats, answers and better ones, 3)``, without cautions and the LM's name."""
+        asked, better = self.question.queries, self.question.better
+        q = len(asked)
+        answers, whole = losses[:, :q], losses[:, :q, WHOLE]
+        gaps = None if better is None else answers - losses[:, q:]
+        queries = tuple(
+            Proved(
+                one,
+                None if better is None else better[place],
+                float(base[place]),
+                float(whole[:, place].mean()),
+                effects_of(answers[:, place], overlap),
+                None if gaps is None else effects_of(gaps[:, place], overlap),
+            )
+            for place, one in enumerate(asked)
+        )
+        loss = effects_of(answers.mean(axis=1), overlap)
+        contrast = None if gaps is None else effects_of(gaps.mean(axis=1), overlap)
+        change = float(np.abs(whole.mean(axis=0) - base[:q]).mean())
+        moved = Moved(float(base[:q].mean()), float(whole.mean()), change)
+        verdict = verdict_of(contrast or loss, moved)
+        return ProofResult(
+            sentence=sentence_of(verdict, loss, contrast, len(self.named), q, moved),
+            verdict=verdict,
+            rows=tuple(map(NamedRow, self.named.tolist(), trial.named)),
+            queries=queries,
+            loss=loss,
+            contrast=contrast,
+            before=moved.before,
+            after=moved.after,
+            repeats=self.settings.seeds,
+            context=trial.sized,
+            examples=len(self.index),
+            lm="",
+            fine_tune=self.tuning.model_dump(mode="json"),
+            cautions=(),
+            provenance=replace(self.index.provenance(), units=UNITS, sign="above 0 = less likely without the rows"),
+        )
+
+
+def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
+    """Rows of an index, ascending, each once; *rows* may be the path of a file that names them.
+
+    ConfigError: there are none, one does not exist, or too many for others to compare with. DataError: a bad file.
+    """
+    found = _of_file(index, Path(rows)) if isinstance(rows, PathLike) else index.check_rows(rows)
+    if not len(found):
+        raise ConfigError("prove: no rows are named; expected one at least. Name some by id, by a filter or in a file.")
+    gone = found[~index.live[found]]
+    if len(gone):
+        raise ConfigError(f"{index.path}: row {gone[0]} was deleted. Leave it out, or add the example again.")
+    named = np.unique(found)
+    others = len(index) - len(named)
+    if others < LEFT_OVER * len(named):
+        raise ConfigError(
+            f"prove: {len(named):,} of {len(index):,} examples are named, so {others:,} are left; expected "
+            f"{LEFT_OVER * len(named):,} or more, since as many random ones are left out to compare with. Name fewer."
+        )
+    return named
+
+
+def _of_file(index: Index, path: Path) -> Rows:
+    """Rows that a file names: JSON lines with ids or rows, or a result of `top` or `explain` as JSON or as --out."""
+    file = path / RESULTS if (path / MANIFEST).is_file() else path
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: cannot be read as a list of rows ({type(error).__name__}); expected JSON lines with an id each, "
+            "or a result of `airrep top`. Name such a file."
+        ) from None
+    ids: list[str] = []
+    for where, value in _values(text, path):
+        named = _ids_of(value)
+        if named is None:
+            raise DataError(
+                f"{where}: names no example; expected a JSON object with an id as text, or with hits. Give what "
+                "`airrep top --json`, `airrep select` or the page wrote."
+            )
+        ids += named
+    if not ids:
+        raise ConfigError(f"{path}: names no rows; expected an id in each line, or hits. Name some.")
+    return index.rows_of(list(dict.fromkeys(ids)))
+
+
+def _values(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """Each JSON value of a file with its place: one of many lines, or one on each line."""
+    whole = _json(text)
+    if whole is not None:
+        yield from ((str(path), one) for one in (whole if isinstance(whole, list) else [whole]))
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"{path}, line {number}", _json(line)
+
+
+def _json(text: str) -> Any:
+    """A JSON value; None for another text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _ids_of(value: Any) -> list[str] | None:
+    """Ids that a value names: itself, that of a record, or those of a result's hits; none of what a page keeps."""
+    if isinstance(value, Mapping) and "id" in value:
+        if value.get("decision") == "keep":
+            return []
+        value = value["id"]
+    return [value] if isinstance(value, str) else list(_examples_in(value)) or None
+
+
+def _examples_in(value: Any) -> Iterator[str]:
+    """Ids of the training examples anywhere in a result: they stand under ``example``."""
+    if isinstance(value, Mapping):
+        example = value.get("example")
+        if isinstance(example, Mapping) and isinstance(example.get("id"), str):
+            yield example["id"]
+    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _examples_in(part)

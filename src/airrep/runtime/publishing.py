@@ -1,0 +1,253 @@
+"""Publish files and folders: whole under their names, or as they were before.
+
+What is not finished lies beside its name, under a name of its own that nobody can guess: ``.airrep-<digits>.tmp``. Its
+writer holds a lock on it for as long as it lives, so that whoever comes next can tell what a killed writer left behind.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from airrep.errors import ArtifactError
+
+_TEMPORARY = re.compile(r"\.airrep-[0-9a-f]{16}\.(tmp|moved)")
+"""Unfinished files and folders; ``moved`` ones hold what must go back to its name if their writer is killed."""
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_HERE, _EXCHANGE = -100, 2
+"""For C: the current folder, where it takes the descriptor of one; and the flag that exchanges two names."""
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
+"""Errors of file systems that cannot exchange two names at once."""
+
+LIMITS = {
+    errno.EMFILE: "this process has as many files open as it may. Raise the limit, such as with: ulimit -n 4096",
+    errno.ENFILE: "the machine has as many files open as it may. Close other programs, or raise fs.file-max.",
+    errno.ENOMEM: "memory is short, or more files are mapped than vm.max_map_count allows. Free some, or raise it.",
+}
+"""Remedies when a limit of the system is reached, by the error's number."""
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than allowed",
+    errno.EACCES: "there is no permission to write",
+    errno.EPERM: "there is no permission to write",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOTDIR: "a parent of it is a file, not a directory",
+    errno.EEXIST: "a parent of it is a file, not a directory",  # says mkdir of it
+    errno.ELOOP: "a symbolic link is in the way, which is not followed",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an operating-system error while *path* is written into a one-line ArtifactError."""
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except OSError as error:
+        if error.errno in LIMITS:
+            raise ArtifactError(f"{path}: cannot be written: {LIMITS[error.errno]}") from error
+        # pyarrow tells a full disk without its number, as bytes that were asked for and bytes that were written
+        short = error.errno is None and " requested and " in str(error)
+        reason = _REASONS.get(errno.ENOSPC if short else error.errno or 0, str(error))
+        raise ArtifactError(
+            f"{path}: cannot be written: {reason}; what was there before is unchanged. "
+            "Mend that and run the same command again: finished parts are kept."
+        ) from error
+
+
+def sync(path: Path) -> None:
+    """Flush a file or directory to the disk, so that it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Flush a file, or a directory with all that is in it."""
+    for below in path.rglob("*") if path.is_dir() else ():
+        if not below.is_symlink():
+            sync(below)
+    sync(path)
+
+
+def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file so that a reader sees either its old bytes or all of the new ones; several may write it at once.
+
+    Content that comes in pieces is never held whole. ArtifactError: the operating system refused.
+    """
+    with writing(path), _new_file(path.parent) as (temporary, descriptor):
+        with os.fdopen(descriptor, "wb", closefd=False) as stream:
+            stream.writelines([content] if isinstance(content, bytes) else content)
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)  # a rename is an entry of the directory
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a log; one that an interruption cut is removed first (ArtifactError: the system refused)."""
+    with writing(path), os.fdopen(os.open(path, _LOG, 0o666), "ab") as stream:
+        whole = _whole_lines(stream.fileno())
+        if whole < os.fstat(stream.fileno()).st_size:
+            os.ftruncate(stream.fileno(), whole)
+        stream.write(line.encode() + b"\n")
+
+
+def _whole_lines(descriptor: int) -> int:
+    """Bytes of a file up to the end of its last whole line."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(0, end - (1 << 16))
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+@contextmanager
+def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A new file in a folder, locked, with its descriptor; gone afterwards, unless it was renamed."""
+    temporary, descriptor = _held(folder, "tmp", lambda path: os.open(path, _NEW_FILE, 0o666))
+    try:
+        yield temporary, descriptor
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
+    """A new folder, locked, for this user alone; gone afterwards with all that is left in it."""
+
+    def make(path: Path) -> int:
+        path.mkdir(mode=0o700)
+        return os.open(path, _FOLDER)
+
+    temporary, descriptor = _held(parent, ending, make)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new file or folder, locked; another is made if a process has just taken it for something left behind."""
+    while True:
+        temporary = _new_name(folder, ending)
+        descriptor = make(temporary)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = False
+        except OSError:  # a file system without locks, where nothing is taken for left behind
+            held = True
+        else:
+            held = os.fstat(descriptor).st_nlink > 0
+        if held:
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _new_name(folder: Path, ending: str) -> Path:
+    return folder / f".airrep-{secrets.token_hex(8)}.{ending}"
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers left in a folder, and put back what they had moved away; what lives stays."""
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            if _TEMPORARY.fullmatch(path.name):
+                with suppress(OSError):
+                    _remove_leftover(path)
+
+
+def _remove_leftover(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.is_dir():
+            path.unlink()
+            return
+        for moved in path.iterdir() if path.suffix == ".moved" else ():
+            if not (path.parent / moved.name).exists():
+                moved.rename(path.parent / moved.name)
+        shutil.rmtree(path)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Write a file or folder by any means, whole or not at all: yields a path at which to make it.
+
+    ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    """
+    if not replace and out.exists():
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(out.parent)
+        with temporary_folder(out.parent) as own:
+            made = own / out.name
+            yield made
+            sync_tree(made)
+            give_name(made, out)
+
+
+def give_name(made: Path, out: Path) -> bool:
+    """Give what is made and flushed the name *out*, at once; both are on one file system.
+
+    Returns whether a folder stood there, which now lies at *made*.
+    """
+    swapped = out.is_dir() and not out.is_symlink()
+    if not swapped:
+        made.replace(out)
+    elif not _exchange(made, out):
+        # Two renames leave a moment without either; what a kill leaves then is put back by the next writer.
+        with temporary_folder(out.parent, "moved") as aside:
+            old = aside / out.name
+            out.rename(old)
+            try:
+                made.rename(out)
+            except OSError:
+                old.rename(out)
+                raise
+            old.rename(made)
+    sync(out.parent)
+    return swapped
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; false where the system cannot."""
+    sys.audit("airrep.exchange", str(other))
+    library = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    if hasattr(library, "renameat2"):
+        failed = library.renameat2(_HERE, first, _HERE, second, _EXCHANGE)
+    elif hasattr(library, "renamex_np"):  # macOS
+        failed = library.renamex_np(first, second, _EXCHANGE)
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))

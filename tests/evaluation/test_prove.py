@@ -1,0 +1,189 @@
+"""Proofs: planted rows are shown to teach, random ones are not; what cannot be proved is refused in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds.tiny_lms import tiny_lm
+from worlds.toy_farm import ToyWorld, begun
+
+import airrep
+from airrep.answers.proof import ProofResult
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
+from airrep.evaluation.prove import prove
+from airrep.index.index import Index
+
+ASKED = Example("who rules mars", "the king", "bad")
+BETTER = Example("who rules mars", "nobody", "good")
+QUICK: dict[str, Any] = {"seeds": 5, "context": 30}
+TUNING = {"learning_rate": 3e-3, "batch_examples": 8}
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tiny_lm(tmp_path_factory.mktemp("lm") / "lm")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """Six rows that say the answer, six that say the better one, sixty of something else."""
+    others = [Example(f"question {n}", f"answer {n}", f"e{n}", source="web" if n % 2 else "book") for n in range(60)]
+    bad = [Example(ASKED.prompt, ASKED.response, f"bad{n}", source="web") for n in range(6)]
+    good = [Example(BETTER.prompt, BETTER.response, f"good{n}", source="web") for n in range(6)]
+    folder = tmp_path_factory.mktemp("index") / "index"
+    return airrep.build_index(Corpus.from_examples([*others, *bad, *good]), folder, "tfidf")
+
+
+def bad(count: int = 6) -> list[str]:
+    return [f"bad{n}" for n in range(count)]
+
+
+def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -> None:
+    found = prove(index, bad(), ASKED, lm, **QUICK, fine_tune=TUNING, out=tmp_path / "run")
+    assert found.verdict == "taught"
+    assert found.sentence.startswith("Without these 6 rows the answer's loss rises by ")
+    assert found.sentence.endswith(": these rows taught it.")
+    assert found.loss.without_named.low > found.loss.without_random.high
+    assert found.loss.difference.low > 0
+    assert found.after < found.before
+    assert [one.example.id for one in found.rows] == bad()
+    assert (found.repeats, found.context, found.examples) == (5, 30, 72)
+    assert ProofResult.read(tmp_path / "run" / "proof") == found == airrep.open(tmp_path / "run" / "proof")
+
+
+def test_the_verdict_is_by_the_better_answer_where_there_is_one(index: Index, lm: str, tmp_path: Path) -> None:
+    found = prove(index, bad(), ASKED, lm, BETTER, **QUICK, fine_tune=TUNING, out=tmp_path / "bad")
+    assert found.verdict == "taught"
+    assert found.contrast is not None
+    assert found.contrast.difference.low > 0
+    assert "against the better one" in found.sentence
+    named = [f"good{n}" for n in range(6)]
+    good = prove(index, named, ASKED, lm, BETTER, **QUICK, fine_tune=TUNING, out=tmp_path / "good")
+    assert good.verdict == "held back"
+    assert good.contrast is not None
+    assert good.contrast.difference.high < 0
+
+
+def test_rows_like_any_others_are_not_shown_to_teach(index: Index, tmp_path: Path) -> None:
+    """Any one set has some effect of its own, which repeats would show: it is measured against other sets."""
+    verdicts = []
+    for first in range(0, 30, 5):
+        named = [f"e{n}" for n in range(first, first + 5)]
+        found = prove(index, named, ASKED, ToyWorld(), **QUICK, out=tmp_path / str(first))
+        verdicts.append(found.verdict)
+    assert set(verdicts) <= {"not shown", "not moved"}
+
+
+def test_the_same_call_goes_on_and_more_seeds_add_to_it(index: Index, tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "run"
+    world = ToyWorld(log=str(log))
+    first = prove(index, bad(), ASKED, world, **QUICK, out=out)
+    assert len(begun(log)) == 15
+    assert prove(index, bad(), ASKED, world, **QUICK, out=out) == first
+    assert len(begun(log)) == 15
+    more = prove(index, bad(), ASKED, world, **{**QUICK, "seeds": 7}, out=out)
+    assert len(begun(log)) == 21
+    assert more.repeats == 7
+    with pytest.raises(ArtifactError, match="another train"):
+        prove(index, bad(5), ASKED, world, **QUICK, out=out)
+
+
+def test_without_a_directory_one_question_has_one_place(index: Index) -> None:
+    made = [prove(index, bad(), ASKED, ToyWorld(), seeds=n, context=20) for n in (2, 3)]
+    made += [prove(index, bad(5), ASKED, ToyWorld(), seeds=2, context=20)]
+    folders = sorted(path.name for path in index.path.with_name(f"{index.path.name}-proofs").iterdir())
+    assert len(folders) == 2
+    assert [one.repeats for one in made] == [2, 3, 2]
+
+
+def test_arms_of_a_repeat_differ_in_the_rows_alone(index: Index, tmp_path: Path) -> None:
+    prove(index, bad(), ASKED, ToyWorld(), **QUICK, out=tmp_path / "run")
+    plan = airrep.open(tmp_path / "run" / "subsets")
+    assert plan.settings.kind == "paired"
+    random = []
+    for number in range(len(plan)):
+        whole, unnamed, unrandom = (set(plan.subset_rows(number, n).tolist()) for n in range(3))
+        assert unnamed < whole
+        assert unrandom < whole
+        assert len(whole - unnamed) == len(whole - unrandom) == 6
+        assert unnamed & unrandom == whole - (whole - unnamed) - (whole - unrandom)
+        random.append(tuple(whole - unrandom))
+    assert len(set(random)) > 1
+
+
+def test_rows_are_named_by_ids_rows_filters_and_files(index: Index, tmp_path: Path) -> None:
+    wanted = index.rows_of(bad()).tolist()
+    hits = index.top(ASKED, k=6, where="prompt == 'who rules mars' and response == 'the king'")
+    (tmp_path / "top.json").write_text(json.dumps(index.top([ASKED], k=6, where="response == 'the king'").to_dict()))
+    index.top([ASKED], k=6, where="response == 'the king'").save(tmp_path / "top")
+    basket = [{"id": one, "row": 1, "decision": "drop"} for one in bad()] + [{"id": "e1", "decision": "keep"}]
+    (tmp_path / "basket.jsonl").write_text("".join(json.dumps(one) + "\n" for one in basket))
+    assert sorted(hit.row for hit in hits) == wanted
+    given = (wanted, np.array(wanted), [*bad(), "bad0"], "response == 'the king'", *map(tmp_path.joinpath, FILES))
+    for one in given:
+        made = prove(index, one, ASKED, ToyWorld(), seeds=2, context=5, out=tmp_path / "run")
+        assert [row.row for row in made.rows] == wanted, one
+
+
+FILES = ("top.json", "top", "basket.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([], "no rows are named"),
+        (["none"], "has no example with id 'none'"),
+        ([720], "has no row 720"),
+        ("source == 'nowhere'", "no example fulfils it"),
+        ("source == 'web' or source == 'book'", "72 of 72 examples are named, so 0 are left"),
+        (list(range(30)), "30 of 72 examples are named, so 42 are left; expected 60 or more"),
+    ],
+)
+def test_rows_that_cannot_be_proved_are_refused(index: Index, tmp_path: Path, rows: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        prove(index, rows, ASKED, ToyWorld(), out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("", "names no rows"),
+        ("no json", "line 1: names no example"),
+        ("3\n", "rows.jsonl: names no example"),
+        ('{"prompt": "a"}', "rows.jsonl: names no example"),
+        ('{"id": "e1"}\n{"id": 3}', "line 2: names no example"),
+        ('{"id": "absent"}', "has no example with id 'absent'"),
+    ],
+)
+def test_files_that_name_no_rows_are_refused(index: Index, tmp_path: Path, lines: str, told: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(lines)
+    with pytest.raises(AirRepError, match=told) as caught:
+        prove(index, tmp_path / "rows.jsonl", ASKED, ToyWorld(), out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match=r"cannot be read as a list of rows \(FileNotFoundError\)"):
+        prove(index, tmp_path / "absent.jsonl", ASKED, ToyWorld(), out=tmp_path / "run")
+
+
+def test_impossible_values_are_refused(index: Index, tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [{"seeds": 1}, {"context": 0}, {"seeds": "many"}]
+    for settings in wrong:
+        with pytest.raises(ConfigError):
+            prove(index, bad(), ASKED, ToyWorld(), **settings, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="the better answer is the same text"):
+        prove(index, bad(), ASKED, ToyWorld(), ASKED, out=tmp_path / "run")
+    world = ToyWorld(unreadable=(Example(ASKED.prompt, ASKED.response, "bad2", source="web"),))
+    with pytest.raises(DataError, match='a named example cannot be read by the LM: example "bad2"'):
+        prove(index, bad(), ASKED, world, out=tmp_path / "run")
+
+
+def test_others_that_cannot_be_read_are_left_out_and_told(index: Index, tmp_path: Path) -> None:
+    world = ToyWorld(unreadable=(index.example(3), index.example(4)))
+    found = prove(index, bad(3), ASKED, world, seeds=2, context=1000, out=tmp_path / "run")
+    assert found.context == 72 - 3 - 2 - 3
+    assert any(caution.startswith("2 other examples cannot be read") for caution in found.cautions)
+    assert any(caution.startswith("3 other examples say the same as a named one") for caution in found.cautions)
