@@ -101,9 +101,8 @@ def _of_size(size: int, hand: AtHand, queries: int) -> JudgingPlan:
     has_gradients = gradients <= GRADIENT_SHARE * hand.seconds
     fixed = texts + gradients * has_gradients
     subsets = max(0, min(MOST_SUBSETS, int((SAFETY * hand.seconds - fixed) / one)))
-    return JudgingPlan(
-        size, pool, subsets, has_gradients, subsets * one + fixed, (LEAST_SUBSETS * one + texts) / SAFETY
-    )
+    least = (LEAST_SUBSETS * one + texts) / SAFETY
+    return JudgingPlan(size, pool, subsets, has_gradients, subsets * one + fixed, least)
 
 
 def check_examples(examples: int) -> None:
@@ -169,10 +168,8 @@ def judge(
     asked = [one.reading_hash for one in question.all]
     parts = [index.fingerprint, asked, model.model_dump(mode="json"), tuning.model_dump(mode="json"), seed]
     folder = beside(index.path, "judged") / json_digest(parts)[:8] if out is None else Path(out)
-    out = here_only(folder, "an index is judged")
-    return _Judging(
-        index, question, model, tuning, out, make_engine(engine), seed, tell or (lambda _: None), on_task
-    ).run(seconds)
+    out, tell = here_only(folder, "an index is judged"), tell or (lambda _: None)
+    return _Judging(index, question, model, tuning, out, make_engine(engine), seed, tell, on_task).run(seconds)
 
 
 @dataclass(frozen=True)
@@ -195,18 +192,15 @@ class Asked:
         places = np.array(sorted(seen.values()), np.int64)
         if len(places) > most:
             places = np.sort(stream(seed, "judge", "queries").choice(places, most, replace=False))
-        texts: dict[str, int] = {}
-        kept: list[Example] = []
-
-        def number(example: Example) -> int:
-            if example.content_hash not in texts:
-                texts[example.content_hash] = len(kept)
-                kept.append(replace(example, id=str(len(kept))))
-            return texts[example.content_hash]
-
-        answers = [number(question.queries[place]) for place in places]
-        better = None if others is None else [number(others[place]) for place in places]
-        return cls(Corpus.from_examples(kept), answers, better)
+        answers = [question.queries[place] for place in places]
+        wanted = None if others is None else [others[place] for place in places]
+        texts: dict[str, Example] = {}
+        for example in [*answers, *(wanted or ())]:
+            texts.setdefault(example.content_hash, example)
+        number = {key: row for row, key in enumerate(texts)}
+        corpus = Corpus.from_examples(replace(one, id=str(row)) for row, one in enumerate(texts.values()))
+        better = None if wanted is None else [number[one.content_hash] for one in wanted]
+        return cls(corpus, [number[one.content_hash] for one in answers], better)
 
     def judged(self, instance: LabelledInstance) -> LabelledInstance:
         """The instance whose queries are the answers; with better ones, of the losses less theirs."""
@@ -289,11 +283,9 @@ class _Judging:
 
     def _judged(self, asked: Asked, instance: LabelledInstance, gradients: bool) -> Judgement:
         self.tell("comparing with counting, TF-IDF and what else there is")
-        rivals = build_rivals(
-            instance.train, self.out / RIVALS, self.lm if gradients else None, self.index.method, self.tell
-        )
+        own, lm = self.index.method, self.lm if gradients else None
         named = [self._named]
-        for rival in rivals:
+        for rival in build_rivals(instance.train, self.out / RIVALS, lm, own, self.tell):
             if _varies(asked, rival, instance):
                 named.append(rival)
             else:
@@ -315,9 +307,8 @@ class _Judging:
         """The queries, those that the LM can read."""
         count = len(self.question.queries)
         if refused:
-            self.tell(
-                f"{len(refused):,} queries are left out, which the LM cannot read; the first: {refused[min(refused)]}"
-            )
+            first = refused[min(refused)]
+            self.tell(f"{len(refused):,} queries are left out, which the LM cannot read; the first: {first}")
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
             raise ConfigError("judge: no query can be read by the LM; expected some. Give others.")
