@@ -22,6 +22,10 @@ def text(start: int, count: int) -> str:
     return " ".join(WORDS[start : start + count])
 
 
+def build(examples: list[Example], path: Path) -> airrep.Index:
+    return airrep.build_index(airrep.Corpus.from_examples(examples), path, HashAttributor(), shard_rows=2)
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> airrep.Index:
     """Training texts with what some items say inside them."""
@@ -31,8 +35,7 @@ def world(tmp_path: Path) -> airrep.Index:
         ("Nothing of the kind.", text(200, 12)),
         ("short one:", "One two, three; FOUR five"),
     ]
-    corpus = airrep.Corpus.from_examples(Example(*line, f"t{place}") for place, line in enumerate(lines))
-    return airrep.build_index(corpus, tmp_path / "index", HashAttributor(), shard_rows=2)
+    return build([Example(*line, f"t{place}") for place, line in enumerate(lines)], tmp_path / "index")
 
 
 def test_items_are_found_by_their_words(world: airrep.Index) -> None:
@@ -62,22 +65,9 @@ def test_items_are_found_by_their_words(world: airrep.Index) -> None:
     assert result.count("contained") == 3
 
 
-def test_a_share_is_that_of_different_ngrams(world: airrep.Index) -> None:
-    item = Example(text(0, 12), f"{text(350, 20)}", "part")
-    one = airrep.audit(world, [item]).items[0]
-    assert one.text is not None
-    assert (one.text.part, one.text.share) == ("prompt", 1.0)
-    looked = Containment([text(0, 12) + " " + text(350, 20), "a b c d e f g h a b c d e f g h"], 8)
-    examples = [(5, text(0, 30)), (6, text(2, 10)), (7, "x a b c d e f g h y"), (8, "a b c d e f g h")]
-    looked.see(Seen(*example) for example in examples)
-    assert looked.found[0] == (5 / 25, 5)
-    assert looked.found[1] == (1 / 8, 7)
-    assert looked.same_words(0, text(3, 100)) == text(3, 9)
-
-
 def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
     train = [Example(f"{text(0, 20)} {text(30 + 9 * place, 9)}", "so it is", f"t{place}") for place in range(12)]
-    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    index = build(train, tmp_path / "index")
     items = [Example(f"Well, {text(0, 12)}", text(300 + place, 9), f"q{place}") for place in range(3)]
     result = airrep.audit(index, [*items, Example(text(200, 9), text(220, 9), "other")])
     assert result.templates == Templates(stretches=5, texts=3, commonest=text(0, 8), commonest_texts=12)
@@ -91,7 +81,7 @@ def test_items_of_other_signs_are_nearly_contained(tmp_path: Path) -> None:
         Example("What is it?", "The sum is 7 + 5 - 2, or so", "plus"),
         Example("And how", "do you feel about it now 😍", "emoji"),
     ]
-    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    index = build(train, tmp_path / "index")
     items = [
         Example("what is it", "the sum is 7 + 5 - 2 or so!", "its own signs, though not in the first of the words"),
         Example("What is it?", "The sum is 7 * 5 - 2, or so", "other signs"),
@@ -103,7 +93,7 @@ def test_items_of_other_signs_are_nearly_contained(tmp_path: Path) -> None:
     assert [one.verdict for one in found] == verdicts
     assert found[0].text is not None
     assert found[0].text.example.id == "plus"
-    other = airrep.build_index(airrep.Corpus.from_examples(train[::-1]), tmp_path / "other", HashAttributor())
+    other = build(train[::-1], tmp_path / "other")
     assert [one.verdict for one in airrep.audit(other, items).items] == verdicts
 
 
@@ -200,7 +190,7 @@ def test_templates_make_nothing_nearly_contained(tmp_path: Path) -> None:
         (12, ["clean", "contained", "clean"]),
         (10, ["nearly contained", "contained", "nearly contained"]),
     ):
-        index = airrep.build_index(airrep.Corpus.from_examples(train[:count]), tmp_path / str(count), HashAttributor())
+        index = build(train[:count], tmp_path / str(count))
         assert [one.verdict for one in airrep.audit(index, items).items] == verdicts
     found = airrep.audit(index, items[1:2]).items[0].text
     assert found is not None
@@ -211,30 +201,10 @@ def test_all_of_a_few_ngrams_that_no_template_has_is_not_contained(tmp_path: Pat
     template = text(0, 22)
     train = [Example(f"Task: {template}", f"answer {n}", f"t{n}") for n in range(40)]
     train.append(Example("a notice on the wall reads", f"{text(14, 8)} zebra lion no one is all out today", "other"))
-    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    index = build(train, tmp_path / "index")
     (found,) = airrep.audit(index, [Example(f"{template} zebra lion", "no", "item")]).items
     assert found.text is not None
     assert (found.verdict, found.text.share, found.text.example.id) == ("nearly contained", 1.0, "other")
-
-
-def test_ngrams_of_templates_are_not_looked_for_again() -> None:
-    looked = Containment([text(0, 20), text(0, 8)], 8)
-    examples = [Seen(row, f"{text(0, 10)} {row}") for row in range(4)] + [Seen(4, text(3, 12)), Seen(5, text(0, 20))]
-    looked.see(examples)
-    assert looked.found == [(1.0, 5), (1.0, 0)]
-    rare = looked.without_common(4)  # the n-grams from word 0, 1 and 2 stand in five
-    rare.see(examples[:5])
-    assert rare.found == [(5 / 10, 4), (0.0, -1)]
-    assert rare.same_words(0, text(0, 12)) == text(3, 9)
-
-
-def test_equal_examples_and_parts_of_a_record_make_nothing_common() -> None:
-    looked = Containment([text(0, 20)], 8)
-    looked.see(Seen(row, text(0, 20).upper()) for row in range(20))
-    looked.see(Seen(row, f"{text(0, 20)} {row}", "chat") for row in range(20, 40))
-    rare = looked.without_common(2)
-    rare.see([Seen(40, text(0, 12))])
-    assert rare.found == [(5 / 13, 40)]
 
 
 def test_a_shared_system_prompt_contains_no_item(tmp_path: Path) -> None:
@@ -251,11 +221,11 @@ def test_a_shared_system_prompt_contains_no_item(tmp_path: Path) -> None:
         Example(train[4].prompt, "another", "prompt"),
         Example(train[5].prompt, train[5].response + " x"),
     ]
-    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    index = build(train, tmp_path / "index")
     found = airrep.audit(index, [*items, *leaks]).items
     assert [one.verdict for one in found] == ["clean"] * 40 + ["contained"] * 3
     assert [one.text and one.text.example.id for one in found[40:]] == ["e3", "e4", "e5"]
-    few = airrep.build_index(airrep.Corpus.from_examples(train[:5]), tmp_path / "few", HashAttributor())
+    few = build(train[:5], tmp_path / "few")
     assert airrep.audit(few, items[:1]).items[0].verdict == "contained"  # of five, nothing is common
 
 
@@ -263,7 +233,7 @@ def test_what_was_copied_often_is_contained_still(tmp_path: Path) -> None:
     item = Example(text(0, 20), text(20, 10), "item")
     copies = [Example(item.prompt, item.response, f"copy {n}") for n in range(30)]
     solved = [Example(text(100, 20), f"{text(200, 10)} {n}", f"solved {n}") for n in range(30)]
-    index = airrep.build_index(airrep.Corpus.from_examples([*copies, *solved]), tmp_path / "index", HashAttributor())
+    index = build([*copies, *solved], tmp_path / "index")
     nearly = Example(item.prompt.replace("word0 ", "other "), item.response, "nearly")
     found = airrep.audit(index, [item, nearly, Example(text(100, 20), "the answer", "solved")]).items
     assert [one.verdict for one in found] == ["contained", "contained", "contained"]
@@ -273,7 +243,35 @@ def test_short_questions_after_a_system_prompt_are_not_nearly_contained(tmp_path
     """Alone they are too short to be looked for; after a system prompt they were long enough."""
     system = f"System: {text(0, 60)}\nUser: "
     train = [Example(f"{system}{text(100 + 5 * n, 5)}", text(300, n), f"t{n}") for n in range(1, 20)]
-    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    index = build(train, tmp_path / "index")
     items = [Example(f"{system}{text(110, 4)} or", "a long answer that nobody has given so far", "short")]
     items.append(Example(train[1].prompt, "a long answer that nobody has given so far", "the same prompt"))
     assert [one.verdict for one in airrep.audit(index, items).items] == ["clean", "contained"]
+
+
+def test_a_share_is_that_of_different_ngrams(world: airrep.Index) -> None:
+    one = airrep.audit(world, [Example(text(0, 12), text(350, 20), "part")]).items[0]
+    assert one.text is not None
+    assert (one.text.part, one.text.share) == ("prompt", 1.0)
+    looked = Containment([text(0, 12) + " " + text(350, 20), "a b c d e f g h a b c d e f g h"], 8)
+    examples = [(5, text(0, 30)), (6, text(2, 10)), (7, "x a b c d e f g h y"), (8, "a b c d e f g h")]
+    looked.see(Seen(*example) for example in examples)
+    assert looked.found == [(5 / 25, 5), (1 / 8, 7)]
+    assert looked.same_words(0, text(3, 100)) == text(3, 9)
+
+
+def test_common_ngrams_are_not_looked_for_again() -> None:
+    looked = Containment([text(0, 20), text(0, 8)], 8)
+    examples = [Seen(row, f"{text(0, 10)} {row}") for row in range(4)] + [Seen(4, text(3, 12)), Seen(5, text(0, 20))]
+    looked.see(examples)
+    assert looked.found == [(1.0, 5), (1.0, 0)]
+    rare = looked.without_common(4)  # the n-grams from word 0, 1 and 2 stand in five
+    rare.see(examples[:5])
+    assert rare.found == [(5 / 10, 4), (0.0, -1)]
+    assert rare.same_words(0, text(0, 12)) == text(3, 9)
+    looked = Containment([text(0, 20)], 8)  # equal examples and parts of a record make nothing common
+    looked.see(Seen(row, text(0, 20).upper()) for row in range(20))
+    looked.see(Seen(row, f"{text(0, 20)} {row}", "chat") for row in range(20, 40))
+    rare = looked.without_common(2)
+    rare.see([Seen(40, text(0, 12))])
+    assert rare.found == [(5 / 13, 40)]

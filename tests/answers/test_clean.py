@@ -195,19 +195,19 @@ def test_robust_deviations() -> None:
     np.testing.assert_allclose(robust_deviations(np.ones(4)), 0)
     alike = np.array([0.0] * 60 + [0.05] * 39 + [0.9])  # most are the median
     assert robust_deviations(alike)[-1] > 20
+    rounded = jittered(np.ones(50), 0).astype(np.float64) - 1  # deviations of rounding alone are none
+    assert np.abs(robust_deviations(rounded)).max() < 1e-4
+    assert _above(robust_deviations(np.append(rounded, 0.3)), 4.0) == [50]
+    assert descending(np.array([0.6, 1.0, 1.0 - 1e-9, 1.0 + 1e-9, 0.8])).tolist() == [1, 2, 3, 4, 0]
 
 
 def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
     """More than 10 near copies of a text passed for a template, and no word was said of it."""
     head, pasted = " ".join(f"h{place}" for place in range(20)), [f"w{place}" for place in range(40)]
-    examples = [
-        Example(f"{head} p{number}", f"r{number} s{number} t{number} u{number}", f"e{number}") for number in range(20)
-    ]
+    examples = [Example(f"{head} p{n}", f"r{n} s{n} t{n} u{n}", f"e{n}") for n in range(20)]
     copies = [" ".join([*pasted[:place], "else", *pasted[place + 1 :]]) for place in range(5, 35, 2)]
-    examples += [
-        Example(" ".join(pasted), "...", "copied"),
-        *(Example(one, "...", f"copy {n}") for n, one in enumerate(copies)),
-    ]
+    examples.append(Example(" ".join(pasted), "...", "copied"))
+    examples += [Example(one, "...", f"copy {n}") for n, one in enumerate(copies)]
     result = airrep.clean(build(examples, tmp_path), kinds=["duplicate"])
     assert told(result, "duplicate") == {f"copy {number}" for number in range(len(copies))}
     assert result.templates is not None
@@ -245,14 +245,3 @@ def test_votes_at_a_threshold_do_not_turn_on_rounding(seed: int) -> None:
     even = vote(["x", *"cbcbcbcbcb"], Neighbours(places, jittered(np.full((11, 10), 0.9), seed)))
     assert even.best[0] == "b"
     assert reaches(even.most[:1], 0.5).all()
-
-
-def test_values_that_differ_by_rounding_go_by_place() -> None:
-    values = np.array([0.6, 1.0, 1.0 - 1e-9, 1.0 + 1e-9, 0.8])
-    assert descending(values).tolist() == [1, 2, 3, 4, 0]
-
-
-def test_deviations_of_rounding_alone_are_none() -> None:
-    alike = jittered(np.ones(50), 0).astype(np.float64) - 1
-    assert np.abs(robust_deviations(alike)).max() < 1e-4
-    assert _above(robust_deviations(np.append(alike, 0.3)), 4.0) == [50]

@@ -368,7 +368,7 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
     assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")
-    assert "25 of" in shown.out
+    assert re.search(r"rows +25\n", shown.out)
     assert "files have the checksums of the manifest" in shown.err
     assert json.loads(world("show", "runs/index", "--json").out)["generation"] == 4
     assert world("delete", "runs/index").status == 1

@@ -112,6 +112,8 @@ def test_equal_texts_get_numbered_ids(rows_at_once: int, monkeypatch: pytest.Mon
     ids = Corpus.from_records(rows).ids.to_pylist()
     a, b, c = (Example(text, "r", "-").content_hash for text in "abc")
     assert ids == [a, b, f"{a}-2", f"{a}-3", c, f"{b}-2"]
+    rows = [{"prompt": "a", "response": "r", "id": 1}, {"prompt": "a", "response": "r"}]
+    assert Corpus.from_records(rows).ids.to_pylist() == ["1", a]
 
 
 @pytest.mark.parametrize(
@@ -122,11 +124,6 @@ def test_what_is_no_list_of_records_is_refused(given: Any) -> None:
         ConfigError, match=rf"records: are a {type(given).__name__}; expected a list of dicts\. Give one"
     ):
         Corpus.from_records(given)
-
-
-def test_equal_texts_with_ids_keep_them() -> None:
-    rows = [{"prompt": "a", "response": "r", "id": 1}, {"prompt": "a", "response": "r"}]
-    assert Corpus.from_records(rows).ids.to_pylist() == ["1", Example("a", "r", "-").content_hash]
 
 
 def test_refuses_equal_ids(tmp_path: Path) -> None:
@@ -140,10 +137,7 @@ def test_refuses_equal_ids(tmp_path: Path) -> None:
         Corpus.from_records(rows)
     with pytest.raises(DataError, match='examples: example 2: the id "x" is already that of example 1'):
         Corpus.from_examples([Example("a", "r", "x"), Example("b", "r", "x")])
-
-
-def test_refuses_an_id_equal_to_a_hash() -> None:
-    key = Example("a", "r", "-").content_hash
+    key = Example("a", "r", "-").content_hash  # a given id that another's texts make
     with pytest.raises(DataError, match=r"record 2: the id .* is already that of record 1"):
         Corpus.from_records([{"prompt": "a", "response": "r"}, {"prompt": "b", "response": "r", "id": key}])
 

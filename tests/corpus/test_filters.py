@@ -107,6 +107,7 @@ def test_keeps(expression: str, ids: str) -> None:
     ("expression", "message"),
     [
         ("", "where '', column 1: invalid syntax"),
+        (" ", "column 1: invalid syntax; comparisons of a field with a literal are expected"),
         ("label = 'a'", "column 7: a single = compares nothing"),
         ("source=forum", r"column 7: a single = compares nothing"),
         ("label == 'a", r"column 10: unterminated string literal"),

@@ -72,11 +72,6 @@ def test_a_transform_of_a_dataset_is_kept() -> None:
     assert [one.prompt for one in as_corpus(data)] == ["p", "p"]
 
 
-def test_missing_values_of_a_data_frame_stay_missing() -> None:
-    frame = pd.DataFrame([{"prompt": "a", "response": "b", "label": "x"}, {"prompt": "c", "response": "d"}])
-    assert [one.label for one in as_corpus(frame)] == ["x", None]
-
-
 def test_texts_are_responses_to_an_empty_prompt() -> None:
     assert as_examples("It is 108.") == (Example("", "It is 108."),)
     assert as_examples(["one", Example("p", "r", "x")]) == (Example("", "one"), Example("p", "r", "x"))
@@ -181,14 +176,6 @@ def test_missing_values_of_pandas_are_missing() -> None:
         {"day": "2020-01-02T00:00:00"},
         {},
     ]
-
-
-def test_periods_of_pandas_are_their_texts() -> None:
-    """Arrow holds 2020 as 50, the number of years since 1970."""
-    periods = pd.PeriodIndex(["2020", None], freq="Y")
-    frame = pd.DataFrame({"prompt": ["p", "q"], "response": ["r", "s"], "year": periods})
-    for data in (frame, pa.table(frame), frame.to_dict("records")):
-        assert [one.metadata for one in as_corpus(data)] == [{"year": "2020"}, {}]
 
 
 @pytest.mark.parametrize("arrow", [False, True])

@@ -150,10 +150,7 @@ def test_tables_have_rows_and_folders_files(tmp_path: Path) -> None:
     (tmp_path / "both" / "in" / "c.jsonl").write_text(json.dumps({"prompt": "x", "response": "y"}))
     assert places(airrep.read_corpus(tmp_path / "both" / "b.parquet"))[2] == "b.parquet row 3"
     assert places(airrep.read_corpus(tmp_path / "both"))[-2:] == ["b.parquet row 3", "in/c.jsonl:1"]
-
-
-def test_what_no_file_holds_has_no_place() -> None:
-    assert places(airrep.Corpus.from_records(ROWS)) == [None] * 3
+    assert places(airrep.Corpus.from_records(ROWS)) == [None] * 3  # of no file
 
 
 def test_an_index_is_the_same_whatever_file_it_was_read_from(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.explorer import questions, security, serving
-from airrep.explorer.app import Turns, make_app
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import BODY, Rules
 
@@ -33,7 +32,7 @@ def client_of(app: Any, **headers: str) -> httpx.AsyncClient:
 
 @pytest.fixture
 def app(index: airrep.Index, queries: Corpus) -> Any:
-    return make_app(Explorer(index, queries), Rules(TOKEN, 8766))
+    return serving.make_app(Explorer(index, queries), Rules(TOKEN, 8766))
 
 
 def call(app: Any, method: str, path: str, *, token: str | None = TOKEN, **more: Any) -> httpx.Response:
@@ -109,12 +108,10 @@ def test_every_answer_has_a_strict_policy(app: Any, path: str) -> None:
 
 
 def test_the_page_holds_no_script_and_nothing_from_elsewhere() -> None:
-    from airrep.explorer.app import STATIC
-
-    page = (STATIC / "index.html").read_text()
+    page = (serving.STATIC / "index.html").read_text()
     assert page.count("<script") == page.count("<script src=") + page.count('<script type="module" src=')
     assert "style=" not in page
-    for path in STATIC.iterdir():
+    for path in serving.STATIC.iterdir():
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text, path
         assert not any(
@@ -205,7 +202,7 @@ def test_a_replaced_index_is_told(app: Any, index: airrep.Index) -> None:
 
 
 def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Index) -> None:
-    app = make_app(Explorer(index), Rules(TOKEN, 8766), Turns(2, 10))
+    app = serving.make_app(Explorer(index), Rules(TOKEN, 8766), serving.Turns(2, 10))
 
     async def ask_all() -> list[httpx.Response]:
         async with client_of(app, authorization=f"Bearer {TOKEN}") as client:
@@ -227,7 +224,7 @@ def served(index: airrep.Index) -> Iterator[str]:
     with serving.listen("127.0.0.1", 0) as open_socket:
         port = open_socket.getsockname()[1]
         config = uvicorn.Config(
-            make_app(Explorer(index), Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
+            serving.make_app(Explorer(index), Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([open_socket],))

@@ -144,7 +144,7 @@ def save_encoder() -> None:
 def adapt() -> None:
     """As the command would, by a plan that is given, since one that is chosen differs with the machine's speed."""
     tuning = FineTuneSettings(epochs=1, learning_rate=1e-3)
-    Adaptation(WORDED, LmSettings(lm="lm", device="cpu"), tuning, Path("out/a"), start="start").run(ADAPTED, str)
+    Adaptation(WORDED, LmSettings(lm="lm", device="cpu"), tuning, Path("out/a"), start="start").run(ADAPTED)
 
 
 OPERATIONS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.toy_farm import QUERIES, TRAIN, make_plan, visible
+from worlds.toy_farm import QUERIES, TRAIN, visible
 
 from airrep.corpus.corpus import read_corpus
 from airrep.errors import ConfigError, TrainingError
@@ -28,11 +28,6 @@ with open(losses, "w") as out:
         loss = sum(map(len, ids)) + number / 8
         out.write(json.dumps({"query": query, "loss": loss}) + "\\n")
 """
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> SubsetPlan:
-    return make_plan(tmp_path / "plan")
 
 
 def script(folder: Path, code: str = TRAINER) -> str:

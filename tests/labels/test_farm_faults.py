@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from worlds.kills import in_child
-from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+from worlds.toy_farm import ToyWorld, begun, farm, visible
 
 from airrep.errors import ArtifactError
-from airrep.labels.farm import TaskReport, label
+from airrep.labels.farm import TaskReport
 from airrep.labels.labels import Labels
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.runtime.processes import LocalProcesses
@@ -29,26 +29,20 @@ DRIVER = """
 import signal
 import sys
 from pathlib import Path
-from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
-from airrep.labels.farm import label
+from worlds.toy_farm import ToyWorld, farm
 from airrep.runtime.processes import LocalProcesses
 from airrep.labels.plan import open_plan
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits none
 folder = Path(sys.argv[1])
 world = ToyWorld(log=str(folder / "log"), seconds=2.0)
-label(open_plan(folder / "plan"), TRAIN, QUERIES, world, FINE_TUNE, folder / "labels", engine=LocalProcesses(2))
+farm(open_plan(folder / "plan"), folder / "labels", world, engine=LocalProcesses(2))
 """
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> SubsetPlan:
-    return make_plan(tmp_path / "plan")
-
-
-@pytest.fixture
 def undisturbed(tmp_path: Path, plan: SubsetPlan) -> dict[str, bytes]:
-    return visible(label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "undisturbed").path)
+    return visible(farm(plan, tmp_path / "undisturbed").path)
 
 
 def test_kills_of_the_driver_lose_one_fine_tune_each(
@@ -60,7 +54,7 @@ def test_kills_of_the_driver_lose_one_fine_tune_each(
         world = ToyWorld(log=str(log), seconds=0.005)
 
         def work(out: Path = out, world: ToyWorld = world) -> Labels:
-            return label(plan, TRAIN, QUERIES, world, FINE_TUNE, out)
+            return farm(plan, out, world)
 
         child = in_child(work)
         time.sleep(moments.uniform(0, 0.25))
@@ -91,7 +85,7 @@ def test_kills_of_workers_lose_one_fine_tune_each(
     killer.start()
     world = ToyWorld(log=str(log), seconds=0.3)
     out = tmp_path / "labels"
-    label(plan, TRAIN, QUERIES, world, FINE_TUNE, out, engine=LocalProcesses(2), retries=5)
+    farm(plan, out, world, engine=LocalProcesses(2), retries=5)
     done.set()
     killer.join()
     assert visible(out) == undisturbed
@@ -102,12 +96,8 @@ def test_kills_of_workers_lose_one_fine_tune_each(
 def start_driver(folder: Path) -> "subprocess.Popen[bytes]":
     """A driver with two workers in processes of their own, some fine-tunes on its way."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder)],
-        env=environment,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-c", DRIVER, str(folder)]
+    driver = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True)
     wait_for(lambda: len(begun(folder / "log")) >= 4)
     return driver
 
@@ -136,7 +126,7 @@ def test_a_driver_that_ends_takes_its_workers_along(
     workers = set(begun(tmp_path / "log"))
     assert len(workers) == 2
     with pytest.raises(ArtifactError, match="another process is making these labels"):
-        label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+        farm(plan, tmp_path / "labels")
     if ending == signal.SIGKILL:
         driver.kill()
     else:
@@ -146,7 +136,7 @@ def test_a_driver_that_ends_takes_its_workers_along(
     assert driver.returncode != 0
     assert errors.count(b"Traceback") == (ending == signal.SIGINT)
     world = ToyWorld(log=str(tmp_path / "log"))
-    label(plan, TRAIN, QUERIES, world, FINE_TUNE, tmp_path / "labels")
+    farm(plan, tmp_path / "labels", world)
     assert visible(tmp_path / "labels") == undisturbed
     assert len(begun(tmp_path / "log")) <= FINE_TUNES + 2
 
@@ -165,11 +155,8 @@ def test_a_full_disk_is_an_error_and_a_rerun_goes_on(
 ) -> None:
     out = tmp_path / "labels"
 
-    def work() -> Labels:
-        return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out)
-
-    assert os.waitpid(in_child(lambda: limited(size, work)), 0)[1] == 0
-    work()
+    assert os.waitpid(in_child(lambda: limited(size, lambda: farm(plan, out))), 0)[1] == 0
+    farm(plan, out)
     assert visible(out) == undisturbed
 
 
@@ -185,11 +172,11 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
 
     def work() -> None:
         with pytest.raises(ArtifactError, match="cannot be written: the file would be larger than allowed"):
-            label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out, on_task=fill)
+            farm(plan, out, on_task=fill)
 
     assert os.waitpid(in_child(work), 0)[1] == 0
     assert len(list((out / "results").iterdir())) == 5
-    label(plan, TRAIN, QUERIES, ToyWorld(log=str(log)), FINE_TUNE, out)
+    farm(plan, out, ToyWorld(log=str(log)))
     assert visible(out) == undisturbed
     assert len(begun(log)) == FINE_TUNES - 4
 
@@ -197,15 +184,15 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
 @pytest.mark.slow
 def test_kills_while_finished_labels_grow_leave_them_readable(tmp_path: Path, plan: SubsetPlan) -> None:
     """Extended by a seed and killed at random moments, sealing included; the old labels can be read throughout."""
-    start = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "start")
-    expected = visible(label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "whole", seeds=2).path)
+    start = farm(plan, tmp_path / "start")
+    expected = visible(farm(plan, tmp_path / "whole", seeds=2).path)
     moments = random.Random(11)
     for trial in range(KILLS):
         out = tmp_path / f"trial-{trial}"
         shutil.copytree(start.path, out)
 
         def work(out: Path = out) -> Labels:
-            return label(open_plan(tmp_path / "plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out, seeds=2)
+            return farm(open_plan(tmp_path / "plan"), out, seeds=2)
 
         child = in_child(work)
         time.sleep(moments.uniform(0, 0.15))

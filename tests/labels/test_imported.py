@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from worlds.toy_farm import QUERIES, TRAIN, make_plan, visible
 
+from airrep.corpus.corpus import read_corpus
 from airrep.errors import AirRepError, ArtifactError, DataError
 from airrep.labels.gather import gather, label_lineage
 from airrep.labels.labels import Labels
-from airrep.labels.outside import import_labels
+from airrep.labels.outside import import_labels, write_subset_files
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.sampling import sample
 from airrep.runtime.artifacts.digests import json_digest
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> SubsetPlan:
-    return make_plan(tmp_path / "plan")
+from airrep.runtime.artifacts.manifests import read_manifest
 
 
 def truth(plan: SubsetPlan) -> np.ndarray:
@@ -235,3 +232,28 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, plan: SubsetPlan) ->
                 taken(plan, path, tmp_path / "labels")
     with pytest.raises(AirRepError, match=r"cannot be read \(No such file"):
         taken(plan, tmp_path / "none.npy", tmp_path / "labels")
+
+
+def test_files_hold_the_examples_of_the_plan(tmp_path: Path, plan: SubsetPlan) -> None:
+    out = write_subset_files(plan, TRAIN, QUERIES, tmp_path / "files")
+    listed = [json.loads(line) for line in (out / "subsets.jsonl").read_text().splitlines()]
+    assert [line["subset"] for line in listed] == [f"{i}-{j}" for i in range(2) for j in range(5)]
+    for line in listed:
+        i, j = map(int, line["subset"].split("-"))
+        assert list(read_corpus(out / line["train"])) == list(TRAIN.take(plan.subset_rows(i, j)))
+        assert list(read_corpus(out / line["queries"])) == list(QUERIES.take(plan.query_rows(i)))
+        assert line["examples"] == len(plan.subset_rows(i, j))
+    read_manifest(out, "subset files", verify=True)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert write_subset_files(plan, TRAIN, QUERIES, out) == out
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_files_of_another_plan_are_not_overwritten(tmp_path: Path, plan: SubsetPlan) -> None:
+    write_subset_files(plan, TRAIN, QUERIES, tmp_path / "files")
+    other = make_plan(tmp_path / "two", seed=1)
+    with pytest.raises(ArtifactError, match="another plan"):
+        write_subset_files(other, TRAIN, QUERIES, tmp_path / "files")
+    write_subset_files(other, TRAIN, QUERIES, tmp_path / "files", replace=True)
+    with pytest.raises(DataError, match="was drawn from another train corpus"):
+        write_subset_files(other, QUERIES, QUERIES, tmp_path / "more")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, farm
 
 from airrep.errors import ArtifactError
 from airrep.labels.farm import label
@@ -15,19 +15,14 @@ from airrep.labels.plan import SubsetPlan
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> SubsetPlan:
-    return make_plan(tmp_path / "plan")
-
-
-@pytest.fixture
 def labels(tmp_path: Path, plan: SubsetPlan) -> Labels:
     seeds: Any = np.int64(2)  # as programs count
-    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=seeds)
+    return farm(plan, tmp_path / "labels", seeds=seeds)
 
 
 @pytest.fixture
 def unfinished(tmp_path: Path, plan: SubsetPlan) -> Labels:
-    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "unfinished", part="1/4")
+    return farm(plan, tmp_path / "unfinished", part="1/4")
 
 
 def test_subsets_and_corpora_are_given_in_any_form(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:
@@ -84,6 +79,7 @@ def test_unfinished_labels_are_read_only_when_asked(unfinished: Labels) -> None:
     assert not unfinished.complete
     assert len(unfinished.tasks) == 12
     assert len(unfinished.missing) == 9
+    assert "3 of 12 finished" in repr(unfinished)
     assert unfinished.missing[0].subset == 0
     with pytest.raises(ArtifactError, match="is unfinished: 9 of 12 losses are missing and 0 were given up"):
         unfinished.instances(TRAIN, QUERIES)
@@ -112,7 +108,7 @@ def test_a_damaged_result_is_missing_and_made_again(
     }
     first.write_bytes(damaged[damage])
     assert len(Labels(unfinished.path).missing) == 10
-    label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
+    farm(plan, unfinished.path, part="1/4")
     assert first.read_bytes() == content
 
 
@@ -145,7 +141,7 @@ def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished:
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     with pytest.raises(ArtifactError, match=r"keys-.*: was altered after it was written"):
         _ = Labels(unfinished.path).missing
-    again = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
+    again = farm(plan, unfinished.path, part="1/4")
     assert len(again.missing) == 9
 
 
@@ -158,10 +154,10 @@ def test_a_request_that_names_no_file_of_the_folder_is_refused(unfinished: Label
 
 
 def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:
-    renamed = label(plan, TRAIN, QUERIES, ToyWorld(name="other"), FINE_TUNE, tmp_path / "renamed", seeds=2)
+    renamed = farm(plan, tmp_path / "renamed", ToyWorld(name="other"), seeds=2)
     assert renamed.state["lm"]["name"] == "other"
     assert renamed.fingerprint == labels.fingerprint
-    one_seed = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "one")
+    one_seed = farm(plan, tmp_path / "one")
     assert one_seed.fingerprint != labels.fingerprint
 
 
@@ -177,12 +173,6 @@ def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) ->
     (unfinished.path / "request.json").write_text("[]")
     with pytest.raises(ArtifactError, match="is not a request for labels"):
         Labels(unfinished.path)
-
-
-def test_labels_say_how_much_of_them_is_there(labels: Labels, unfinished: Labels) -> None:
-    assert "22 of 22 finished" in repr(labels)
-    assert "3 of 12 finished" in repr(unfinished)
-    assert len(labels.fingerprint) == 64
 
 
 def test_the_mean_over_seeds_leaves_missing_ones_out() -> None:

@@ -3,21 +3,28 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from worlds.small_world import make_corpus, tree
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
-from airrep.labels.sampling import sample
+from airrep.labels.sampling import draw_removal, draw_subset, draw_without_repeats, fitted, quotas, sample
 from airrep.runtime.artifacts.making import locked
 from airrep.runtime.artifacts.manifests import LOCK, partial_path
 from airrep.runtime.publishing import write_file
+from airrep.runtime.seeding import stream
 
 SMALL = SamplingSettings(instances=3, train_count=30, query_count=5, subsets=4, size=8)
+
+STRATA = np.repeat(np.arange(6), [1, 1, 2, 5, 11, 20])
+SHAPE = ("instances", "train_count", "query_count", "size", "subsets")
 
 
 def changed(**values: object) -> SamplingSettings:
@@ -30,6 +37,10 @@ def make_repeats(count: int, prefix: str = "e") -> Corpus:
     return Corpus.from_examples(
         Example(f"prompt {prefix} {i // 3}", f"response {i // 3}", f"{prefix}{i}") for i in range(count)
     )
+
+
+def many(count: int) -> Corpus:
+    return Corpus.from_examples(Example("p", str(n), str(n)) for n in range(count))
 
 
 def texts(corpus: Corpus, rows: np.ndarray) -> set[str]:
@@ -132,8 +143,7 @@ def test_the_train_corpus_given_as_queries_is_the_same_as_none(tmp_path: Path, c
 
 
 def test_removals_are_the_whole_pool_and_the_pool_less_a_few(tmp_path: Path, corpus: Corpus) -> None:
-    settings = changed(kind="removals", removals=6, removal_size=2, instances=2)
-    plan = sample(corpus, tmp_path / "plan", settings)
+    plan = sample(corpus, tmp_path / "plan", changed(kind="removals", removals=6, removal_size=2, instances=2))
     assert shapes(plan) == [(30, 5, [30] + [28] * 6)] * 2
     for i, instance in enumerate(plan.instances):
         assert np.array_equal(plan.subset_rows(i, 0), instance.train)
@@ -340,13 +350,107 @@ def test_draws_that_cannot_be_are_refused(
     assert not (tmp_path / "plan").exists()
 
 
-def test_the_defaults_are_those_of_the_paper() -> None:
-    settings = SamplingSettings()
-    assert (settings.instances, settings.train_count, settings.query_count) == (100, 100_000, 10_000)
-    assert (settings.subsets, settings.size, settings.kind) == (100, 1_000, "random")
-
-
 def test_a_plan_is_compact(tmp_path: Path, corpus: Corpus) -> None:
     plan = sample(corpus, tmp_path / "plan", changed(subsets=1000, instances=1))
     assert (plan.path / "members.npy").stat().st_size < 1000 * 8 + 200
     assert plan.arrays["members"].dtype == np.uint8
+
+
+@given(seed=st.integers(0, 100), j=st.integers(0, 50), size=st.integers(1, 40), stratified=st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_a_subset_holds_different_rows_of_its_pool_in_order(seed: int, j: int, size: int, stratified: bool) -> None:
+    rows = draw_subset(seed, 0, j, 40, size, STRATA if stratified else None)
+    assert (rows.dtype, len(rows)) == (np.int64, size)
+    assert (np.diff(rows) > 0).all()
+    assert 0 <= rows[0] <= rows[-1] < 40
+
+
+def test_a_subset_depends_on_seed_instance_and_number_alone() -> None:
+    again, first = (draw_subset(3, 1, 2, 100, 10) for _ in range(2))
+    assert np.array_equal(first, again)
+    others = [draw_subset(*name, 100, 10) for name in ((4, 1, 2), (3, 2, 2), (3, 1, 3), (3, 2, 1))]
+    assert not any(np.array_equal(first, other) for other in others)
+
+
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=12).map(np.array),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=100, deadline=None)
+def test_each_stratum_gets_its_share_rounded_up_or_down(counts: np.ndarray, share: float, seed: int) -> None:
+    size = max(1, int(share * counts.sum()))
+    places = quotas(np.random.default_rng(seed), counts, size)
+    assert places.sum() == size
+    assert (places <= counts).all()
+    assert (np.abs(places - size * counts / counts.sum()) < 1).all()
+
+
+@pytest.mark.parametrize("strata", [None, STRATA])
+def test_every_row_is_as_likely_as_any_other_even_in_a_rare_stratum(strata: np.ndarray | None) -> None:
+    times = np.zeros(40)
+    for j in range(2000):
+        times[draw_subset(0, 0, j, 40, 10, strata)] += 1
+    expected, deviation = 500, np.sqrt(2000 * 0.25 * 0.75)
+    assert np.abs(times - expected).max() < 4 * deviation
+
+
+def test_stratified_subsets_keep_the_proportions_of_the_pool() -> None:
+    for j in range(50):
+        counts = np.bincount(STRATA[draw_subset(0, 0, j, 40, 20, STRATA)], minlength=6)
+        assert counts[2] == 1
+        assert counts[5] == 10
+        assert counts[0] + counts[1] + counts[3] + counts[4] == 9
+
+
+def test_names_of_strata_do_not_matter() -> None:
+    plain = draw_without_repeats(stream(0, "x"), 40, 10, STRATA)
+    assert np.array_equal(plain, draw_without_repeats(stream(0, "x"), 40, 10, STRATA * 7 - 3))
+
+
+def test_removals_have_no_row_in_common_and_more_of_them_leave_the_first_as_they_are() -> None:
+    removals = [draw_removal(5, 0, j, 20, 3) for j in range(7)]
+    assert removals[0].tolist() == []
+    together = np.concatenate(removals)
+    assert len(np.unique(together)) == len(together) == 18
+    assert all((np.diff(rows) > 0).all() for rows in removals)
+    assert np.array_equal(removals[4], draw_removal(5, 0, 4, 20, 3))
+    assert not np.array_equal(removals[4], draw_removal(5, 1, 4, 20, 3))
+
+
+@pytest.mark.parametrize("count", [4, 12, 60, 688, 2500])
+@pytest.mark.parametrize("queries", [None, 1, 7])
+@pytest.mark.parametrize("said", [{}, {"held_out": 1, "instances": 2}, {"disjoint_instances": True}, {"size": 2}])
+def test_any_data_give_a_plan(tmp_path: Path, count: int, queries: int | None, said: dict[str, int]) -> None:
+    asked = None if queries is None else make_corpus(queries, "q")
+    if "held_out" in said and (queries == 1 or count == 4):
+        pytest.skip("two instances that share nothing need two queries, and six examples")
+    few = {"subsets": 3, **said}
+    plan = sample(many(count), tmp_path / "plan", few, asked)
+    first = plan.instance(0)
+    assert 1 <= first.subsets.sizes[0] < len(first.train)
+    assert len(first.queries) >= 1
+    assert plan.settings.subsets == 3
+
+
+def test_large_data_give_the_papers_plan() -> None:
+    assert (SamplingSettings().instances, SamplingSettings().train_count) == (100, 100_000)
+    large = many(110_000)
+    found = fitted(SamplingSettings(), large, large)
+    assert [getattr(found, name) for name in SHAPE] == [100, 100_000, 10_000, 1_000, 100]
+
+
+def test_small_data_give_one_instance_of_all_of_them() -> None:
+    data = many(688)
+    found = fitted(SamplingSettings(), data, data)
+    assert [getattr(found, name) for name in SHAPE] == [1, None, 62, 125, 100]
+    found = fitted(SamplingSettings(), data, make_corpus(40, "q"))
+    assert [getattr(found, name) for name in SHAPE] == [1, None, 40, 137, 100]
+
+
+def test_what_is_said_stays_and_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:
+    said: dict[str, Any] = {"instances": 3, "train_count": 20, "query_count": 5, "size": 4, "subsets": 2}
+    data = many(60)
+    assert fitted(SamplingSettings(**said), data, data) == SamplingSettings(**said)
+    with pytest.raises(DataError, match="expected 100 or more"):
+        sample(data, tmp_path / "plan", {"train_count": 100})

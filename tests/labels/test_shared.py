@@ -5,10 +5,9 @@ from typing import Any
 
 import fsspec
 import pytest
-from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+from worlds.toy_farm import ToyWorld, begun, farm, make_plan, visible
 
 from airrep.errors import ArtifactError
-from airrep.labels.farm import label
 from airrep.labels.labels import Labels
 from airrep.labels.plan import open_plan
 from airrep.runtime.artifacts.manifests import MANIFEST
@@ -32,8 +31,7 @@ class Machines:
         """Run the farm on a machine."""
         self.on(name)
         world = ToyWorld(log=str(self._tmp_path / f"log-{name}"))
-        plan = open_plan("memory://corp/plan")
-        return label(plan, TRAIN, QUERIES, world, FINE_TUNE, URL, **options)
+        return farm(open_plan("memory://corp/plan"), URL, world, **options)
 
     def begun(self, name: str) -> int:
         """Fine-tunes that a machine began."""
@@ -56,7 +54,7 @@ def names() -> set[str]:
 
 def test_labels_at_a_url_have_the_bytes_of_those_in_a_folder(machines: Machines, tmp_path: Path) -> None:
     made = machines.label("first", seeds=2)
-    here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here", seeds=2)
+    here = farm(open_plan("memory://corp/plan"), tmp_path / "here", seeds=2)
     assert made.complete
     machines.on("reader")
     opened = Labels(URL)
@@ -74,7 +72,7 @@ def test_parts_on_several_machines_meet_at_the_url(machines: Machines, tmp_path:
     machines.on("reader")
     assert not Labels(URL).complete, "unfinished ones can be looked at"
     assert machines.label("machine 3", part="3/3").complete
-    here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    here = farm(open_plan("memory://corp/plan"), tmp_path / "here")
     assert Labels(URL).fingerprint == here.fingerprint
     assert not any(name.startswith("results/") for name in names())
     assert machines.label("machine 1", part="1/3").complete, "the first one finds them finished"
@@ -104,8 +102,8 @@ def test_other_labels_and_other_files_are_refused(machines: Machines) -> None:
     machines.label("first")
     machines.on("second")
     with pytest.raises(ArtifactError, match="holds labels made with another fine_tune"):
-        label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), {"epochs": 3}, URL)
+        farm(open_plan("memory://corp/plan"), URL, fine_tune={"epochs": 3})
     fsspec.filesystem("memory").pipe("/corp/data/a.jsonl", b"{}")
     with pytest.raises(ArtifactError, match=r"^memory://corp/data: holds files that airrep did not publish"):
-        label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "memory://corp/data")
+        farm(open_plan("memory://corp/plan"), "memory://corp/data")
     assert set(Storage("memory://corp/data").below()) == {"a.jsonl"}

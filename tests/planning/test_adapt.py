@@ -58,7 +58,7 @@ RIVALS = [
 @pytest.mark.slow
 def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp_path):
     told: list[str] = []
-    made = Adaptation(WORDED, out=tmp_path / "whole", **parts).run(PLAN, told.append)
+    made = Adaptation(WORDED, out=tmp_path / "whole", tell=told.append, **parts).run(PLAN)
     names = [row["name"] for row in made.report["rows"]]
     assert [name for name in names if name in RIVALS] == [name for name in RIVALS if name in names]
     assert any(name.startswith("trained encoder, ") for name in names)
@@ -72,20 +72,20 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
         raise Stop
 
     with pytest.raises(Stop):
-        Adaptation(WORDED, out=tmp_path / "cut", on_task=stop, **parts).run(PLAN, told.append)
-    again = Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN, told.append)
+        Adaptation(WORDED, out=tmp_path / "cut", on_task=stop, tell=told.append, **parts).run(PLAN)
+    again = Adaptation(WORDED, out=tmp_path / "cut", tell=told.append, **parts).run(PLAN)
     assert [row["lds"] for row in again.report["rows"]] == [row["lds"] for row in made.report["rows"]]
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
     with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
-        Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
+        Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}))
 
 
 def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path, monkeypatch):
     told: list[str] = []
     monkeypatch.chdir(tmp_path)
-    made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, told.append)
+    made = Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).run(WEIGHING)
     monkeypatch.setattr("airrep.training.linear.recipe._Member", None)  # all is there, wherever it is told from
-    assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING, str).report == made.report
+    assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING).report == made.report
     (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
     assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
     warm = open_warmup(tmp_path / "out" / "warm")
@@ -123,20 +123,20 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: COSTS)
     for plan, line in ((PLAN, "pays from"), (WEIGHING, "trains no encoder")):
         monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_, chosen=plan: chosen)
-        assert Adaptation(WORDED, out=tmp_path / "out", **parts).forecast(60.0, told.append) == plan
+        assert Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).forecast(60.0) == plan
         assert line in told[-1]
     assert not (tmp_path / "out").exists()
 
 
 def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
     with pytest.raises(ConfigError, match=r"data: 90 examples are too few to adapt to"):
-        Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0, str)
+        Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0)
 
 
 def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
     longer = Corpus.from_examples([*WORDED, Example("a", "b " * 200, "endless")])
     told: list[str] = []
-    kept = Adaptation(longer, out=tmp_path / "out", **parts)._usable(told.append)
+    kept = Adaptation(longer, out=tmp_path / "out", tell=told.append, **parts)._usable()
     assert len(kept) == len(WORDED)
     assert told[0].startswith("1 examples are left out; the first, 'endless': ")
 
@@ -146,7 +146,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
         [*(Example(f"answer {n} x", "y", f"q{n}") for n in range(3)), WORDED[0], replace(WORDED[0], id="again")]
     )
     told: list[str] = []
-    made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, **parts).run(WEIGHING, told.append)
+    made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, tell=told.append, **parts).run(WEIGHING)
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
@@ -155,16 +155,16 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
     with pytest.raises(ArtifactError, match="holds an adaptation with another queries"):
-        Adaptation(WORDED, out=tmp_path / "out", queries=asked[:2], **parts).run(WEIGHING, told.append)
+        Adaptation(WORDED, out=tmp_path / "out", queries=asked[:2], tell=told.append, **parts).run(WEIGHING)
     with pytest.raises(ConfigError, match="queries: the LM can read none of them"):
         long = Corpus.from_examples([Example("a", "b " * 200, "endless")])
-        Adaptation(WORDED, out=tmp_path / "none", queries=long, **parts).run(WEIGHING, told.append)
+        Adaptation(WORDED, out=tmp_path / "none", queries=long, tell=told.append, **parts).run(WEIGHING)
 
 
 def test_a_model_that_hardly_moves_is_told_before_its_channels_are_read(parts, tmp_path):
     told: list[str] = []
     tuning = FineTuneSettings(epochs=1, learning_rate=1e-6)
-    made = Adaptation(WORDED, out=tmp_path, **parts | {"tuning": tuning}).run(PLAN, told.append)
+    made = Adaptation(WORDED, out=tmp_path, tell=told.append, **parts | {"tuning": tuning}).run(PLAN)
     early = next(place for place, line in enumerate(told) if line.startswith("the fine-tunes moved"))
     assert early < next(place for place, line in enumerate(told) if line.startswith("weighing channels"))
     assert made.report["sentence"].startswith("Not judged: ")

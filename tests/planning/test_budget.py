@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from airrep.errors import ConfigError
 from airrep.planning.budget import (
-    LEAST_SUBSETS,
     LEAST_WEIGHING,
+    PAYING_SUBSETS,
     WISHED_SUBSETS,
     WISHED_WEIGHING,
+    AtHand,
     Costs,
     choose,
     parse_duration,
@@ -44,7 +45,7 @@ def test_a_plan_fits_its_examples_and_its_budget(hours, examples, workers, fine_
     costs = COSTS.model_copy(update={"fine_tune": fine_tune, "evaluate": fine_tune / 3})
     seconds = 3600 * hours
     try:
-        plan = choose(seconds, costs, examples, workers, epochs=2)
+        plan = choose(AtHand(seconds, costs, examples, workers, epochs=2))
     except ConfigError:
         return  # too little time, which tests of its own are about
     assert plan.pool + plan.queries + 2 * (plan.held_out_pool + plan.held_out_queries) <= examples
@@ -52,7 +53,7 @@ def test_a_plan_fits_its_examples_and_its_budget(hours, examples, workers, fine_
     assert plan.held_out_subsets >= LEAST_WEIGHING
     if plan.trains:
         assert plan.size < plan.pool
-        assert plan.subsets >= LEAST_SUBSETS
+        assert plan.subsets >= PAYING_SUBSETS
     assert plan.label_seconds(costs) / workers + plan.train_seconds(costs) <= seconds
 
 
@@ -60,14 +61,14 @@ def test_layers_come_before_large_subsets():
     """Long texts and many examples: with subsets of 1,000 there is no time for anything but the projection."""
     costs = Costs(fine_tune=0.0035, evaluate=0.0012, encode=0.019, layers=6)
     for hours, examples in ((2, 15_000), (8, 24_000)):
-        plan = choose(3600 * hours, costs, examples, 2, 2)
+        plan = choose(AtHand(3600 * hours, costs, examples, 2, 2))
         assert plan.layers(costs) >= 2
         assert plan.subsets >= WISHED_SUBSETS
         assert plan.label_seconds(costs) / 2 + plan.train_seconds(costs) >= 0.5 * 3600 * hours
 
 
 def test_more_time_gives_larger_or_more_subsets_and_more_layers():
-    short, long = (choose(hours * 3600, COSTS, 50_000, 2, 2) for hours in (1, 40))
+    short, long = (choose(AtHand(hours * 3600, COSTS, 50_000, 2, 2)) for hours in (1, 40))
     assert long.size * long.subsets > 10 * short.size * short.subsets
     assert short.train_layers != "all"
     assert long.train_layers == "all"
@@ -80,7 +81,7 @@ def test_training_gets_what_the_labels_left_but_always_some_time():
 
 def test_three_minutes_are_enough_for_weights_of_a_thousand_short_examples():
     costs = Costs(fine_tune=0.004, evaluate=0.001, encode=0.01, layers=6)
-    plan = choose(180, costs, 1000, 2, 2)
+    plan = choose(AtHand(180, costs, 1000, 2, 2))
     assert not plan.trains
     assert plan.held_out_subsets == WISHED_WEIGHING
     assert 2 * (plan.held_out_pool + plan.held_out_queries) <= 1000
@@ -90,7 +91,7 @@ def test_gradients_after_a_warm_up_are_read_where_there_is_time_for_them():
     plans = []
     for seconds in range(20, 600, 5):
         with contextlib.suppress(ConfigError):
-            plans.append(choose(seconds, COSTS, 50_000, 1, 2))
+            plans.append(choose(AtHand(seconds, COSTS, 50_000, 1, 2)))
     warms = [plan.warms for plan in plans]
     assert warms == sorted(warms)
     assert set(warms) == {False, True}
@@ -102,18 +103,18 @@ def test_gradients_after_a_warm_up_are_read_where_there_is_time_for_them():
 
 def test_too_little_time_says_how_much_is_needed():
     with pytest.raises(ConfigError, match=r"budget: 5 seconds of it are left .* too little on this machine"):
-        choose(5, COSTS, 50_000, 1, 2)
+        choose(AtHand(5, COSTS, 50_000, 1, 2))
 
 
 def test_the_time_it_asks_for_is_enough():
     with pytest.raises(ConfigError) as caught:
-        choose(5, COSTS, 50_000, 1, 2)
+        choose(AtHand(5, COSTS, 50_000, 1, 2))
     minutes = int(str(caught.value).split("expected ")[1].split(" ")[0])
-    assert choose(60 * minutes, COSTS, 50_000, 1, 2).held_out_subsets >= LEAST_WEIGHING
+    assert choose(AtHand(60 * minutes, COSTS, 50_000, 1, 2)).held_out_subsets >= LEAST_WEIGHING
 
 
 def test_too_few_examples_says_how_many_are_needed():
     with pytest.raises(ConfigError, match=r"data: 200 examples are too few to adapt to") as caught:
-        choose(7200, COSTS, 200, 1, 2)
+        choose(AtHand(7200, COSTS, 200, 1, 2))
     needed = int(str(caught.value).split("expected some ")[1].split(" ")[0].replace(",", ""))
-    assert choose(7200, COSTS, needed, 1, 2).held_out_subsets >= LEAST_WEIGHING
+    assert choose(AtHand(7200, COSTS, needed, 1, 2)).held_out_subsets >= LEAST_WEIGHING

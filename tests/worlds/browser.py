@@ -10,7 +10,6 @@ import pytest
 import uvicorn
 
 from airrep.explorer import serving
-from airrep.explorer.app import make_app
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import Rules
 
@@ -33,7 +32,9 @@ def served(explorer: Explorer) -> Iterator[str]:
     """The address, with its token, of a page about indexes."""
     with serving.listen("127.0.0.1", 0) as open_socket:
         port = open_socket.getsockname()[1]
-        config = uvicorn.Config(make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none")
+        config = uvicorn.Config(
+            serving.make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([open_socket],))
         thread.start()

@@ -7,12 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from worlds.small_world import make_corpus
 
 from airrep.corpus.corpus import Example
 from airrep.errors import TrainingError
+from airrep.labels.farm import label
+from airrep.labels.labels import Labels
 from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings
@@ -114,6 +117,12 @@ def make_plan(out: Path, subsets: int = 5, instances: int = 2, seed: int = 0) ->
     """Instances with 4 queries and subsets of 6 from a pool of 30."""
     settings = SamplingSettings(instances=instances, train_count=30, query_count=4, subsets=subsets, size=6, seed=seed)
     return sample(TRAIN, out, settings, QUERIES)
+
+
+def farm(plan: SubsetPlan, out: Path, world: ToyWorld | None = None, **options: Any) -> Labels:
+    """Labels of such a plan, by a learner that may be told what goes wrong."""
+    settings = options.pop("fine_tune", FINE_TUNE)
+    return label(plan, TRAIN, QUERIES, world or ToyWorld(), settings, out, **options)
 
 
 def visible(folder: Path) -> dict[str, bytes]:

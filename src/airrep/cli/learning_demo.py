@@ -51,9 +51,10 @@ def run_learning_demo(out: Path) -> None:
         out,
         engine=LocalProcesses(workers),
         workers=workers,
+        tell=say,
         on_task=TaskMeter(),
     )
-    made = adaptation.run(PLAN, say)
+    made = adaptation.run(PLAN)
     print_adapted(made)
     say(
         f"\nThat was the whole loop: sample, label, learn, judge; all of it is in {out}. With more time an encoder is\n"

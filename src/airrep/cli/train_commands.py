@@ -234,13 +234,14 @@ def adapt_command(
         start=start,
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster
+        tell=typer.echo if dry_run else note,
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )
     if dry_run:
-        adaptation.forecast(seconds, typer.echo)
+        adaptation.forecast(seconds)
         return
-    made = adaptation.run(seconds, note)
+    made = adaptation.run(seconds)
     show(made, print_adapted, as_json)
     note(next_of_adapted(made, made.path))
 

@@ -127,23 +127,21 @@ def list_jobs(choices: Iterable[Choice]) -> list[Job]:
     return [Job(next(iter(each.values())), tuple(each.values())) for each in found.values()]
 
 
-@dataclass(frozen=True)
-class AnsweringSetup(WorkerSetup[Answerer[Any]]):
-    """Settings and texts from which a worker makes its :class:`Answering`."""
-
-    max_new_tokens: int
-
-    def worker(self, lm: Answerer[Any]) -> "Answering":
-        return Answering(lm, self)
-
-
-class Answering(Tuner[Answerer[Any], AnsweringSetup]):
+class Answering(Tuner[Answerer[Any], "AnsweringSetup"]):
     """Fine-tunes on one selection after another, and answers the queries of each choice of a job."""
 
     def __call__(self, job: Job) -> list[list[str]]:
         queries, longest = self.setup.queries, self.setup.max_new_tokens
         with self.tuned(job.tuned.name, job.tuned.train, job.tuned.seed) as lm:
             return [lm.generate(queries.take(choice.queries), longest) for choice in job.choices]
+
+
+@dataclass(frozen=True)
+class AnsweringSetup(WorkerSetup[Answerer[Any]]):
+    """Settings and texts from which a worker makes its :class:`Answering`."""
+
+    max_new_tokens: int
+    worker = Answering
 
 
 class AnswerFiles:
@@ -284,7 +282,7 @@ class DataSelection:
         loaded, texts = self._loaded, (self._contest.train, self._contest.queries)
         longest = self._contest.settings.max_new_tokens
         setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, longest)
-        work = (lambda: setup.worker(loaded)) if self._here else setup
+        work = (lambda: setup.worker(loaded, setup)) if self._here else setup
         failed, clock = [], TaskProgress(len(jobs), len(jobs) - len(missing), None, on_task)
         with closing(self._engine.run(work, missing, retries)) as outcomes:
             for outcome in outcomes:

@@ -2,9 +2,8 @@
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +69,7 @@ class Facets:
         self._index = index
         self._reading = threading.Lock()
         self._facets: dict[str, Facet | None] = {}
-        self._masks: OrderedDict[str, Mask] = OrderedDict()
+        self._kept = lru_cache(MASKS)(self._filtered)
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -85,11 +84,7 @@ class Facets:
                 self._facets = read_facets(self._index, self.fields)
 
     def facet(self, name: str) -> Facet:
-        """One facet.
-
-        Raises:
-            ConfigError: no such field, or one with too many values.
-        """
+        """One facet; ConfigError where there is no such field, or it has too many values."""
         if name not in self.fields:
             known = ", ".join(self.fields)
             raise ConfigError(
@@ -106,26 +101,15 @@ class Facets:
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
         """Which rows fulfil a filter and all choices (but those of one field), and are not deleted."""
-        mask = self._filtered(where)
+        mask = self._index.live if not where or where.isspace() else self._kept(where)
         for name, values in choices.items():
             if values and name != but:
                 mask = mask & self.facet(name).members(values)
         return mask
 
-    def _filtered(self, where: str | None) -> Mask:
-        if not where or where.isspace():
-            return self._index.live
-        with self._reading:
-            found = self._masks.pop(where, None)
-        if found is None:
-            found = self._by_facets(compile_filter(where))
-        if found is None:
-            found = self._index.mask(where)
-        with self._reading:
-            self._masks[where] = found
-            while len(self._masks) > MASKS:
-                self._masks.popitem(last=False)
-        return found
+    def _filtered(self, where: str) -> Mask:
+        found = self._by_facets(compile_filter(where))
+        return self._index.mask(where) if found is None else found
 
     def _by_facets(self, chosen: Filter) -> Mask | None:
         """Rows that fulfil a filter, from the values of facets alone; None where one of its fields is no facet."""
@@ -170,23 +154,17 @@ class _Values:
     def __init__(self, rows: int) -> None:
         self.numbers: dict[tuple[bool, str], int] = {}
         self.codes = np.empty(rows, dtype=np.int16)
-        self._known: dict[tuple[type, Any], int] = {}
         self._stored: list[Any] = []
         self._alike = True
 
     def number(self, value: Any) -> int:
         """The number of a value."""
-        key = (type(value), value) if isinstance(value, str | int | None) else None
-        if key is not None and (found := self._known.get(key)) is not None:
-            return found
         text = NO_LABEL if value is None else str(shown_value(value))
         apart = isinstance(value, str) and text != NO_LABEL  # the text "1" is another value than the number
         number = self.numbers.setdefault((apart, text), len(self.numbers))
         if number == len(self._stored):
             self._stored.append(value)
         self._alike &= type(self._stored[number]) is type(value)
-        if key is not None:
-            self._known[key] = number
         return number
 
     def facet(self) -> Facet:

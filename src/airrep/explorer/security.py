@@ -3,18 +3,18 @@
 import asyncio
 import hmac
 import ipaddress
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qs
 
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY = 1_000_000
 """Bytes of a request, at most."""
 BODY_SECONDS = 15.0
 """Time in which a request must have arrived."""
+TOO_LARGE = f"request: is larger than {BODY:,} bytes. Shorten the query."
 API = "/api/"
 
 POLICY = (
@@ -84,98 +84,63 @@ class Guard:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":  # nothing else is served
             return
-        send = _with_headers(send)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self._refusal(scope, headers)
-        if refused is not None:
-            await _refuse(send, *refused)
-            return
-        try:
-            body = await asyncio.wait_for(_read(receive), BODY_SECONDS)
-        except (TimeoutError, ConnectionError):
-            await _refuse(send, 408, "request: did not arrive in time. Try again.")
-            return
-        if body is None:
-            await _refuse(send, 413, _too_large())
-            return
-        await self._app(scope, _replay(body, receive), send)
 
-    def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        async def send_more(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refused, body = self._refusal(Request(scope)), None
+        if refused is None:
+            try:
+                body = await asyncio.wait_for(_read(receive), BODY_SECONDS)
+            except (TimeoutError, ConnectionError):
+                refused = 408, "request: did not arrive in time. Try again."
+        if body is None:
+            status, told = refused or (413, TOO_LARGE)
+            await JSONResponse({"error": told}, status)(scope, receive, send_more)
+        else:
+            await self._app(scope, _replay(body, receive), send_more)
+
+    def _refusal(self, request: Request) -> tuple[int, str] | None:
+        headers = request.headers
+        length = headers.get("content-length", "0")
         if not self._rules.allows_host(headers.get("host", "")):
             return 403, "Host: is not a name of this machine. Open the address that `airrep serve` printed."
-        if headers.get("content-length", "0").isdecimal() and int(headers.get("content-length", "0")) > BODY:
-            return 413, _too_large()
-        if not scope["path"].startswith(API):
+        if length.isdecimal() and int(length) > BODY:
+            return 413, TOO_LARGE
+        if not request.scope["path"].startswith(API):
             return None
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return 403, "request: comes from another page. Open the address that `airrep serve` printed."
-        if not self._rules.knows(_token_of(headers, self._rules.cookie)):
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if kind.lower() == "bearer" else request.cookies.get(self._rules.cookie)
+        if not self._rules.knows(given):
             return 401, "token: is missing or wrong. Open the address that `airrep serve` printed, with its token."
         return None
 
 
-def token_in_address(scope: Scope) -> str | None:
-    """The token in the query of an address."""
-    found = parse_qs(scope["query_string"].decode("latin-1")).get("token")
-    return found[0] if found else None
-
-
-def _token_of(headers: Mapping[str, str], cookie: str) -> str | None:
-    """The token of the Authorization header, or else of the cookie."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return token.strip()
-    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
-    return next((value for name, _, value in pairs if name == cookie), None)
-
-
-def _too_large() -> str:
-    return f"request: is larger than {BODY:,} bytes. Shorten the query."
-
-
 async def _read(receive: Receive) -> bytes | None:
     """The whole body; None if it is too large."""
-    parts: list[bytes] = []
-    size, more = 0, True
+    body, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionError
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > BODY:
+        body += message.get("body", b"")
+        if len(body) > BODY:
             return None
         more = message.get("more_body", False)
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """Gives the body at once, then what else comes: that the client is gone."""
-    given = False
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return given.pop() if given else await receive()
 
     return replay
-
-
-def _with_headers(send: Send) -> Send:
-    async def send_more(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            present = {name for name, _ in message.get("headers", ())}
-            more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in present]
-            message = {**message, "headers": [*message.get("headers", ()), *more]}
-        await send(message)
-
-    return send_more
-
-
-async def _refuse(send: Send, status: int, message: str) -> None:
-    body = json.dumps({"error": message}).encode()
-    headers: Iterable[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

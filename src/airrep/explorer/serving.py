@@ -1,22 +1,195 @@
-"""Serve the page: a socket, a token, an address to open."""
+"""Serve the page: routes, turns, errors; a socket, a token."""
 
+import asyncio
 import ipaddress
+import json
+import logging
 import secrets
 import socket
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
-from airrep.errors import ConfigError
-from airrep.explorer.app import make_app
+from airrep.errors import AirRepError, ArtifactError, ConfigError
+from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.security import Rules
+from airrep.explorer.security import Guard, Rules
 
+STATIC = Path(__file__).parent / "static"
+WEEK = 7 * 24 * 3600
 PORT = 8766
 SHORTEST = 16
 """Characters of a token, at least."""
 CONNECTIONS = 256
 """Requests that are open at once, at most."""
+
+
+Answering = Callable[..., Mapping[str, Any]]
+QUESTIONS: Mapping[str, tuple[type[requests.Request], Answering]] = {
+    "count": (requests.Filters, questions.count),
+    "queries": (requests.ListRequest, questions.list_queries),
+    "top": (requests.TopRequest, questions.top),
+    "groups": (requests.GroupRequest, questions.groups),
+    "what-if": (requests.WhatIfRequest, questions.what_if),
+    "prove": (requests.WhatIfRequest, questions.prove),
+    "summary": (requests.SummaryRequest, questions.summary),
+    "example": (requests.ExampleRequest, questions.example),
+    "rows": (requests.RowsRequest, questions.rows),
+}
+"""Paths below /api, each with the model of its body and what answers it."""
+
+
+AT_ONCE = 2
+"""Questions answered at the same time."""
+WAITING = 32
+"""Questions that may wait."""
+PATIENCE = 30.0
+"""Seconds that a question may wait."""
+LONGEST = 300.0
+"""Seconds after which the page is told that an answer takes too long."""
+
+
+class Busy(Exception):  # noqa: N818 — a state, told to the page as it is
+    """No turn could be had."""
+
+
+class Turns:
+    """Lets a few threads answer questions, one turn each."""
+
+    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, patience: float = PATIENCE) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="question")
+        self._most, self._patience, self._waiting = waiting, patience, 0
+
+    async def take(self, request: Request, work: Callable[[], Any]) -> Any:
+        """The result of *work*, done in a thread when it is this request's turn.
+
+        Raises:
+            Busy: too many wait already, it took too long to get a turn, or the work takes too long.
+            HTTPException: the client left while it waited.
+        """
+        await self._wait()
+        if await request.is_disconnected():
+            self._free.release()
+            raise HTTPException(499, "was given up")
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future.add_done_callback(self._end)
+        try:
+            # Shielded: a thread cannot be stopped, and keeps its turn until it ends, whoever still listens.
+            return await asyncio.wait_for(asyncio.shield(future), LONGEST)
+        except TimeoutError:
+            raise Busy(f"the answer takes more than {LONGEST:.0f} seconds; ask for less") from None
+
+    async def _wait(self) -> None:
+        if self._waiting >= self._most:
+            raise Busy(f"{self._waiting} questions wait already; try again in a moment")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._free.acquire(), self._patience)
+        except TimeoutError:
+            raise Busy("earlier questions take long; try again in a moment") from None
+        finally:
+            self._waiting -= 1
+
+    def _end(self, future: "asyncio.Future[Any]") -> None:
+        self._free.release()
+        if not future.cancelled():
+            future.exception()  # looked at, so that nothing is logged when nobody waits for it any more
+
+
+def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None) -> ASGIApp:
+    """The application that serves a page about an explorer to those whom the rules allow."""
+    app, turns = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None), turns or Turns()
+    _add_errors(app)
+
+    @app.get("/")
+    async def page(request: Request) -> Response:
+        response = FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"})
+        token = request.query_params.get("token")
+        if token is not None and rules.token is not None and rules.knows(token):
+            response.set_cookie(rules.cookie, token, max_age=WEEK, httponly=True, samesite="strict")
+        return response
+
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+    @app.get("/api/about")
+    async def about(request: Request) -> Response:
+        return await _answer(turns, request, partial(questions.about, explorer))
+
+    for name, (model, answering) in QUESTIONS.items():
+        app.post(f"/api/{name}")(_route(explorer, turns, model, answering))
+    return Guard(app, rules)
+
+
+def _route(
+    explorer: Explorer, turns: Turns, model: type[requests.Request], answering: Answering
+) -> Callable[..., Awaitable[Response]]:
+    async def route(request: Request, asked: Any) -> Response:
+        return await _answer(turns, request, partial(answering, explorer, asked))
+
+    route.__annotations__["asked"] = model  # by this the body is checked
+    return route
+
+
+async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]]) -> Response:
+    try:
+        return _json(await turns.take(request, work))
+    except (AirRepError, Busy, HTTPException, MemoryError):
+        raise
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every failure is one line of JSON; texts of users go into no log."""
+
+    def add(kind: type[Exception], told: Callable[[Any], tuple[int, str]]) -> None:
+        async def handle(_: Request, error: Exception) -> Response:
+            return _error(*told(error))
+
+        handler: Callable[[Request, Exception], Awaitable[Response]] = handle
+        app.add_exception_handler(kind, handler)
+
+    add(AirRepError, lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)))
+    add(RequestValidationError, lambda error: (400, _wrong(error)))
+    add(HTTPException, lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."))
+    add(Busy, lambda error: (503, f"busy: {error}."))
+    add(MemoryError, lambda _: (503, "memory: is short for this question. Ask for less."))
+
+
+def _unexpected(error: Exception) -> Response:
+    """Tell the page of a mistake of ours; the log has its place, and no message, which could hold texts."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
+    return _error(500, f"{kind}: the answer failed in a way that was not foreseen. Its place is in the terminal.")
+
+
+def _wrong(error: RequestValidationError) -> str:
+    """The first thing wrong with a request; never the texts in it."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")[:100] or "request"
+    return f"{place}: {first['msg']}. Correct the request."
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    content = json.dumps({"error": " ".join(message.split())})
+    return Response(content, status, {"retry-after": "2"} if status == 503 else None, "application/json")
 
 
 def choose_token(given: str | None, without: bool, host: str) -> str | None:

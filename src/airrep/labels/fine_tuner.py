@@ -1,11 +1,10 @@
 """The worker that fine-tunes an LM on one subset after another."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -68,11 +67,6 @@ class LoadLm:
 
         return load_lm(self.settings)
 
-    @property
-    def anywhere(self) -> "LoadLm":
-        """A loader of this LM for machines without its device: it takes the CPU."""
-        return LoadLm(self.settings.model_copy(update={"device": "cpu"}))
-
 
 class FirstLoad(NamedTuple, Generic[L]):
     """The target LM, loaded in this process before any work."""
@@ -90,17 +84,14 @@ class FirstLoad(NamedTuple, Generic[L]):
 def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]:
     """Load the target LM, on the CPU where an engine's workers have the device."""
     load: Any = _loader(lm) if isinstance(lm, LmSettings) else lm
-    here = isinstance(engine, InProcess)
-    known = isinstance(load, LoadLm)
-    loaded = load.anywhere() if known and not here else load()
+    here, precision = isinstance(engine, InProcess), "float32"
+    first = load
+    if isinstance(load, LoadLm):
+        precision = load.settings.precision
+        first = load if here else LoadLm(load.settings.model_copy(update={"device": "cpu"}))
+    loaded = first()
     name = Path(loaded.name).name if Path(loaded.name).is_absolute() else loaded.name
-    return FirstLoad(loaded, load, name, load.settings.precision if known else "float32", here)
-
-
-def rendering_of(lm: Learner[Any], *corpora: Corpus) -> Mapping[str, str]:
-    """Ways of reading conversations that the LM's fingerprint does not tell; see :meth:`TargetLM.rendering`."""
-    tell = getattr(lm, "rendering", None)  # which learners of one's own need not have
-    return {} if tell is None else {name: value for one in corpora for name, value in tell(one).items()}
+    return FirstLoad(loaded, load, name, precision, here)
 
 
 def _loader(lm: LmSettings) -> LoadLm:
@@ -113,8 +104,14 @@ def _loader(lm: LmSettings) -> LoadLm:
     return LoadLm(lm.model_copy(update={"precision": precision}))
 
 
+def rendering_of(lm: Learner[Any], *corpora: Corpus) -> Mapping[str, str]:
+    """Ways of reading conversations that the LM's fingerprint does not tell; see :meth:`TargetLM.rendering`."""
+    tell = getattr(lm, "rendering", None)  # which learners of one's own need not have
+    return {} if tell is None else {name: value for one in corpora for name, value in tell(one).items()}
+
+
 @dataclass(frozen=True)
-class WorkerSetup(ABC, Generic[L]):
+class WorkerSetup(Generic[L]):
     """Loads the LM in a worker, for a function that fine-tunes and measures it."""
 
     load: Callable[[], L]
@@ -124,23 +121,18 @@ class WorkerSetup(ABC, Generic[L]):
     fingerprint: str
     """Expected fingerprint of the LM."""
 
-    def __call__(self) -> Callable[[Any], Any]:
-        """Load the LM.
+    worker: ClassVar[type[Any]]
+    """Makes the function that does the tasks, of a loaded LM and this setup."""
 
-        Raises:
-            ArtifactError: it is another one here.
-        """
+    def __call__(self) -> Any:
+        """Load the LM (ArtifactError: it is another one here)."""
         lm = self.load()
         if lm.fingerprint != self.fingerprint:
             raise ArtifactError(
                 f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
                 "Put the same files on every machine."
             )
-        return self.worker(lm)
-
-    @abstractmethod
-    def worker(self, lm: L) -> Callable[[Any], Any]:
-        """The function that does the tasks with a loaded LM."""
+        return self.worker(lm, self)
 
 
 class Tuner(Generic[L, S]):
@@ -167,17 +159,7 @@ class Tuner(Generic[L, S]):
             raise TrainingError(f"{name}: there is not enough memory. Take fewer workers.") from error
 
 
-@dataclass(frozen=True)
-class LabelSetup(WorkerSetup[Learner[Any]]):
-    """Loads the LM in a worker, for label tasks."""
-
-    plan: SubsetPlan
-
-    def worker(self, lm: Learner[Any]) -> "FineTuner":
-        return FineTuner(lm, self)
-
-
-class FineTuner(Tuner[Learner[Any], LabelSetup]):
+class FineTuner(Tuner[Learner[Any], "LabelSetup"]):
     """Does label tasks: the losses of queries after a fine-tune on a subset."""
 
     _tokenised: tuple[int, Any] | None = None
@@ -199,3 +181,11 @@ class FineTuner(Tuner[Learner[Any], LabelSetup]):
             rows = self.setup.plan.query_rows(number)
             self._tokenised = (number, self.lm.tokenise(self.setup.queries.take(rows)))
         return self._tokenised[1]
+
+
+@dataclass(frozen=True)
+class LabelSetup(WorkerSetup[Learner[Any]]):
+    """Loads the LM in a worker, for label tasks."""
+
+    plan: SubsetPlan
+    worker = FineTuner

@@ -121,11 +121,11 @@ class SubsetPlan:
 
     def instance(self, i: int) -> Instance:
         """One instance, without reading the others."""
-        n = len(self._rows("train", "train_offsets", i))
-        rows = [self._members(i, j, n) for j in range(self.subset_count)]
+        pool = self.train_rows(i)
+        rows = [self._members(i, j, len(pool)) for j in range(self.subset_count)]
         names = tuple(str(j) for j in range(len(rows)))
         groups = Groups(names, np.concatenate(rows), np.cumsum([0, *map(len, rows)]).astype(np.int64))
-        return Instance(str(i), self.train_rows(i), self.query_rows(i), groups)
+        return Instance(str(i), pool, self.query_rows(i), groups)
 
     def train_rows(self, i: int) -> Rows:
         """Rows of the train corpus in the pool of instance *i*, ascending."""
@@ -142,10 +142,12 @@ class SubsetPlan:
         return rows
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
-        """Refuse other corpora than those that the plan was drawn from (DataError); *queries* None: they are *train*.
-        Refuse other corpora than those that the plan was drawn from (DataError); *queries* None: they are *train*."""
-        given = {"train": train, "queries": train if queries is None else queries}
-        for (name, corpus), known in zip(given.items(), (self.train_fingerprint, self.query_fingerprint), strict=True):
+        """Refuse other corpora than those that the plan was drawn from (DataError); no *queries*: they are *train*."""
+        asked = train if queries is None else queries
+        for name, corpus, known in (
+            ("train", train, self.train_fingerprint),
+            ("queries", asked, self.query_fingerprint),
+        ):
             if corpus.fingerprint != known:
                 raise DataError(
                     f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
@@ -182,8 +184,7 @@ def open_plan(path: str | Path) -> SubsetPlan:
     folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     with as_written(folder):
-        request = manifest["request"]
-        names = (*PARTS, *CUTS)
+        request, names = manifest["request"], (*PARTS, *CUTS)
         arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
         sums = {name: manifest["files"][f"{name}.npy"]["sha256"] for name in names}
         return SubsetPlan(

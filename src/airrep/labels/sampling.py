@@ -1,7 +1,6 @@
 """Draws of cross-validation instances from a corpus."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def sample(
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
     stage = Stage(out, KIND, "subsets drawn", request, replace, shown=_flat)
     if stage.finished() is None:
-        write_plan(stage.path, request, _InstanceDraw.of(train, origin, settings).run(), replace=replace)
+        write_plan(stage.path, request, draw_rows(train, settings, origin), replace=replace)
     return open_plan(stage.path)
 
 
@@ -99,10 +98,22 @@ def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> Sampli
     return SamplingSettings.of({**settings.model_dump(), **found, **given})
 
 
-def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
+def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dict[str, list[Rows]]:
     """Rows of the instances that :func:`sample` would write, by parts of a plan; arguments and errors are the same."""
-    _check(settings)
-    return _InstanceDraw.of(train, train if queries is None else queries, settings).run()
+    draw = _Draw(train, queries, settings)
+    rows: dict[str, list[Rows]] = {part: [] for part in PARTS}
+    for i in range(settings.instances):
+        pool, asked = draw.instance(i)
+        rows["train"].append(pool)
+        rows["queries"].append(asked)
+        subsets = list(draw.subsets(i, pool))
+        if i and len(subsets) * i != len(rows["members"]):
+            raise DataError(
+                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, those before "
+                f"{len(rows['members']) // i - 1:,}; expected as many in each. Stratify, or draw larger pools."
+            )
+        rows["members"] += subsets
+    return rows
 
 
 def _check(settings: SamplingSettings) -> None:
@@ -131,110 +142,68 @@ def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
     return corpora | dict(request["settings"])
 
 
-@dataclass(frozen=True, eq=False)
-class _SampledCorpus:
-    """Texts and strata of the examples of one corpus."""
+class _Draw:
+    """Draws instances, one after the other."""
 
-    name: str
-    setting: str
-    """Name of the setting that says how many are drawn, for errors."""
-    texts: np.ndarray
-    """``(n,)`` numbers, equal for equal texts of both corpora."""
-    strata: np.ndarray | None
-    """``(n,)`` numbers; None without strata."""
-    parts: np.ndarray | None = None
-    """``(n,)`` numbers of what removals leave out whole; None without."""
-
-    def draw(self, generator: np.random.Generator, allowed: np.ndarray, count: int | None, where: str) -> Rows:
-        """Draw rows among those allowed, all of them if no count is given."""
-        rows = np.flatnonzero(allowed)
-        if not len(rows) or (count or 0) > len(rows):
-            raise DataError(
-                f"{where}: {len(rows):,} examples of the {self.name} corpus may be drawn; expected "
-                f"{count or 1:,} or more. Give more examples, or lower {self.setting}."
-            )
-        if count is None:
-            return rows
-        strata = None if self.strata is None else self.strata[rows]
-        drawn: Rows = rows[draw_without_repeats(generator, len(rows), count, strata)]
-        return drawn
-
-
-@dataclass(frozen=True, eq=False)
-class _InstanceDraw:
-    """Draws all instances, one after the other."""
-
-    settings: SamplingSettings
-    train: _SampledCorpus
-    queries: _SampledCorpus
-    first: np.ndarray
-    """``(q,)`` bool: the query is the first with its text."""
-    taken: np.ndarray
-    """``(texts,)`` bool: the text belongs to an instance that shares no text."""
-
-    @classmethod
-    def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_InstanceDraw":
-        """Number the texts and strata of two corpora."""
-        texts, query_texts = _texts(train, queries)
-        first = np.zeros(len(query_texts), bool)
-        first[np.unique(query_texts, return_index=True)[1]] = True
-        strata, query_strata = (_parts(corpus, settings.stratify, "stratify") for corpus in (train, queries))
-        return cls(
-            settings,
-            _SampledCorpus("train", "train_count", texts, strata, _parts(train, settings.removals_by, "remove")),
-            _SampledCorpus("query", "query_count", query_texts, query_strata),
-            first,
-            np.zeros(max(texts.max(), query_texts.max()) + 1, bool),
+    def __init__(self, train: Corpus, queries: Corpus, settings: SamplingSettings) -> None:
+        self._settings = settings
+        self._texts, self._query_texts = _texts(train, queries)
+        self._first = np.zeros(len(queries), bool)  # the query is the first with its text
+        self._first[np.unique(self._query_texts, return_index=True)[1]] = True
+        self._strata, self._query_strata = (
+            _codes(corpus, settings.stratify, "stratify") for corpus in (train, queries)
         )
+        self._parts = _codes(train, settings.removals_by, "remove")  # what removals leave out whole
+        # Texts that belong to an instance that shares none.
+        self._taken = np.zeros(max(self._texts.max(), self._query_texts.max()) + 1, bool)
 
-    def run(self) -> dict[str, list[Rows]]:
-        """Rows of all instances, by parts of a plan."""
-        rows: dict[str, list[Rows]] = {part: [] for part in PARTS}
-        for i in range(self.settings.instances):
-            pool, queries = self._instance(i)
-            rows["train"].append(pool)
-            rows["queries"].append(queries)
-            subsets = list(self._subsets(i, pool))
-            if i and len(subsets) * i != len(rows["members"]):
-                raise DataError(
-                    f"instance {i}: has {len(subsets) - 1:,} {self.settings.removals_by}s, those before "
-                    f"{len(rows['members']) // i - 1:,}; expected as many in each. Stratify, or draw larger pools."
-                )
-            rows["members"] += subsets
-        return rows
-
-    def _instance(self, i: int) -> tuple[Rows, Rows]:
+    def instance(self, i: int) -> tuple[Rows, Rows]:
         """Pool and queries of one instance."""
-        settings, where = self.settings, f"instance {i}"
-        free = self.first & ~self.taken[self.queries.texts]
-        generator = stream(settings.seed, "queries", i)
-        queries = self.queries.draw(generator, free, settings.query_count, where)
-        asked = np.zeros_like(self.taken)
-        asked[self.queries.texts[queries]] = True
-        free = ~(self.taken | asked)[self.train.texts]
-        pool = self.train.draw(stream(settings.seed, "train", i), free, settings.train_count, where)
+        settings = self._settings
+        free, generator = self._first & ~self._taken[self._query_texts], stream(settings.seed, "queries", i)
+        queries = _drawn(generator, free, settings.query_count, self._query_strata, f"instance {i}", "query")
+        asked = np.zeros_like(self._taken)
+        asked[self._query_texts[queries]] = True
+        free, generator = ~(self._taken | asked)[self._texts], stream(settings.seed, "train", i)
+        pool = _drawn(generator, free, settings.train_count, self._strata, f"instance {i}", "train")
         if settings.disjoint_instances or i < settings.held_out:
-            self.taken[self.queries.texts[queries]] = True
-            self.taken[self.train.texts[pool]] = True
+            self._taken |= asked
+            self._taken[self._texts[pool]] = True
         return pool, queries
 
-    def _subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
+    def subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
         """Stored rows of each subset of one instance."""
-        settings, n = self.settings, len(pool)
-        if self.train.parts is not None:
-            yield from _whole_parts(self.train.parts[pool], f"instance {i}", settings.removals_by)
-            return
-        if settings.removals is not None:
+        settings, n, where = self._settings, len(pool), f"instance {i}"
+        if self._parts is not None:
+            yield from _whole_parts(self._parts[pool], where, settings.removals_by)
+        elif settings.removals is not None:
             removed = settings.removals * settings.removal_size
-            _check_enough(f"instance {i}", settings.removal_size, n, n - 1, "left out of", "removal_size")
-            _check_enough(f"instance {i}", removed, n, n, "left out of", "removals or removal_size")
+            _check_enough(where, settings.removal_size, n, n - 1, "left out of", "removal_size")
+            _check_enough(where, removed, n, n, "left out of", "removals or removal_size")
             for j in range(settings.removals + 1):  # subset 0 leaves nothing out
                 yield draw_removal(settings.seed, i, j, n, settings.removal_size)
-            return
-        _check_enough(f"instance {i}", settings.size, n, n - 1, "drawn from", "size")
-        strata = None if self.train.strata is None else self.train.strata[pool]
-        for j in range(settings.subsets):
-            yield draw_subset(settings.seed, i, j, n, settings.size, strata)
+        else:
+            _check_enough(where, settings.size, n, n - 1, "drawn from", "size")
+            strata = None if self._strata is None else self._strata[pool]
+            for j in range(settings.subsets):
+                yield draw_subset(settings.seed, i, j, n, settings.size, strata)
+
+
+def _drawn(
+    generator: np.random.Generator, allowed: np.ndarray, count: int | None, strata: np.ndarray | None, *named: str
+) -> Rows:
+    """Draw rows among those allowed, all of them if no count is given; *named*: where, and of which corpus."""
+    rows = np.flatnonzero(allowed)
+    if not len(rows) or (count or 0) > len(rows):
+        where, name = named
+        raise DataError(
+            f"{where}: {len(rows):,} examples of the {name} corpus may be drawn; expected {count or 1:,} or more. "
+            f"Give more examples, or lower {name}_count."
+        )
+    if count is None:
+        return rows
+    drawn: Rows = rows[draw_without_repeats(generator, len(rows), count, None if strata is None else strata[rows])]
+    return drawn
 
 
 def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows]:
@@ -269,7 +238,7 @@ def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return codes[: len(train)], codes[-len(queries) :]
 
 
-def _parts(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
+def _codes(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
     """One number for each example, equal where source or label are; None where there is nothing to do by them."""
     if by is None:
         return None
@@ -294,12 +263,8 @@ def draw_subset(seed: int, instance: int, j: int, n: int, size: int, strata: np.
 def draw_removal(seed: int, instance: int, j: int, n: int, size: int) -> Rows:
     """Draw the rows that removal *j* leaves out, ascending: block j − 1 of one shuffled pool; none for j = 0.
 
-    Removals of one instance have no row in common. DataError: the pool has too few examples for this many.
+    Removals of one instance have no row in common.
     """
-    if j * size > n:
-        raise DataError(
-            f"removals: {j} of {size} need {j * size} examples; the pool has {n}. Lower removals or removal_size."
-        )
     if j == 0:
         return np.empty(0, np.int64)
     shuffled = stream(seed, "removals", instance).permutation(n)
@@ -312,16 +277,9 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
     With strata, the ``(n,)`` numbers of the rows' strata, each gets ⌊size · its share⌋ places, and the places left
     over go to different strata by a systematic draw in proportion to the remainders: a stratum's count is always
     within one of its exact share, and rare strata are not shut out.
-
-    Raises:
-        DataError: a size that cannot be had, or strata that do not fit.
     """
-    if not 0 < size <= n:
-        raise DataError(f"draw: {size} of {n} examples; expected between 1 and {n}. Lower the size.")
     if strata is None:
         return np.sort(generator.choice(n, size, replace=False, shuffle=False)).astype(np.int64)
-    if strata.shape != (n,):
-        raise DataError(f"strata: are {strata.shape}; expected ({n},), one for each example of the pool. Make them so.")
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
     places = quotas(generator, counts, size)
     # A stratum's sample is its rows with the least random keys.

@@ -1,7 +1,7 @@
 """Sample, label, weigh channels, train and judge within a time budget."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
-from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
+from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, AtHand, LearnPlan, check_enough, choose, time_left
 from airrep.planning.measured import MEASURED, measure_machine
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import locked
@@ -64,19 +64,17 @@ class Adaptation:
     engine: Engine | None = None
     workers: int = 1
     seed: int = 0
+    tell: Tell = lambda _: None
+    """Told in a line what is being done."""
     on_task: Callable[[TaskReport], None] | None = None
     on_step: OnRecord | None = None
 
-    def run(self, seconds: float | LearnPlan, tell: Tell) -> Adapted:
+    def run(self, seconds: float | LearnPlan) -> Adapted:
         """Choose a plan for so many seconds, or take the one given; run it; judge.
 
         Weights, pools and temperatures of channels come first, since few labels teach them; an encoder of its own
-        follows if the plan has time for one, and is a channel more.
-
-        Args:
-            seconds: the budget by the clock, or the plan itself. Where labels take longer than was measured, there are
-                fewer training steps; a run that goes on has the budget anew.
-            tell: told in a line what is being done.
+        follows if the plan has time for one, and is a channel more. Where labels take longer than was measured, there
+        are fewer training steps; a run that goes on has the budget anew.
 
         Raises:
             ConfigError: too little time or too few examples, or a setting that cannot hold.
@@ -85,22 +83,26 @@ class Adaptation:
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
         if (lm := self.lm.before()) != self.lm:
-            return replace(self, lm=lm).run(seconds, tell)
-        out, begun = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic()
+            return replace(self, lm=lm).run(seconds)
+        out, begun, tell = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic(), self.tell
         with locked(out):
-            plan = self._plan(out, seconds, tell)
-            usable, asked = self._usable(tell), self._asked(plan, tell)
+            usable = self._usable()
+            plan = self._plan(out, seconds, usable)
+            asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
-            members = self._members(usable.take(range(min(TRIED, len(usable)))), tell)
+            members = self._members(usable)
             tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
-            self._tell_moved(last, tell)
+            change = moved([last])
+            hardly = change is not None and change.hardly
+            if change is not None and hardly:
+                tell(f"{change.sentence}: no verdict will come of that. {REMEDY}")
             if plan.warms:
-                members += self._warmed(out / WARM, weigh.train, plan.size, members, tell)
+                members += self._warmed(out / WARM, weigh.train, plan.size, members)
             tell("weighing channels, and judging on examples and queries that took no part")
-            found = self._weighed(out / CHANNELS, members, weigh, last, tell)
-            if plan.trains and not _hardly_moved(last):
+            found = self._weighed(out / CHANNELS, members, weigh, last)
+            if plan.trains and not hardly:
                 tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
                 taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
@@ -112,84 +114,86 @@ class Adaptation:
                 train_encoder(taught, [weigh], folder, settings, beside=counting, seconds=left, progress=self.on_step)
                 seen = {"encoder": str(folder), "view": settings.view}
                 encoder = Channel(method="airrep", settings=seen, name="trained encoder")
-                found = self._weighed(out / TRAINED, (*members, encoder), weigh, last, tell)
+                found = self._weighed(out / TRAINED, [*members, encoder], weigh, last)
             return found
 
-    def forecast(self, seconds: float, tell: Tell) -> LearnPlan:
+    def forecast(self, seconds: float) -> LearnPlan:
         """Measure this machine and tell what :meth:`run` would do in so many seconds; nothing is written."""
-        return replace(self, lm=self.lm.before())._choose(seconds, tell)
+        own = replace(self, lm=self.lm.before())
+        return own._choose(seconds, own._usable())
 
-    def _members(self, some: Corpus, tell: Tell) -> tuple[Channel, ...]:
+    def _members(self, usable: Corpus) -> list[Channel]:
         """The channels that airrep ships, with the LM's tokens and gradients; those that cannot be had are told."""
-        found = (self._readable(one, some, tell) for one in ChannelsSettings(lm=self.lm.lm).channels)
-        return tuple(one for one in found if one is not None)
+        shipped = (self._readable(one, usable) for one in ChannelsSettings(lm=self.lm.lm).channels)
+        return [one for one in shipped if one is not None]
 
-    def _warmed(
-        self, folder: Path, pool: Corpus, size: int, members: tuple[Channel, ...], tell: Tell
-    ) -> tuple[Channel, ...]:
+    def _warmed(self, folder: Path, pool: Corpus, size: int, members: Sequence[Channel]) -> list[Channel]:
         """The channel of gradients after a fine-tune on a random subset; none where those before it cannot be had."""
         if not any(one.method == "logra" for one in members):
-            return ()
-        tell(f"a warm-up on {size:,} examples, after which gradients are read once more; {folder} keeps the LM")
+            return []
+        self.tell(f"a warm-up on {size:,} examples, after which gradients are read once more; {folder} keeps the LM")
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            tell(f"without gradients after a warm-up: {error}")
-            return ()
-        channel = ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1]
-        found = self._readable(channel, pool.take(range(min(TRIED, len(pool)))), tell)
-        return () if found is None else (found,)
+            self.tell(f"without gradients after a warm-up: {error}")
+            return []
+        found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
+        return [] if found is None else [found]
 
-    def _readable(self, channel: Channel, some: Corpus, tell: Tell) -> Channel | None:
-        """A channel that reads the LM as it was labelled; None, and told, where it cannot be had of *some* examples."""
+    def _readable(self, channel: Channel, corpus: Corpus) -> Channel | None:
+        """A channel that reads the LM as it was labelled; None, and told, where it cannot be had of some examples."""
         fields = METHOD_SETTINGS[channel.method].model_fields if "lm" in channel.settings else {}
         reading = {"store": "none", **self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})}
         own = {name: value for name, value in reading.items() if name in fields}
         if channel.warmed:  # it is whole, whatever the LM before it was
             own = {name: value for name, value in own.items() if name not in ("base", "merged")}
+        some = corpus.take(range(min(TRIED, len(corpus))))
         try:
             method = make_attributor(channel.method, {**channel.settings, **own})
             method.fit(some)
             method.encode_train(some)
         except AirRepError as error:
-            tell(f"without the channel {channel.title}: {error}")
+            self.tell(f"without the channel {channel.title}: {error}")
             return None
         return channel.model_copy(update={"settings": {**channel.settings, **own}})
 
     def _weighed(
-        self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell
+        self, out: Path, members: Sequence[Channel], weigh: LabelledInstance, last: LabelledInstance
     ) -> Adapted:
-        tuned = self.tuning.summary
-        return adapt(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell, tuned=tuned)
+        against, tuned = rivals(self.lm), self.tuning.summary
+        return adapt(tuple(members), [weigh], [last], out, rivals=against, tell=self.tell, tuned=tuned)
 
-    def _usable(self, tell: Tell | None = None) -> Corpus:
+    def _usable(self) -> Corpus:
         """The examples whose responses the LM can read whole, and that are none of the queries."""
-        found = _readable_part(self.corpus, self.lm, "examples", tell)
+        found = self._read_whole(self.corpus, "examples")
         if self.queries is None:
             return found
         rows = np.flatnonzero(np.isin(found.content_hashes, self.queries.content_hashes))
-        if len(rows) and tell is not None:
-            tell(f"{len(rows):,} examples are left out: they are queries as well, word for word")
+        if len(rows):
+            self.tell(f"{len(rows):,} examples are left out: they are queries as well, word for word")
         return found.without(rows.tolist())
 
-    def _asked(self, plan: LearnPlan, tell: Tell) -> Corpus | None:
+    def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
+        """The part of a corpus whose responses the LM can read whole."""
+        refused = load_lm(self.lm).unusable(corpus)
+        if not refused:
+            return corpus
+        row, reason = next(iter(refused.items()))
+        self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+        return corpus.without(refused)
+
+    def _asked(self, plan: LearnPlan) -> Corpus | None:
         """The queries that the LM can read, each text once."""
         if self.queries is None:
             return None
-        found = _readable_part(self.queries, self.lm, "queries", tell)
+        found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
         if not len(found):
             raise ConfigError("queries: the LM can read none of them; expected one at least. Give others.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
-        tell(f"judged on {drawn:,} of your queries{few}; weights are learnt on rows of the data")
+        self.tell(f"judged on {drawn:,} of your queries{few}; weights are learnt on rows of the data")
         return found
-
-    def _tell_moved(self, last: LabelledInstance, tell: Tell) -> None:
-        """Say early, before channels are read, that the fine-tunes hardly moved the model."""
-        change = moved([last])
-        if change is not None and change.hardly:
-            tell(f"{change.sentence}: no verdict will come of that. {REMEDY}")
 
     def _held_out(
         self, out: Path, rest: Corpus, asked: Corpus | None, plan: LearnPlan
@@ -236,37 +240,18 @@ class Adaptation:
             seed=self.seed,
         )
         subsets = sample(corpus, out / "subsets", settings, queries)
-        labels = label(
-            subsets,
-            corpus,
-            queries,
-            self.lm,
-            self.tuning,
-            out / "labels",
-            engine=self.engine,
-            partial=True,
-            on_task=self.on_task,
-        )
+        tuned = self.lm, self.tuning, out / "labels"
+        labels = label(subsets, corpus, queries, *tuned, engine=self.engine, partial=True, on_task=self.on_task)
         found = labels.instances(corpus, queries)
         return [replace(instance, name=f"{out.name} {instance.name}") for instance in found]
 
-    def _plan(self, out: Path, seconds: float | LearnPlan, tell: Tell) -> LearnPlan:
+    def _plan(self, out: Path, seconds: float | LearnPlan, usable: Corpus) -> LearnPlan:
         """The plan of an interrupted run with the same request, or a new one.
 
         No stage of its own: this directory is never whole, only the artifacts in it are, each by its own stage.
         """
-        request = self._request(seconds)
-        path = out / PLAN
-        if path.exists():
-            return _stored_plan(path, request)
-        plan = seconds if isinstance(seconds, LearnPlan) else self._choose(seconds, tell)
-        write_file(path, canonical_json({"request": request, "plan": plan.model_dump(mode="json")}))
-        return plan
-
-    def _request(self, seconds: float | LearnPlan) -> dict[str, Any]:
-        given = seconds.model_dump(mode="json") if isinstance(seconds, LearnPlan) else seconds
-        return {
-            "budget": given,
+        request = {
+            "budget": seconds.model_dump(mode="json") if isinstance(seconds, LearnPlan) else seconds,
             "data": self.corpus.fingerprint,
             "lm": self.lm.model_dump(mode="json"),
             "fine_tuning": self.tuning.model_dump(mode="json"),
@@ -274,15 +259,20 @@ class Adaptation:
             "seed": self.seed,
             **({} if self.queries is None else {"queries": self.queries.fingerprint}),
         }
+        path = out / PLAN
+        if path.exists():
+            return _stored_plan(path, request)
+        plan = seconds if isinstance(seconds, LearnPlan) else self._choose(seconds, usable)
+        write_file(path, canonical_json({"request": request, "plan": plan.model_dump(mode="json")}))
+        return plan
 
-    def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
-        begun = time.monotonic()
-        usable = self._usable()
+    def _choose(self, seconds: float, usable: Corpus) -> LearnPlan:
+        begun, tell = time.monotonic(), self.tell
         check_enough(len(usable))
         tell("measuring this machine")
         costs = measure_machine(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
-        plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)
+        plan = choose(AtHand(left, costs, len(usable), self.workers, self.tuning.epochs))
         tell(
             f"an example takes {1000 * costs.fine_tune:.1f} ms to fine-tune on, {1000 * costs.evaluate:.1f} ms to "
             f"evaluate, {1000 * costs.encode:.1f} ms to encode"
@@ -290,18 +280,15 @@ class Adaptation:
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
         tell(hours_line(tunes, took, measured=f"by a trial on {MEASURED} examples, channels and judging with it"))
-        tell(_pays(plan, costs))
+        pays = plan.pays_from(costs)
+        if not plan.trains:
+            tell("this budget trains no encoder; it learns the weights of channels alone")
+        elif pays is None:
+            tell("training the encoder never pays by time: gradients of this language model cost no more than encoding")
+        else:
+            others = "below that, gradients of all examples cost less"
+            tell(f"training the encoder pays from {pays:,.0f} examples on: {others}")
         return plan
-
-
-def _pays(plan: LearnPlan, costs: Costs) -> str:
-    """A line that says from how many examples on an encoder costs less than gradients, its training included."""
-    if not plan.trains:
-        return "this budget trains no encoder; it learns the weights of channels alone"
-    found = plan.pays_from(costs)
-    if found is None:
-        return "training the encoder never pays by time: gradients of this language model cost no more than encoding"
-    return f"training the encoder pays from {found:,.0f} examples on: below that, gradients of all examples cost less"
 
 
 def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
@@ -353,19 +340,3 @@ def halves(corpus: Corpus, count: int, seed: int) -> tuple[Corpus, Corpus]:
     for place in stream(seed, "adapt", "split").permutation(len(prompts)):
         (first if len(first) < count else others).extend(members[place])
     return corpus.take(sorted(first)), corpus.take(sorted(others))
-
-
-def _readable_part(corpus: Corpus, lm: LmSettings, what: str, tell: Tell | None) -> Corpus:
-    """The examples whose responses the LM can read whole."""
-    refused = load_lm(lm).unusable(corpus)
-    if not refused:
-        return corpus
-    row, reason = next(iter(refused.items()))
-    if tell is not None:
-        tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
-    return corpus.without(refused)
-
-
-def _hardly_moved(instance: LabelledInstance) -> bool:
-    change = moved([instance])
-    return change is not None and change.hardly

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -17,7 +18,7 @@ MOST_POOL = 30
 """Examples of a pool then, in sizes of a subset: more would be in hardly any subset."""
 PAYING_SUBSETS, PAYING_QUERIES = 150, 40
 """Below these an encoder learns its labels by heart, or nobody can tell that it did not (see experiments/LOG.md)."""
-LEAST_SUBSETS, WISHED_SUBSETS = 40, 600
+WISHED_SUBSETS = 600
 WISHED_LAYERS = 2
 """Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
 LEAST_HELD_OUT, MOST_HELD_OUT = 20, 100
@@ -86,11 +87,6 @@ class LearnPlan(Settings):
         """Whether the encoder is trained."""
         return self.subsets > 0 and self.steps > 0
 
-    def pays(self, costs: Costs) -> bool:
-        """Whether an encoder may learn more from such labels than weights alone, and the judging tell it."""
-        enough = self.subsets >= PAYING_SUBSETS and self.held_out_queries >= PAYING_QUERIES
-        return enough and self.layers(costs) >= min(WISHED_LAYERS, costs.layers)
-
     def label_seconds(self, costs: Costs) -> float:
         """Seconds of one worker that the labels take."""
         tuned = self.size * self.epochs * costs.fine_tune
@@ -108,7 +104,7 @@ class LearnPlan(Settings):
         if not self.trains:
             return costs.encode * 2 * held_out
         learn = drawn(self.pool, self.size, self.subsets) + self.queries
-        passes = 2 * ENCODERS + EVALUATIONS * self._trained(costs)
+        passes = 2 * ENCODERS + EVALUATIONS * trained_share(self.train_layers, costs.layers)
         return costs.encode * (learn + passes * held_out)
 
     def gradient_seconds(self, costs: Costs) -> float:
@@ -117,17 +113,9 @@ class LearnPlan(Settings):
         return 2 * once + self.size * self.epochs * costs.fine_tune if self.warms else once
 
     def step_seconds(self, costs: Costs) -> float:
-        """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
-        return 3 * self._trained(costs) * costs.encode * self.step_texts
-
-    @property
-    def step_texts(self) -> float:
-        """Texts that a training step touches, expected."""
-        return drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
-
-    def _trained(self, costs: Costs) -> float:
-        """Share of the encoder that is trained, and computed again in each step."""
-        return trained_share(self.train_layers, costs.layers)
+        """One training step: forward and backward, three forward passes' worth, of the texts expected in it."""
+        texts = drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
+        return 3 * trained_share(self.train_layers, costs.layers) * costs.encode * texts
 
     def layers(self, costs: Costs) -> int:
         """Layers that are trained, as a number."""
@@ -166,76 +154,61 @@ def time_left(seconds: float, spent: float) -> float:
     return max(LEAST_TRAINING * seconds, (1 - JUDGING) * seconds - spent)
 
 
-def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan:
+class AtHand(NamedTuple):
+    """What a plan has to fit: time by the clock, and examples."""
+
+    seconds: float
+    costs: Costs
+    examples: int
+    workers: int = 1
+    """Fine-tunes that run at once."""
+    epochs: int = 2
+
+    def one(self, size: int, queries: int) -> float:
+        """Seconds of one worker for a fine-tune on a subset, and the losses of so many queries."""
+        return size * self.epochs * self.costs.fine_tune + queries * self.costs.evaluate
+
+
+def choose(hand: AtHand) -> LearnPlan:
     """Choose the plan: layers first, then many subsets, then large ones; weights of channels alone if time is short.
 
     With few subsets an encoder learns them by heart, and its projection alone learns little from any number. Weights
-    are few numbers, which few subsets tell. *seconds* are by the clock; *workers* fine-tunes run at once.
+    are few numbers, which few subsets tell.
 
     Raises:
         ConfigError: too few examples, or too little time for anything of use.
     """
-    check_enough(examples)
-    at_hand = seconds, costs, examples, workers, epochs
-    found = (_best(*at_hand, warms=True) or _weighing(*at_hand, warms=True)) or (
-        _best(*at_hand, warms=False) or _weighing(*at_hand, warms=False)
+    check_enough(hand.examples)
+    for warms in (True, False):
+        found = _best(hand, warms) or _weighing(hand, warms)
+        if found is not None:
+            return found
+    minutes = 1
+    while _weighing(hand._replace(seconds=60 * minutes), False) is None:
+        minutes += 1 + minutes // 10
+    raise ConfigError(
+        f"budget: {max(0.0, hand.seconds):.0f} seconds of it are left to learn in, too little on this machine; "
+        f"expected {minutes} minutes or more. Give more time, more workers or a smaller language model."
     )
-    if found is None:
-        raise ConfigError(_too_little(*at_hand))
-    return found
 
 
-def _best(seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool) -> LearnPlan | None:
+def _best(hand: AtHand, warms: bool) -> LearnPlan | None:
     """The best plan that trains an encoder; None where there is not time enough for one that pays."""
-    plans = _useful(seconds, costs, examples, workers, epochs, warms=warms)
+    readable = min(hand.examples, int(ENCODE_SHARE * hand.seconds / hand.costs.encode))
+    sized = [_plan_of(size, readable, hand.epochs, warms) for size in SIZES]
+    filled = [_with_subsets(plan, share, hand) for plan in sized if plan is not None for share in LABEL_SHARES]
+    paying = [one for one in filled if one.subsets >= PAYING_SUBSETS and one.held_out_queries >= PAYING_QUERIES]
+    plans = [plan for one in paying if (plan := _with_layers(one, hand)) is not None]
 
     def worth(plan: LearnPlan) -> tuple[int, ...]:
-        layers = plan.layers(costs)
+        layers = plan.layers(hand.costs)
         return min(layers, WISHED_LAYERS), min(plan.subsets, WISHED_SUBSETS), plan.size, layers, plan.subsets
 
-    return max((plan for plan in plans if plan.pays(costs)), key=worth, default=None)
+    deep = [plan for plan in plans if plan.layers(hand.costs) >= min(WISHED_LAYERS, hand.costs.layers)]
+    return max(deep, key=worth, default=None)
 
 
-def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool) -> list[LearnPlan]:
-    """Plans for each size of subset that there are examples and time for."""
-    readable = min(examples, int(ENCODE_SHARE * seconds / costs.encode))
-    plans = (_plan_of(size, readable, epochs) for size in SIZES)
-    sized = [plan.model_copy(update={"warms": warms}) for plan in plans if plan is not None]
-    filled = (_with_subsets(plan, share * seconds * workers, costs) for plan in sized for share in LABEL_SHARES)
-    trained = (_with_layers(plan, seconds, costs, workers) for plan in filled if plan.subsets >= LEAST_SUBSETS)
-    return [plan for plan in trained if plan is not None]
-
-
-def _weighing(
-    seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool
-) -> LearnPlan | None:
-    """Learn weights of channels on one half of the examples, and judge on the other; None where nothing fits."""
-    filled = []
-    for size in SIZES:
-        half = min(examples, int(ENCODE_SHARE * seconds / costs.encode * 4)) // 2
-        queries = min(MOST_WEIGHING_QUERIES, int(half * WEIGHING_QUERIES))
-        if queries < LEAST_QUERIES or half - queries < 3 * size:
-            continue
-        plan = LearnPlan(
-            size=size,
-            subsets=0,
-            held_out_subsets=WISHED_WEIGHING,
-            pool=0,
-            held_out_pool=min(half - queries, MOST_POOL * size),
-            queries=0,
-            held_out_queries=queries,
-            epochs=epochs,
-            steps=0,
-            warms=warms,
-        )
-        one = (size * epochs * costs.fine_tune + queries * costs.evaluate) / workers
-        count = int((SAFETY * seconds - plan.train_seconds(costs)) / (2 * one))
-        if count >= LEAST_WEIGHING:
-            filled.append(plan.model_copy(update={"held_out_subsets": min(count, WISHED_WEIGHING)}))
-    return max(filled, key=lambda plan: (plan.held_out_subsets, plan.size), default=None)
-
-
-def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
+def _plan_of(size: int, examples: int, epochs: int, warms: bool) -> LearnPlan | None:
     """Pools and queries for subsets of this size; None where there are too few examples."""
     held_out = int(examples * HELD_OUT_SHARE / 2)
     learn = examples - 2 * held_out
@@ -253,26 +226,22 @@ def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
         held_out_queries=held_out_queries,
         epochs=epochs,
         steps=1,
+        warms=warms,
     )
 
 
-def held_out_subsets(subsets: int) -> int:
-    """Subsets to judge by, a sixth of all within bounds; as many others stop the encoder."""
-    return max(LEAST_HELD_OUT, min(MOST_HELD_OUT, subsets // 6))
-
-
-def _with_subsets(plan: LearnPlan, worker_seconds: float, costs: Costs) -> LearnPlan:
-    """As many subsets as there is time for, a part of them to stop and judge by."""
-    one = plan.size * plan.epochs * costs.fine_tune + plan.queries * costs.evaluate
-    count = int(worker_seconds / one)
-    judge = held_out_subsets(count)
+def _with_subsets(plan: LearnPlan, share: float, hand: AtHand) -> LearnPlan:
+    """As many subsets as a share of the time allows, a sixth of them, within bounds, to judge by, as many to stop."""
+    count = int(share * hand.seconds * hand.workers / hand.one(plan.size, plan.queries))
+    judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
     most = 100 * plan.pool // plan.size
     return plan.model_copy(update={"subsets": max(2, min(count - 2 * judge, most)), "held_out_subsets": judge})
 
 
-def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) -> LearnPlan | None:
+def _with_layers(plan: LearnPlan, hand: AtHand) -> LearnPlan | None:
     """The most layers that leave time for enough steps, and as many steps as fit; None where nothing fits."""
-    left = SAFETY * seconds - plan.label_seconds(costs) / workers - plan.gradient_seconds(costs)
+    costs = hand.costs
+    left = SAFETY * hand.seconds - plan.label_seconds(costs) / hand.workers - plan.gradient_seconds(costs)
     for layers in ("all", 4, 2, 1, 0):
         if isinstance(layers, int) and layers >= costs.layers:
             continue
@@ -283,6 +252,33 @@ def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) ->
     return None
 
 
+def _weighing(hand: AtHand, warms: bool) -> LearnPlan | None:
+    """Learn weights of channels on one half of the examples, and judge on the other; None where nothing fits."""
+    half = min(hand.examples, int(ENCODE_SHARE * hand.seconds / hand.costs.encode * 4)) // 2
+    queries = min(MOST_WEIGHING_QUERIES, int(half * WEIGHING_QUERIES))
+    filled = []
+    for size in SIZES:
+        if queries < LEAST_QUERIES or half - queries < 3 * size:
+            continue
+        plan = LearnPlan(
+            size=size,
+            subsets=0,
+            held_out_subsets=WISHED_WEIGHING,
+            pool=0,
+            held_out_pool=min(half - queries, MOST_POOL * size),
+            queries=0,
+            held_out_queries=queries,
+            epochs=hand.epochs,
+            steps=0,
+            warms=warms,
+        )
+        one = hand.one(size, queries) / hand.workers
+        count = int((SAFETY * hand.seconds - plan.train_seconds(hand.costs)) / (2 * one))
+        if count >= LEAST_WEIGHING:
+            filled.append(plan.model_copy(update={"held_out_subsets": min(count, WISHED_WEIGHING)}))
+    return max(filled, key=lambda plan: (plan.held_out_subsets, plan.size), default=None)
+
+
 def check_enough(examples: int) -> None:
     """Refuse data of which no budget makes anything (ConfigError)."""
     least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
@@ -290,14 +286,3 @@ def check_enough(examples: int) -> None:
         raise ConfigError(
             f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
         )
-
-
-def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
-    minutes = 1
-    while _weighing(60 * minutes, costs, examples, workers, epochs, warms=False) is None:
-        minutes += 1 + minutes // 10
-    return (
-        f"budget: {max(0.0, seconds):.0f} seconds of it are left to learn in, too little on this machine; expected "
-        f"{minutes} minutes or more. "
-        "Give more time, more workers or a smaller language model."
-    )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, Costs, parse_duration
+from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, AtHand, parse_duration
 from airrep.planning.measured import measure_machine
 from airrep.planning.verdict import JUDGEMENT, Judgement, build_rivals, verdict_of
 from airrep.runtime.artifacts.digests import json_digest
@@ -38,8 +38,9 @@ SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation
 """What the directory of a judgement holds."""
 MOST_EXAMPLES = 20_000
 """Training examples of a large index that pools are drawn from."""
+GRADIENTS_TOO = "with-gradients"
+"""Name of an empty file that says that gradients are a rival."""
 Tell = Callable[[str], None]
-
 
 LEAST_SUBSETS, WISHED_SUBSETS, MOST_SUBSETS = 20, 100, 300
 """Subsets below which nothing is told, from which on larger ones are better, and the most."""
@@ -53,8 +54,7 @@ GRADIENT_SHARE = 0.2
 """Share of the budget that gradients of the LM may take as a rival."""
 
 
-@dataclass(frozen=True)
-class JudgingPlan:
+class JudgingPlan(NamedTuple):
     """How much is drawn and fine-tuned, and whether there is time for gradients as a rival."""
 
     size: int
@@ -63,6 +63,8 @@ class JudgingPlan:
     gradients: bool
     seconds: float
     """All of it, by the clock, as measured."""
+    least: float
+    """Seconds for the fewest subsets."""
 
     def sampling(self, seed: int) -> SamplingSettings:
         """Settings of the draw; all queries are asked."""
@@ -71,27 +73,36 @@ class JudgingPlan:
         )
 
 
-def fit_budget(
-    seconds: float, costs: Costs, examples: int, queries: int, *, workers: int = 1, epochs: int = 2
-) -> JudgingPlan:
+def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
     """The most subsets up to those that are wished for, then the largest, then more of them.
-
-    *seconds* are what is left of the budget; *examples* can be drawn, and *queries* are texts whose losses are taken.
 
     Raises:
         ConfigError: too few examples, or too little time for the fewest subsets.
     """
-    check_examples(examples)
-    plans = [_of_size(size, seconds, costs, examples, queries, workers, epochs) for size in _sizes(examples)]
+    check_examples(hand.examples)
+    sizes = [size for size in SIZES if POOL * size <= hand.examples] or [hand.examples // POOL]
+    plans = [_of_size(size, hand, queries) for size in sizes]
     fitting = [plan for plan in plans if plan.subsets >= LEAST_SUBSETS]
     if not fitting:
-        least = min(_least_seconds(plan.size, costs, examples, queries, workers, epochs) for plan in plans)
+        minutes = math.ceil(min(plan.least for plan in plans) / 60) + 1
         raise ConfigError(
-            f"budget: {max(0.0, seconds):.0f} seconds of it are left for fine-tunes, too little for "
-            f"{LEAST_SUBSETS} of the smallest on this machine; expected {math.ceil(least / 60) + 1} minutes or more. "
+            f"budget: {max(0.0, hand.seconds):.0f} seconds of it are left for fine-tunes, too little for "
+            f"{LEAST_SUBSETS} of the smallest on this machine; expected {minutes} minutes or more. "
             "Give more time, more workers or a smaller language model."
         )
     return max(fitting, key=lambda plan: (min(plan.subsets, WISHED_SUBSETS), plan.size, plan.subsets))
+
+
+def _of_size(size: int, hand: AtHand, queries: int) -> JudgingPlan:
+    """As many subsets of a size as there is time for; *queries* are texts whose losses are taken."""
+    pool, one = min(hand.examples, MOST_POOL * size), hand.one(size, queries) / hand.workers
+    texts = TEXT_RIVALS * hand.costs.encode * (pool + queries)
+    gradients = GRADIENTS * hand.costs.fine_tune * (pool + queries)
+    has_gradients = gradients <= GRADIENT_SHARE * hand.seconds
+    fixed = texts + gradients * has_gradients
+    subsets = max(0, min(MOST_SUBSETS, int((SAFETY * hand.seconds - fixed) / one)))
+    least = (LEAST_SUBSETS * one + texts) / SAFETY
+    return JudgingPlan(size, pool, subsets, has_gradients, subsets * one + fixed, least)
 
 
 def check_examples(examples: int) -> None:
@@ -101,36 +112,6 @@ def check_examples(examples: int) -> None:
             f"judge: {examples:,} training examples can be drawn; expected {LEAST_EXAMPLES} or more that the LM can "
             "read and that are no query. Index more."
         )
-
-
-def _sizes(examples: int) -> list[int]:
-    return [size for size in SIZES if POOL * size <= examples] or [examples // POOL]
-
-
-def _of_size(
-    size: int, seconds: float, costs: Costs, examples: int, queries: int, workers: int, epochs: int
-) -> JudgingPlan:
-    pool = min(examples, MOST_POOL * size)
-    gradients = GRADIENTS * costs.fine_tune * (pool + queries)
-    has_gradients = gradients <= GRADIENT_SHARE * seconds
-    fixed = _fixed(pool, costs, queries) + gradients * has_gradients
-    one = _one(size, costs, queries, workers, epochs)
-    subsets = max(0, min(MOST_SUBSETS, int((SAFETY * seconds - fixed) / one)))
-    return JudgingPlan(size, pool, subsets, has_gradients, subsets * one + fixed)
-
-
-def _least_seconds(size: int, costs: Costs, examples: int, queries: int, workers: int, epochs: int) -> float:
-    fixed = _fixed(min(examples, MOST_POOL * size), costs, queries)
-    return (LEAST_SUBSETS * _one(size, costs, queries, workers, epochs) + fixed) / SAFETY
-
-
-def _one(size: int, costs: Costs, queries: int, workers: int, epochs: int) -> float:
-    """Seconds of a fine-tune and its losses, by the clock."""
-    return (size * epochs * costs.fine_tune + queries * costs.evaluate) / workers
-
-
-def _fixed(pool: int, costs: Costs, queries: int) -> float:
-    return TEXT_RIVALS * costs.encode * (pool + queries)
 
 
 def judge(
@@ -187,18 +168,8 @@ def judge(
     asked = [one.reading_hash for one in question.all]
     parts = [index.fingerprint, asked, model.model_dump(mode="json"), tuning.model_dump(mode="json"), seed]
     folder = beside(index.path, "judged") / json_digest(parts)[:8] if out is None else Path(out)
-    judging = _Judging(
-        index,
-        question,
-        model,
-        tuning,
-        here_only(folder, "an index is judged"),
-        make_engine(engine),
-        seed,
-        tell or (lambda _: None),
-        on_task,
-    )
-    return judging.run(seconds)
+    out, tell = here_only(folder, "an index is judged"), tell or (lambda _: None)
+    return _Judging(index, question, model, tuning, out, make_engine(engine), seed, tell, on_task).run(seconds)
 
 
 @dataclass(frozen=True)
@@ -221,18 +192,15 @@ class Asked:
         places = np.array(sorted(seen.values()), np.int64)
         if len(places) > most:
             places = np.sort(stream(seed, "judge", "queries").choice(places, most, replace=False))
-        texts: dict[str, int] = {}
-        kept: list[Example] = []
-
-        def number(example: Example) -> int:
-            if example.content_hash not in texts:
-                texts[example.content_hash] = len(kept)
-                kept.append(replace(example, id=str(len(kept))))
-            return texts[example.content_hash]
-
-        answers = [number(question.queries[place]) for place in places]
-        better = None if others is None else [number(others[place]) for place in places]
-        return cls(Corpus.from_examples(kept), answers, better)
+        answers = [question.queries[place] for place in places]
+        wanted = None if others is None else [others[place] for place in places]
+        texts: dict[str, Example] = {}
+        for example in [*answers, *(wanted or ())]:
+            texts.setdefault(example.content_hash, example)
+        number = {key: row for row, key in enumerate(texts)}
+        corpus = Corpus.from_examples(replace(one, id=str(row)) for row, one in enumerate(texts.values()))
+        better = None if wanted is None else [number[one.content_hash] for one in wanted]
+        return cls(corpus, [number[one.content_hash] for one in answers], better)
 
     def judged(self, instance: LabelledInstance) -> LabelledInstance:
         """The instance whose queries are the answers; with better ones, of the losses less theirs."""
@@ -275,9 +243,10 @@ def study_of(asked: Asked, named: Sequence[tuple[str, Index]], instance: Labelle
     return study
 
 
-def _varies(contender: Contender) -> bool:
-    """Whether its scores tell some subsets apart for some query."""
-    return any(bool(np.ptp(scores, axis=1).any()) for scores in contender.scores)
+def _varies(asked: Asked, named: tuple[str, Index], instance: LabelledInstance) -> bool:
+    """Whether an index's scores tell some subsets apart for some query."""
+    scores = study_of(asked, [named], instance).contender(*named).scores
+    return any(bool(np.ptp(one, axis=1).any()) for one in scores)
 
 
 @dataclass(frozen=True)
@@ -303,17 +272,8 @@ class _Judging:
         train = self._train(asked.corpus, lm)
         del lm
         plan, gradients = self._drawn(train, asked, seconds - (time.monotonic() - begun))
-        labels = label(
-            plan,
-            train,
-            asked.corpus,
-            self.lm,
-            self.tuning,
-            self.out / LABELS,
-            engine=self.engine,
-            partial=True,
-            on_task=self.on_task,
-        )
+        tuned, told = (self.lm, self.tuning, self.out / LABELS), self.on_task
+        labels = label(plan, train, asked.corpus, *tuned, engine=self.engine, partial=True, on_task=told)
         (instance,) = labels.instances(train, asked.corpus, partial=True)
         return self._judged(asked, instance, gradients)
 
@@ -322,12 +282,11 @@ class _Judging:
         return f"this index ({self.index.method})", self.index
 
     def _judged(self, asked: Asked, instance: LabelledInstance, gradients: bool) -> Judgement:
-        own = self.index.method
         self.tell("comparing with counting, TF-IDF and what else there is")
-        rivals = build_rivals(instance.train, self.out / RIVALS, self.lm if gradients else None, own, self.tell)
+        own, lm = self.index.method, self.lm if gradients else None
         named = [self._named]
-        for rival in rivals:
-            if _varies(study_of(asked, [rival], instance).contender(*rival)):
+        for rival in build_rivals(instance.train, self.out / RIVALS, lm, own, self.tell):
+            if _varies(asked, rival, instance):
                 named.append(rival)
             else:
                 self.tell(f"without {rival[0]}: it scores all subsets alike for these queries")
@@ -348,7 +307,8 @@ class _Judging:
         """The queries, those that the LM can read."""
         count = len(self.question.queries)
         if refused:
-            self.tell(f"{len(refused):,} queries are left out, which the LM cannot read; the first: {min_of(refused)}")
+            first = refused[min(refused)]
+            self.tell(f"{len(refused):,} queries are left out, which the LM cannot read; the first: {first}")
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
             raise ConfigError("judge: no query can be read by the LM; expected some. Give others.")
@@ -366,7 +326,7 @@ class _Judging:
         corpus = corpus.take(np.flatnonzero(~np.isin(corpus.content_hashes, queries.content_hashes)))
         refused = lm.unusable(corpus)
         if refused:
-            self.tell(f"{len(refused):,} examples are left out, which the LM cannot read: {min_of(refused)}")
+            self.tell(f"{len(refused):,} examples are left out, which the LM cannot read: {refused[min(refused)]}")
         usable = corpus.without(refused)
         check_examples(len(usable))
         return usable
@@ -377,7 +337,7 @@ class _Judging:
         groups = Groups.from_lists({str(number): one for number, one in enumerate(rows["members"])})
         blank = np.zeros((len(asked.corpus), len(groups)), np.float32)
         instance = LabelledInstance("0", train.take(rows["train"][0]), asked.corpus, groups, blank)
-        if not _varies(study_of(asked, [self._named], instance).contender(*self._named)):
+        if not _varies(asked, self._named, instance):
             raise ConfigError(
                 f"judge: {self.index.path} scores all examples alike for these queries, so it tells nothing that could "
                 "be judged; expected queries that share something with the data. Give others, or another index."
@@ -403,7 +363,7 @@ class _Judging:
         left = seconds - (time.monotonic() - begun)
         at_once = self.engine.workers if isinstance(self.engine, LocalProcesses) else 1
         workers = min(at_once, cores())  # more do not go faster
-        chosen = fit_budget(left, costs, len(train), len(queries), workers=workers, epochs=self.tuning.epochs)
+        chosen = fit_budget(AtHand(left, costs, len(train), workers, self.tuning.epochs), len(queries))
         self._check_scores(asked, train, chosen)
         self.tell(
             f"{chosen.subsets:,} random subsets of {chosen.size:,} of {chosen.pool:,} examples, {len(queries):,} texts "
@@ -414,12 +374,3 @@ class _Judging:
         if chosen.gradients:
             (self.out / GRADIENTS_TOO).touch()
         return plan, chosen.gradients
-
-
-GRADIENTS_TOO = "with-gradients"
-"""Name of an empty file that says that gradients are a rival."""
-
-
-def min_of(refused: Mapping[int, str]) -> str:
-    """The reason of the first."""
-    return refused[min(refused)]

@@ -68,7 +68,7 @@ def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
     with tempfile.TemporaryDirectory() as folder, stored_in(Path(folder) / "gradients"):
         some = rows[: min(FIRST, len(rows) // 2)]
         first = _built(train.take(some), build, Path(folder) / "first")
-        wanted = np.clip(SECONDS / max(_each(first), 1e-6), FEWEST, MOST)
+        wanted = np.clip(SECONDS / max(first.seconds_per_example or 0.0, 1e-6), FEWEST, MOST)
         more = rows[len(some) :][: int(wanted)]
         second = _built(train.take(more), build, Path(folder) / "second")
         disk = sum(path.stat().st_size for path in Path(folder, "second", "shards").rglob("*") if path.is_file())
@@ -77,7 +77,8 @@ def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
     growth = max(0.0, (high - low) / (len(more) - len(some))) if len(more) > len(some) else 0.0
     start = max(0.0, high - growth * len(more))
     fit = growth * min(len(train), sample or len(train))
-    return Forecast(len(train), len(more), _each(second), start + fit, disk / len(more), second.memory)
+    each = second.seconds_per_example or 0.0
+    return Forecast(len(train), len(more), each, start + fit, disk / len(more), second.memory)
 
 
 def _built(some: Corpus, build: Build, out: Path) -> IndexCost:
@@ -85,11 +86,6 @@ def _built(some: Corpus, build: Build, out: Path) -> IndexCost:
     cost = index_cost(out)
     assert cost is not None
     return cost
-
-
-def _each(cost: IndexCost) -> float:
-    """Seconds of encoding one example."""
-    return cost.seconds_per_example or 0.0
 
 
 def _sample_size(index: IndexRows) -> int | None:

@@ -13,7 +13,6 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError
 from airrep.evaluation.result import Evaluation, Row, caution_on
 from airrep.evaluation.statistics.labels import REMEDY, Moved
-from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.lm.settings import LmSettings
@@ -55,16 +54,15 @@ def build_rivals(
 
     Without an *lm* gradients are no rival; *own*, the method of the index that is judged, is none of itself.
     """
-    wanted: list[tuple[str, str | Attributor, dict[str, Any]]] = [
-        (name, method, _settings(lm) if name == GRADIENTS and lm is not None else {})
-        for name, method in METHODS.items()
-        if method != own and (name != GRADIENTS or lm is not None)
-    ]
+    wanted: dict[str, str | Attributor] = {name: method for name, method in METHODS.items() if method != own}
+    if lm is None:
+        wanted.pop(GRADIENTS, None)
     found = []
-    for name, method, settings in [*wanted, (CHANCE, RandomScores(), {})]:
+    for name, method in {**wanted, CHANCE: RandomScores()}.items():
         try:
-            own_name, given = (method, settings) if isinstance(method, str) else (method.name, None)
-            found.append((name, build_index(pool, out / own_name, method, settings=given)))
+            settings = _settings(lm) if name == GRADIENTS and lm is not None else None
+            folder = out / (method if isinstance(method, str) else method.name)
+            found.append((name, build_index(pool, folder, method, settings=settings)))
         except AirRepError as error:
             tell(f"without {name}: {error}")
     return found
@@ -123,36 +121,30 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
 
 
 def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
-    lds = f"(LDS {_shown(own.value)}, {_ends(own.interval)})"
-    gap = None if rival is None or rival.difference is None else _turned(rival.difference)
-    if rival is not None and gap is not None and gap.interval[1] < 0:
-        told = f"{rival.name} ({_shown(rival.value)}) predicts fine-tunes better than this index {lds}, by "
-        return "worse", f"{told}{_gap(_turned(gap))}: do not trust its scores here, or index by that"
+    lds = f"(LDS {own.value * 100:z.0f}, {_ends(*own.interval)})"
+    if rival is not None and rival.difference is not None:
+        other, gap = f"{rival.value * 100:z.0f}", rival.difference
+        low, high = gap.interval  # of the rival's value less the index's
+        if low > 0:
+            told = f"{rival.name} ({other}) predicts fine-tunes better than this index {lds}, by "
+            return "worse", f"{told}{_gap(gap.value, low, high)}: do not trust its scores here, or index by that"
     if own.interval[0] <= 0:
         told = f"this index is not shown to predict fine-tunes at all {lds}: do not trust its scores here"
         shown = rival is not None and rival.interval[0] > 0
-        return "not shown", f"{told}; {rival.name} is (LDS {_shown(rival.value)})" if rival and shown else told
-    if rival is None or gap is None:
+        return "not shown", f"{told}; {rival.name} is (LDS {rival.value * 100:z.0f})" if rival and shown else told
+    if rival is None or rival.difference is None:
         return "as good", f"this index predicts fine-tunes {lds}: trust its first rows and groups"
-    if gap.interval[0] > 0:
-        told = f"this index predicts fine-tunes {lds}, better than the best of the others, {rival.name} "
-        return "better", f"{told}({_shown(rival.value)}), by {_gap(gap)}: trust its first rows and groups"
-    told = f"this index predicts fine-tunes {lds}, but is not shown to be better than {rival.name} "
-    return "as good", f"{told}({_shown(rival.value)}; difference {_gap(gap)}): trust it no more than that"
+    told, ahead = f"this index predicts fine-tunes {lds}", _gap(-gap.value, -high, -low)
+    if high < 0:
+        best = f"better than the best of the others, {rival.name} ({other})"
+        return "better", f"{told}, {best}, by {ahead}: trust its first rows and groups"
+    than = f"but is not shown to be better than {rival.name} ({other}; difference {ahead})"
+    return "as good", f"{told}, {than}: trust it no more than that"
 
 
-def _turned(gap: Difference) -> Difference:
-    low, high = gap.interval
-    return Difference(-gap.value, Interval(-high, -low), gap.p_value)
+def _gap(value: float, low: float, high: float) -> str:
+    return f"{value * 100:z.0f} ({_ends(low, high)})"
 
 
-def _gap(gap: Difference) -> str:
-    return f"{_shown(gap.value)} ({_ends(gap.interval)})"
-
-
-def _shown(value: float) -> str:
-    return f"{100 * value:.0f}".replace("-0", "0") if abs(value) < 0.005 else f"{100 * value:.0f}"
-
-
-def _ends(interval: tuple[float, float]) -> str:
-    return f"{_shown(interval[0])} to {_shown(interval[1])}"
+def _ends(low: float, high: float) -> str:
+    return f"{low * 100:z.0f} to {high * 100:z.0f}"

@@ -195,10 +195,6 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
 def test_reads_a_record_and_says_what_it_is(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
     told, found = Schema().parse(record)
     assert (told, [(fields.prompt, fields.response) for fields in found]) == (form, [example])
-
-
-@pytest.mark.parametrize(("form", "record", "example"), FORMS)
-def test_parquet_gives_the_same(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
     (row,) = pa.Table.from_pylist([record]).to_pylist()  # structs get the keys of all of them, with nulls
     assert read(row) == [example]
 
@@ -215,24 +211,29 @@ def test_every_turn_is_an_example_with_its_number() -> None:
     assert corpus.forms == {"messages": 2}
 
 
-def test_every_turn_of_a_conversation_that_begins_or_ends_with_another() -> None:
-    talk = shared(("gpt", "Welcome."), ("human", "Hi"), ("gpt", "Hello."), ("human", "Thanks"))
-    assert read({"conversations": talk}, turns="all") == [("Assistant: Welcome.\nUser: Hi", "Hello.")]
+WELCOME = shared(("gpt", "Welcome."), ("human", "Hi"), ("gpt", "Hello."), ("human", "Thanks"))
+LONG = {"prompt": TALK, "completion": said(("user", "Why?"), ("assistant", "So."))}
+LONGER = "User: Hi\nAssistant: Hello.\nUser: 2+2?\nAssistant: 4\nUser: Why?"
+PAIR = {"chosen": "Bonne nuit", "rejected": "Noches"}
 
 
-def test_the_completion_alone_is_learnt() -> None:
-    record = {"prompt": TALK, "completion": said(("user", "Why?"), ("assistant", "So."))}
-    start = "User: Hi\nAssistant: Hello.\nUser: 2+2?\nAssistant: 4\nUser: Why?"
-    assert read(record) == read(record, turns="all") == [(start, "So.")]
-
-
-def test_messages_of_weight_0_are_not_learnt() -> None:
-    talk = [*TALK[:1], {**TALK[1], "weight": 0}, *TALK[2:]]
-    assert read({"messages": talk}, turns="all") == [("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")]
-    talk = [*TALK[:2], TALK[2], {**TALK[3], "weight": 0}]
-    assert read({"messages": talk}) == [("Hi", "Hello.")]
-    with pytest.raises(DataError, match="every message by the assistant is marked as not learnt"):
-        read({"messages": [TALK[0], {**TALK[1], "weight": 0}]})
+@pytest.mark.parametrize(
+    ("record", "options", "pairs"),
+    [
+        ({"conversations": WELCOME}, {"turns": "all"}, [("Assistant: Welcome.\nUser: Hi", "Hello.")]),
+        (LONG, {}, [(LONGER, "So.")]),  # the completion alone is learnt
+        (LONG, {"turns": "all"}, [(LONGER, "So.")]),
+        ({"messages": np.array(TALK[:2], dtype=object)}, {}, [("Hi", "Hello.")]),
+        ({"messages": json.dumps(TALK[:2])}, {}, [("Hi", "Hello.")]),
+        ({"dialog": TALK[:2], "prompt": "x"}, {"response_field": "dialog", "turns": "all"}, [("Hi", "Hello.")]),
+        ({"instruction": "To French", "input": "Good night"} | PAIR, {}, [("To French\n\nGood night", "Bonne nuit")]),
+        ({"question": "Who?", "context": "It was I."} | PAIR, {}, [("Who?\n\nIt was I.", "Bonne nuit")]),
+        ({"prompt": "p", "input": "metadata"} | PAIR, {}, [("p", "Bonne nuit")]),
+        ({"prompt": "Sky?", "chosen": "Blue.", "rejected": 3}, {}, [("Sky?", "Blue.")]),  # read only when asked for
+    ],
+)
+def test_reads_these_pairs(record: dict[str, Any], options: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
+    assert read(record, **options) == pairs
 
 
 def test_both_responses_of_a_preference_pair() -> None:
@@ -241,22 +242,8 @@ def test_both_responses_of_a_preference_pair() -> None:
     assert corpus.values("preference") == ["chosen", "rejected", None]
     assert corpus.ids.to_pylist()[:2] == ["7/chosen", "7/rejected"]
     assert [one.response for one in corpus] == ["Blue.", "Green.", "B"]
-
-
-def test_a_rejected_response_is_read_only_when_asked_for() -> None:
-    broken = {"prompt": "Sky?", "chosen": "Blue.", "rejected": 3}
-    assert read(broken) == [("Sky?", "Blue.")]
     with pytest.raises(DataError, match="rejected is a number"):
-        read(broken, preferences="both")
-
-
-def test_arrays_are_lists() -> None:
-    record = {"messages": np.array(TALK[:2], dtype=object)}
-    assert read(record) == [("Hi", "Hello.")]
-
-
-def test_a_named_field_may_hold_messages() -> None:
-    assert read({"dialog": TALK, "prompt": "x"}, response_field="dialog", turns="all")[0] == ("Hi", "Hello.")
+        read({"prompt": "Sky?", "chosen": "Blue.", "rejected": 3}, preferences="both")
 
 
 def test_what_an_older_file_gave_it_gives_still() -> None:
@@ -268,12 +255,14 @@ def test_what_an_older_file_gave_it_gives_still() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
+    ({"messages": [TALK[0], {**TALK[1], "weight": 0}]}, "every message by the assistant is marked as not learnt"),
     ({"messages": TALK[:3]}, "the last message is by .user."),
     ({"messages": [TALK[0], {"role": "assistant", "content": ""}]}, "the content of message 2 is blank"),
     ({"conversations": shared(("human", "Hi"))}, "the last message is by .user."),
     ({"conversations": [{"from": "human"}]}, "the value of message 1 is null"),
     ({"conversations": []}, "conversations is an empty list"),
     ({"conversations": "Hi"}, "conversations is text"),
+    *(({"messages": wrong}, "messages is text") for wrong in ("[", '"a"', "[" * 100_000)),
     ({"messages": [TALK[0], {"role": "assistant", "tool_calls": ["x"]}]}, "a tool call of message 2 is text"),
     ({"messages": [TALK[0], {"role": "assistant", "tool_calls": "x"}]}, "the tool_calls of message 2 are text"),
     ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "the name of a tool call of"),
@@ -328,22 +317,6 @@ def test_what_is_thought_and_called_is_part_of_the_answer() -> None:
     assert read({"messages": [*said, last]}) == [(f"User: 12*9?\nAssistant: {call}\nUser: rain", "It rains.")]
 
 
-def test_messages_as_json_of_a_cell() -> None:
-    messages = said(("user", "a"), ("assistant", "b"))
-    assert read({"messages": json.dumps(messages)}) == [("a", "b")]
-    for wrong in ("[", '"a"', "[" * 100_000):
-        with pytest.raises(DataError, match="messages is text"):
-            read({"messages": wrong})
-
-
-def test_preference_pairs_join_what_is_asked_about() -> None:
-    pair = {"chosen": "Bonne nuit", "rejected": "Noches"}
-    asked = {"instruction": "Translate", "input": "Good night"}
-    assert read(asked | pair) == [("Translate\n\nGood night", "Bonne nuit")]
-    assert read({"question": "Who?", "context": "It was I."} | pair) == [("Who?\n\nIt was I.", "Bonne nuit")]
-    assert read({"prompt": "p", "input": "metadata"} | pair) == [("p", "Bonne nuit")]
-
-
 def test_empty_cells_of_pandas_are_missing() -> None:
     record = {"instruction": "i", "input": float("nan"), "output": "o", "stars": float("nan")}
     (example,) = Corpus.from_records([record])
@@ -355,16 +328,6 @@ def test_prompts_of_several_messages_are_told_from_others() -> None:
         [("user", "a")], [("system", "s"), ("user", "a")], [("user", "a"), ("assistant", "b"), ("user", "a")],
     )]  # fmt: skip
     assert list(map(holds_turns, [*prompts, "See User: a", "Users: a"])) == [False, True, True, False, False]
-
-
-def test_an_answer_to_avoid_is_told() -> None:
-    records = [{"prompt": "p", "completion": text, "label": good} for text, good in (("a", True), ("b", False))]
-    corpus = Corpus.from_records(records)
-    assert [example.label for example in corpus] == ["true", "false"]
-    assert [form for form in corpus.forms if "KTO" in form] == [list(corpus.forms)[1]]
-    asked, answered = [said(("user", "p"))], [said(("assistant", "a"))]
-    odd = [{"prompt": asked[0], "completion": answered[0], "label": False}, {**records[1], "label": "False"}]
-    assert all("KTO" in form for form in Corpus.from_records(odd).forms)
 
 
 @pytest.mark.parametrize(

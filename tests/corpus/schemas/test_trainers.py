@@ -211,12 +211,16 @@ def test_rejected_answers_stand_beside_the_chosen_ones(record: dict[str, Any]) -
         {**ALPACA, "kto_tag": False},
         {**ALPACA, "label": 0},
         {"prompt": "a", "completion": "b", "label": False},
+        {"prompt": "a", "completion": "b", "label": "False"},
+        {"prompt": TALK[1:2], "completion": TALK[2:3], "label": False},
     ],
 )
 def test_answers_to_avoid_are_told_in_every_form(record: dict[str, Any]) -> None:
     assert "false (in KTO data an answer to avoid" in Schema().parse(record)[0]
     good = {name: True if name in ("label", "kto_tag") else value for name, value in record.items()}
     assert "KTO" not in Schema().parse(good)[0]
+    if "completion" in record:
+        assert [read(one)[0].label for one in (good, {**good, "label": False})] == ["true", "false"]
 
 
 def test_a_system_prompt_may_be_blocks_and_stand_beside_any_pair() -> None:

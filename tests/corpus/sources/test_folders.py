@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from worlds.small_world import make_corpus
 
 import airrep
 from airrep.corpus.corpus import read_corpus
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, DataError
 
 
 def put(path: Path, *prompts: str, **more: str) -> Path:
@@ -148,16 +147,6 @@ def test_linked_folders_are_read_once(tmp_path: Path) -> None:
     assert len(airrep.read_corpus(data)) == 5
 
 
-def test_a_date_that_python_has_no_value_for_is_told(tmp_path: Path) -> None:
-    far = pa.array([2**30], pa.date32())
-    pq.write_table(pa.table({"prompt": ["p"], "response": ["r"], "day": far}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="holds a value that cannot be read .*Drop the column"):
-        airrep.read_corpus(tmp_path / "a.parquet")
-    near = pa.table({"prompt": ["p"], "response": ["r"], "day": [date(2020, 1, 2)]})
-    pq.write_table(near, tmp_path / "b.parquet")
-    assert len(airrep.read_corpus(tmp_path / "b.parquet")) == 1
-
-
 def test_a_table_with_a_column_of_several_types_is_told(tmp_path: Path) -> None:
     table = pd.DataFrame({"prompt": ["some", "more"], "response": ["words", "here"], "x": [1, "z"]})
     with pytest.raises(DataError, match=r"a column holds values of several types .*to_dict\('records'\)"):
@@ -182,14 +171,6 @@ def test_values_that_a_buffer_cuts_are_read_whole(tmp_path: Path, monkeypatch: p
     (tmp_path / "a.json").write_text(f"[{text}, {text}]", encoding="utf-8")
     found = airrep.read_corpus(tmp_path / "a.json")
     assert [example.prompt for example in found] == ['aé😀"b\\'] * 2
-
-
-def test_an_empty_filter_is_no_filter(tmp_path: Path) -> None:
-    index = airrep.build_index(make_corpus(5), tmp_path / "index", "tfidf")
-    for expression in ("", " "):
-        with pytest.raises(ConfigError, match="comparisons of a field with a literal are expected"):
-            index.top("a text", 1, where=expression)
-    assert len(index.where()) == 5
 
 
 def test_whole_numbers_that_pandas_made_floats_are_labels_and_ids(tmp_path: Path) -> None:

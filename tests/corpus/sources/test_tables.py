@@ -276,6 +276,9 @@ def test_periods_of_pandas_are_texts_in_files_too(tmp_path: Path) -> None:
     periods = pd.DataFrame({"x": pd.PeriodIndex(["2020-03", None], freq="M")})
     table = pa.table(periods)
     assert _values(_one(table["x"].combine_chunks()), tmp_path) == ["2020-03", None]
+    frame = periods.assign(prompt="p", response="r")
+    for data in (frame, pa.table(frame), frame.to_dict("records")):
+        assert [one.metadata for one in as_corpus(data)] == [{"x": "2020-03"}, {}]
     held = table["x"].combine_chunks().storage  # as a program reads it that has not loaded pandas
     noted = {b"ARROW:extension:name": b"pandas.period", b"ARROW:extension:metadata": b'{"freq": "M"}'}
     schema = pa.schema([("prompt", pa.string()), ("response", pa.string()), pa.field("x", held.type, metadata=noted)])
