@@ -10,7 +10,7 @@ from worlds.made_evaluations import METHODS, made_evaluation
 
 from airrep.evaluation.result import Cost
 from airrep.reports.charts import Axis, Chart, bars, costs, curves, timed
-from airrep.reports.exhibits import _cost
+from airrep.reports.evaluations import _cost
 from airrep.reports.sources import ReportSource, Sources, label_panels
 
 SVG = "{http://www.w3.org/2000/svg}"

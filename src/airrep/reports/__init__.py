@@ -4,7 +4,6 @@ answers            Answers: their tables, and the page of them.
 charts             The charts of reports as plain SVG: bars, curves, costs.
 evaluation_tables  Tables of evaluations, comparisons and diagnoses, for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
-exhibits           The tables and figures that a set of evaluations gives.
 page               Self-contained HTML pages: templates, policy, text made safe.
 result_tables      Tables of groups, what-ifs and shares of hits.
 results            Results of top, group and what-if as one HTML page.

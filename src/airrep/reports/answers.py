@@ -15,8 +15,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.provenance import order_in_words
-from airrep.reports.exhibits import Exhibit, Section
-from airrep.reports.page import render_sections
+from airrep.reports.page import Exhibit, Section, render_sections
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
 
 TITLE = "Answers about training data"
@@ -55,10 +54,7 @@ def _section(number: int, answer: Answer, several: bool, signed: bool) -> Sectio
     heading = SECTIONS[answer.kind]
     if several:
         heading += f": {origin.method}, index {origin.index[:12]}"
-    exhibits = [
-        Exhibit(f"{name}-{place}", table.title, table.caption, (), (table,) if table.lines else ())
-        for place, table in enumerate(answer_tables(answer), 1)
-    ]
+    exhibits = [Exhibit.of(f"{name}-{place}", table) for place, table in enumerate(answer_tables(answer), 1)]
     return Section(name, heading, tuple(exhibits), f"Sign: {origin.sign}." if signed else "")
 
 

@@ -334,10 +334,6 @@ def _source_texts(source: ReportSource) -> tuple[str, ...]:
     return (source.name, made.measure, tags or NOTHING, *counts, hundred(made.ceiling), made.command or NOTHING)
 
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"
-
-
 def removed_table(evaluation: Evaluation) -> Table | None:
     """What removals of whole sources or labels did to the queries; None where removals have no names."""
     facts = evaluation.facts
@@ -349,7 +345,7 @@ def removed_table(evaluation: Evaluation) -> Table | None:
             f"{name}: {one['name']}" if several else one["name"],
             f"{one['examples']:,}",
             "" if one["effect"] is None else signed(one["effect"]),
-            _share(one["helped"]),
+            "" if one["helped"] is None else f"{100 * one['helped']:.0f} %",
         )
         for name, removed in zip(facts["instances"], facts["removed"], strict=True)
         for one in removed
@@ -363,8 +359,13 @@ def tables_of(evaluation: Evaluation) -> list[Table]:
     """All that tables tell of one evaluation: values, differences, further numbers, and each task or label."""
     panel = ReportSource("evaluation", evaluation, f"{WORDS[evaluation.measure].short} × 100")
     values = value_table("", [panel])
-    more = (extras_table(panel), parts_table(panel), removed_table(evaluation))
-    return [table for table in (values, *values.more, *more) if table is not None and table.lines]
+    return [table for table in (values, *values.more, *detail_tables(panel).values()) if table.lines]
+
+
+def detail_tables(panel: ReportSource) -> dict[str, Table]:
+    """Further numbers of the rows, means of parts, and effects of removals of one evaluation, where it has them."""
+    found = {"more": extras_table(panel), "parts": parts_table(panel), "removed": removed_table(panel.evaluation)}
+    return {kind: table for kind, table in found.items() if table is not None}
 
 
 def comparison_tables(name: str, comparison: Comparison) -> tuple[Table, Table]:
@@ -378,25 +379,20 @@ def comparison_tables(name: str, comparison: Comparison) -> tuple[Table, Table]:
         "Ratio: of the first to the second, with Fieller's interval. "
         f"{ABOVE} or {BELOW}: above or below by an adjusted p-value under 0.05."
     )
-    rows = (
+    rows = tuple(
         Line(
             Cell(row.name, ", ".join(filter(None, [row.method, pooling_text(row.pool, row.temperature)]))),
             (Cell(hundred(row.value), interval(row.interval)), Cell(row.run)),
         )
         for row in comparison.rows
     )
-    pairs, made = tuple(map(_pair_line, comparison.pairs)), _made_by(comparison.command)
-    columns = ("First", "Second", "Difference × 100", "p", "p, adjusted", "Ratio")
+    pairs, made = tuple(map(_pair_line, comparison.pairs)), (comparison.command,) if comparison.command else ()
+    title = f": {name}" if name else ""
     head = ("Row", f"{WORDS[measure].short} × 100", "Run")
+    columns = ("First", "Second", "Difference × 100", "p", "p, adjusted", "Ratio")
     return (
-        Table(
-            ": ".join(filter(None, ("Rows compared", name))),
-            head,
-            tuple(rows),
-            "Best first, with 95 % intervals.",
-            made,
-        ),
-        Table(": ".join(filter(None, ("Comparison", name))), columns, pairs, caption, made),
+        Table(f"Rows compared{title}", head, rows, "Best first, with 95 % intervals.", made),
+        Table(f"Comparison{title}", columns, pairs, caption, made),
     )
 
 
@@ -409,10 +405,6 @@ def _pair_line(pair: ComparedPair) -> Line:
     return Line(Cell(pair.one), (Cell(pair.other), *tested))
 
 
-def _made_by(command: str) -> tuple[str, ...]:
-    return (command,) if command else ()
-
-
 def findings_table(name: str, diagnosis: Diagnosis) -> Table:
     """Each finding of a diagnosis with its advice."""
     keys = ("name", "level", "number", "verdict", "about", "advice")
@@ -422,5 +414,5 @@ def findings_table(name: str, diagnosis: Diagnosis) -> Table:
         rows,
         title=f"Diagnosis: {name}",
         caption=diagnosis.sentence,
-        commands=_made_by(diagnosis.command),
+        commands=(diagnosis.command,) if diagnosis.command else (),
     )

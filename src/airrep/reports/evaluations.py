@@ -2,13 +2,32 @@
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import NamedTuple
 
-from airrep.reports.exhibits import Exhibit, Section, sections
-from airrep.reports.page import check_page_free, page_bytes, render_sections
-from airrep.reports.sources import Given, Sources, read_sources
-from airrep.reports.tables import short
+from airrep.errors import ConfigError
+from airrep.evaluation.result import Measure
+from airrep.reports.charts import BANDS, Chart, bars, by_clock, costs, curves, timed
+from airrep.reports.evaluation_tables import (
+    ABOVE,
+    BELOW,
+    BY_CLOCK,
+    WORDS,
+    about,
+    commands,
+    comparison_tables,
+    curve_table,
+    detail_tables,
+    findings_table,
+    mark_of,
+    sources_table,
+    value_table,
+    words_of,
+)
+from airrep.reports.page import Exhibit, Section, check_page_free, page_bytes, render_sections
+from airrep.reports.sources import Given, Point, ReportSource, Sources, label_panels, panel_rows, read_sources
+from airrep.reports.tables import Table, short
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
 from airrep.runtime.remote.places import here_only
@@ -28,7 +47,7 @@ class Page(NamedTuple):
     @property
     def figures(self) -> list[Exhibit]:
         """The exhibits that are drawn."""
-        return [one for section in self.sections for one in section.exhibits if one.chart is not None]
+        return [one for section in self.sections for one in section.exhibits if one.svg]
 
 
 def write_evaluation_report(
@@ -96,7 +115,7 @@ def evaluation_page(
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
     sources = read_sources(runs, join=join, curves=curves)
-    shown = sections(sources)
+    shown = _sections(sources)
     html = render_sections(
         shown,
         title=title or TITLE,
@@ -127,7 +146,7 @@ def _labels(shown: Sequence[Section]) -> dict[str, str]:
     numbers = {"Figure": 0, "Table": 0}
     labels = {}
     for exhibit in (one for section in shown for one in section.exhibits):
-        kind = "Table" if exhibit.chart is None else "Figure"
+        kind = "Figure" if exhibit.svg else "Table"
         numbers[kind] += 1
         labels[exhibit.name] = f"{kind} {numbers[kind]}"
     return labels
@@ -164,3 +183,97 @@ def _remove_old(folder: Path, files: Collection[Path]) -> None:
         if path not in files and path.is_file():
             with writing(path):
                 path.unlink()
+
+
+def _sections(sources: Sources) -> list[Section]:
+    """The sections of a page, in order; ConfigError where a curve's tag is in no evaluation, or is not a number."""
+    for tag in sources.curves:
+        if not any(tag in source.evaluation.tags for source in sources.evaluations):
+            raise ConfigError(
+                f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
+                f"Tag them: airrep evaluate ... --tag {tag}=100"
+            )
+    found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]
+    compared = [table for name, one in sources.comparisons for table in comparison_tables(name, one)]
+    found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
+    diagnosed = [findings_table(name, one) for name, one in sources.diagnoses]
+    found.append(Section("diagnosis", "Diagnosis", _numbered("diagnosis", diagnosed)))
+    runs = (Exhibit.of("runs-table", sources_table(sources)),) if sources.evaluations else ()
+    found.append(Section("runs", "Runs and commands", runs))
+    return [section for section in found if section.exhibits]
+
+
+def _measure(measure: Measure, sources: Sources) -> Section:
+    panels, heading = sources.panels[measure], WORDS[measure].heading
+    values = value_table(f"{heading}: all methods", panels)
+    exhibits = [
+        Exhibit.of(f"{measure}-values", values),
+        _bars(f"{measure}-bars", panels, changed(values, title="", more=())),
+    ]
+    if measure == "lds" and any(map(timed, panels)):
+        exhibits.append(_cost(f"{measure}-cost", panels))
+    for number, tag in enumerate(dict.fromkeys(sources.curves), 1):
+        if groups := sources.curve(measure, tag):
+            exhibits.append(_curve(f"{measure}-curve-{number}", tag, groups))
+    for number, panel in enumerate(panels, 1):
+        for kind, table in detail_tables(panel).items():
+            exhibits.append(Exhibit.of(f"{measure}-{kind}-{number}", table, folded=kind == "parts"))
+    return Section(measure, heading, tuple(exhibits))
+
+
+def _numbered(name: str, tables: Sequence[Table]) -> tuple[Exhibit, ...]:
+    return tuple(Exhibit.of(f"{name}-{number}", table) for number, table in enumerate(tables, 1))
+
+
+def _figure(
+    name: str, title: str, caption: str, panels: Sequence[ReportSource], chart: Chart, tables: Sequence[Table]
+) -> Exhibit:
+    """A figure with the numbers behind it, which stand under its own heading."""
+    made = commands(panels)
+    text = " ".join([caption, *(f"Command: {command}" for command in made)])
+    return Exhibit(name, title, caption, made, tuple(tables), True, chart.svg(name, title, text))
+
+
+def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
+    words = words_of(panels)
+    parts = [f"{words.value}. Whiskers: {words.interval}. Bold number and thick edge: best."]
+    if any(mark_of(row) for panel in panels for row in panel.evaluation.rows):
+        parts.append(f"{ABOVE} or {BELOW}: above or below the first row, by a paired difference beyond chance.")
+    if any(panel.evaluation.ceiling is not None for panel in panels):
+        parts.append("Dotted line, where in reach: noise ceiling.")
+    if any("chance" in panel.evaluation.facts for panel in panels):
+        parts.append("Dashed line, where in reach: chance.")
+    caption = " ".join([*parts, about(panels)])
+    chart = bars(panels, f"{words.short} × 100")
+    return _figure(name, f"{words.heading} with intervals", caption, panels, chart, [values])
+
+
+def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
+    shown, words = [panel for panel in panels if timed(panel)], words_of(panels)
+    clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
+    caption = (
+        f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
+        f"The larger a disc, the more storage each example takes. Whiskers: {words.interval}. "
+        f"{about(shown)}{_without_cost(shown)}"
+    )
+    title = f"{words.heading} against cost and storage"
+    chart = costs(shown, f"{words.short} × 100")
+    return _figure(name, title, caption, shown, chart, [changed(value_table("", shown), more=())])
+
+
+def _without_cost(panels: Sequence[ReportSource]) -> str:
+    """A sentence that names the rows without a known cost; empty if all have one."""
+    gone = {panel.label: [row.name for row in panel.evaluation.rows if row not in timed(panel)] for panel in panels}
+    texts = [f"{', '.join(names)}{f' ({label})' if len(panels) > 1 else ''}" for label, names in gone.items() if names]
+    return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""
+
+
+def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]]) -> Exhibit:
+    panels = label_panels([point.source for _, points in groups for point in points])
+    words = words_of(panels)
+    shape = "Bands" if len(panel_rows(panels)) <= BANDS else "Vertical lines"
+    caption = f"{words.value}. {shape}: {words.interval}. {about(panels)}"
+    tables = [curve_table(label, tag, points) for label, points in groups]
+    chart = curves(groups, tag, f"{words.short} × 100")
+    title = f"{words.heading} against {tag.replace('_', ' ')}"
+    return _figure(name, title, caption, panels, chart, tables)

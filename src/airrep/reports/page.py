@@ -3,17 +3,18 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
-from airrep.reports.tables import short, short_prompt, visible
+from airrep.reports.tables import Table, short, short_prompt, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import is_taken
 
@@ -86,17 +87,50 @@ def page_bytes(page: str) -> bytes:
     return page.encode("utf-8", "replace")
 
 
-def render_sections(
-    sections: Sequence[Any], *, title: str, notes: Sequence[str], facts: Mapping[str, str], labels: Mapping[str, str]
-) -> str:
-    """A page of sections of tables and figures, which needs nothing else: no network, no other file, no script.
+@dataclass(frozen=True)
+class Exhibit:
+    """One numbered table or figure."""
 
-    Args:
-        sections: each with its exhibits (:class:`airrep.reports.exhibits.Section`).
-        title: heading of the page.
-        notes: sentences set apart at its top.
-        facts: what else stands there, by its name.
-        labels: the number of each exhibit, such as Figure 2, by the exhibit's name.
+    name: str
+    """Its id in the page and its file's name: letters, digits and hyphens."""
+    title: str
+    caption: str
+    commands: tuple[str, ...]
+    tables: tuple[Table, ...]
+    """The table itself, or the numbers behind the figure."""
+    folded: bool = False
+    """Whether its tables are seen only when unfolded."""
+    svg: str = ""
+    """The figure as an element for a page, or a file of its own; empty for a table."""
+
+    @classmethod
+    def of(cls, name: str, table: Table, *, folded: bool = False) -> Self:
+        """A table under its own title; one without lines is told by its caption alone."""
+        return cls(name, table.title, table.caption, table.commands, (table,) if table.lines else (), folded)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Exhibits under one heading."""
+
+    name: str
+    heading: str
+    exhibits: tuple[Exhibit, ...]
+    note: str = ""
+    """A sentence below the heading."""
+
+
+def render_sections(
+    sections: Sequence[Section],
+    *,
+    title: str,
+    notes: Sequence[str],
+    facts: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> str:
+    """A page of tables and figures, which needs nothing else: no network, no other file, no script.
+
+    *facts* stand at its top, by their names; *labels* number the exhibits, such as Figure 2, by theirs.
     """
     styles = [asset("report.css"), asset("evaluations.css")]
     template = environment().get_template("evaluations.html.j2")

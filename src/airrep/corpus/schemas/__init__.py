@@ -2,7 +2,6 @@
 
 conversations  Conversations: messages of any usual form to prompts and responses, and shortened prompts.
 forms          Forms of records: which fields are prompt and response.
-odd_forms      Trees of messages, segments of a text, answers to choose from, preference pairs.
 trainers       Trainers' ways of reading rows: the texts they join, the tokens they learn.
 values         Checks of single values of a record: texts, names, encodings, roles, marks.
 """

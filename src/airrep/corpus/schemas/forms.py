@@ -1,6 +1,8 @@
 """Forms of records: which fields are prompt and response."""
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,18 +21,7 @@ from airrep.corpus.schemas.conversations import (
     taken_chat,
     tools_message,
 )
-from airrep.corpus.schemas.odd_forms import (
-    check_no_node,
-    chosen_option,
-    is_preference,
-    is_tree,
-    of_segments,
-    of_tree,
-    option_columns,
-    options_of,
-    read_preference,
-)
-from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
+from airrep.corpus.schemas.trainers import BARE, DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, half_heeded, text
 from airrep.errors import DataError
 
@@ -96,6 +87,12 @@ _TELLING = {
 }
 """Fields that look like a turn, an answer, a system prompt or what is asked about: they are named where they are not
 read."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
+"""Names of columns that hold an answer to choose from each: of MMLU, MedMCQA, COPA and others."""
+_NAMED = re.compile(r"\(?([A-Za-z0-9])[).]?")
+"""A letter that stands for an answer, in its usual spellings."""
+_SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]*")
 _EXPECTED = (
     ", ".join(dict.fromkeys("/".join(pair) for pair in PAIRS)) + ", chosen/rejected, messages, conversations or text"
 )
@@ -147,18 +144,23 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
     pair = next((pair for pair in pairs if rest.get(pair[0]) is not None and rest.get(pair[1]) is not None), None)
     if pair is not None:
         return _read_pair(rest, *pair, turns, trainer)
-    if is_tree(rest.get("prompt")):
-        return Read("a tree of messages (OASST)", of_tree(rest.pop("prompt"), every=turns == "all"))
-    if is_preference(rest):
+    root, chosen = rest.get("prompt"), rest.get("chosen")
+    if isinstance(root, Mapping) and "replies" in root and "text" in root:  # the first message, as OASST has it
+        return Read("a tree of messages (OASST)", _of_tree(rest.pop("prompt"), every=turns == "all"))
+    if is_messages(rest.get("preferred_output")) or isinstance(chosen, str | Mapping) or is_messages(chosen):
         return _read_preference(rest, preferences, trainer)
     chat = chat or next((name for name in CHATS if rest.get(name) is not None), None)
     if chat is not None:
         found = _read_chat(rest, chat, turns, preferences, trainer)
         return found._replace(pairs=[trainer.of_messages(pair) for pair in found.pairs])
     if is_messages(rest.get("segments")):
-        return Read("segments (axolotl)", of_segments(rest.pop("segments"), every=turns == "all"))
+        return Read("segments (axolotl)", _of_segments(rest.pop("segments"), every=turns == "all"))
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
-        check_no_node(rest)
+        if "parent_id" in rest and "role" in rest:  # alone it is nobody's answer
+            raise DataError(
+                "is one message of a tree whose other messages are other records; whole trees are expected, an object "
+                "prompt with replies (OASST's files of trees). Give these, or conversations"
+            )
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
     raise DataError(_nothing_found(rest))
 
@@ -220,8 +222,8 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest)
     pair = (trainer if prompt_key == "instruction" else DEFAULT).asked(prompt, extra, response)
     if before:
-        asked, said = Message("user", text("prompt", pair.prompt)), Message("assistant", text("response", response))
-        return _of_messages([*before, asked, said], form, turns)
+        said = [*_said("user", "prompt", pair.prompt), *_said("assistant", "response", response)]
+        return _of_messages(before + said, form, turns)
     if (prompt_key, response_key) == _BEFORE_CHATS[1]:
         return Read(f"{form}, {_AS_TRL}", [pair._replace(chat=JOINED)])
     return Read(form, [pair])
@@ -287,7 +289,7 @@ def _input_of(
 def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
     """Add the answers to choose from to a question, a line each with its letter; with the name of their field."""
     name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
-    listed = options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
+    listed = _options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
     if not listed:
         return _with_columns(prompt, response, rest)
     rest.pop(name)  # type: ignore[arg-type]
@@ -301,12 +303,12 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
 
 def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
     """Add answers that stand in columns of their own to the prompt; a letter as response becomes that answer's text."""
-    columns = option_columns(rest) if isinstance(prompt, str) else {}
+    columns = _option_columns(rest) if isinstance(prompt, str) else {}
     if not columns:
         return prompt, response, None
     listed = [f"{letter}. {rest.pop(column)}" for letter, column in columns.items()]
     first, *_, last = columns.values()
-    return "\n".join([str(prompt), *listed]), chosen_option(response, listed), f"{first} to {last}"
+    return "\n".join([str(prompt), *listed]), _chosen_option(response, listed), f"{first} to {last}"
 
 
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
@@ -375,3 +377,137 @@ def names(record: Mapping[str, Any]) -> str:
     found = [str(key) for key in record]
     more = f" and {len(found) - 12} more" if len(found) > 12 else ""
     return (", ".join(found[:12]) or "no fields") + more
+
+
+def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
+    """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered."""
+    pairs: list[Pair] = []
+    waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
+    while waiting:
+        node, before = waiting.pop()
+        said = {"role": node.get("role"), "content": node.get("text")}
+        path = before + read_messages([said], "a path of the tree")
+        replies = [one for one in node.get("replies") or () if isinstance(one, Mapping)]
+        if before and path[-1].role == "assistant" and (every or not replies):
+            pairs += every_turn(path, first=len(path) - 1)
+        waiting += [(one, path) for one in reversed(replies)]
+    if not pairs:
+        raise DataError("the tree holds no message by the assistant; one is expected")
+    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+
+
+def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
+    """The learnt segments of a text, each after all before it, as they stand; without *every* the last."""
+    pairs, before = [], ""
+    for number, segment in enumerate(segments, 1):
+        if not isinstance(segment, Mapping) or not isinstance(segment.get("text"), str):
+            raise DataError(f"segment {number} is {describe(segment)}; an object with text and label is expected")
+        if segment.get("label") and segment["text"].strip():
+            pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
+        before += segment["text"]
+    if not pairs:
+        raise DataError("no segment has the label true; one to learn from is expected")
+    if not every or len(pairs) == 1:
+        return pairs[-1:]
+    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+
+
+def _options_of(value: object) -> list[str]:
+    """Answers to choose from, each with its letter or label; none for a value of another form."""
+    value = from_json(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        texts, names = value.get("text"), value.get("label")
+        if is_messages(texts) and is_messages(names):
+            value = dict(zip(map(str, names), texts, strict=False))
+        pairs = [(str(name), option) for name, option in value.items() if option is not None]
+    elif is_messages(value):
+        pairs = list(zip(_LETTERS, value, strict=False))
+    else:
+        return []
+    if not all(isinstance(option, str) for _, option in pairs):
+        return []
+    named = [option.lstrip().startswith((f"{name}.", f"{name})", f"({name}")) for name, option in pairs]
+    return [option if all(named) else f"{name}. {option}" for name, option in pairs]
+
+
+def _option_columns(record: Mapping[str, Any]) -> dict[str, str]:
+    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two."""
+    for form in _COLUMNS:
+        for names in (_LETTERS, _LETTERS.lower(), "123456789"):
+            columns = {name.upper(): form.format(name) for name in names}
+            found = dict(takewhile(lambda one: _is_option(record.get(one[1])), columns.items()))
+            if len(found) > 1 and (form != "{}" or names != "123456789"):
+                return found
+    return {}
+
+
+def _is_option(value: object) -> bool:
+    """True if a value may be an answer to choose from: a text, or a number that a table made of one."""
+    return isinstance(value, int | float) or (isinstance(value, str) and bool(value.strip()))
+
+
+def _chosen_option(answer: object, listed: Sequence[str]) -> object:
+    """The option that an answer names, by its letter or number, or of lettered ones by its place from 0 on; any other
+    answer as it is.
+    """
+    said = "" if isinstance(answer, bool) or not isinstance(answer, int | str) else str(answer).strip()
+    named = _NAMED.fullmatch(said)
+    if named is None or answer in [option.partition(". ")[2] for option in listed]:
+        return answer
+    name = named[1].upper()
+    if name.isdecimal() and listed[0].startswith("A. "):
+        name = _LETTERS[int(name)]
+    return next((option for option in listed if option.startswith(f"{name}. ")), answer)
+
+
+def read_preference(
+    prompt: object, before: list[Message], chosen: object, rejected: object, *, both: bool = False
+) -> list[Pair]:
+    """Return the chosen response with its prompt, and the rejected one if *both* are wanted and it is there.
+
+    The prompt is text, messages, or None if the responses, texts or messages, hold it.
+    """
+    if prompt is None and isinstance(chosen, str) and not _SPEAKER.search(chosen):
+        border = _border(chosen, rejected) if isinstance(rejected, str) else 0
+        prompt = chosen[:border]
+        chosen = chosen[border:]
+        rejected = rejected[border:] if isinstance(rejected, str) else rejected
+    first = _pair(prompt, before, chosen, "chosen")
+    if rejected is None or not both:
+        return [first]
+    second = _pair(prompt, before, rejected, "rejected")
+    return [first._replace(part=("preference", "chosen")), second._replace(part=("preference", "rejected"))]
+
+
+def _pair(prompt: object, before: list[Message], response: object, name: str) -> Pair:
+    if isinstance(response, str):
+        if prompt is None:
+            return last_turn(before + _spoken(response, name), name)
+        if not before and isinstance(prompt, str):
+            return Pair(prompt, response)
+        return last_turn([*before, *_said("user", "prompt", prompt), *_said("assistant", "response", response)], name)
+    if not isinstance(response, Mapping) and not is_messages(response):
+        raise DataError(f"{name} is {describe(response)}; text or messages are expected")
+    said = read_messages([response] if isinstance(response, Mapping) else response, name)
+    # Some data sets repeat the prompt in both conversations, others hold the answers alone.
+    alone = all(message.role == "assistant" for message in said)
+    return last_turn(before + (_said("user", "prompt", prompt) if alone and prompt is not None else []) + said, name)
+
+
+def _spoken(dialogue: str, name: str) -> list[Message]:
+    """Return the messages of a text with ``Human:`` and ``Assistant:`` at the heads of its paragraphs."""
+    _, *parts = _SPEAKER.split(dialogue)
+    speakers = {"Human": "user", "Assistant": "assistant"}
+    said = zip(parts[::2], parts[1::2], strict=True)
+    found = [Message(speakers[who], what.strip()) for who, what in said if what.strip()]
+    if not found:
+        raise DataError(f"{name} holds speakers and no text; text is expected. Remove the record or fill it in")
+    return found
+
+
+def _border(chosen: str, rejected: str) -> int:
+    """Return where the beginning that two texts share ends, at the last white space in it."""
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+    if shared in (len(chosen), len(rejected)):  # one begins with the other: nothing says where the prompt ends
+        return 0
+    return max((place + 1 for place in range(shared) if chosen[place].isspace()), default=0)
