@@ -19,8 +19,7 @@ from opening import RandomAttributor, numbered
 import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.index.rows import IndexRows
-from airrep.index.sharing.joining import join_parts
-from airrep.index.sharing.parts import build_part
+from airrep.index.sharing import build_part, join_parts
 from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.artifacts.manifests import MANIFEST
 from airrep.scoring.groups import Groups

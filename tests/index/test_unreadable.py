@@ -12,8 +12,7 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.index.sharing.joining import join_parts
-from airrep.index.sharing.parts import build_part
+from airrep.index.sharing import build_part, join_parts
 
 LONG = Example("a", "word " * 4000, "too long")
 LONGER = Example("a", "word " * 5000, "longer")

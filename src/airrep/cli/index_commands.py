@@ -69,7 +69,7 @@ def index_command(
         )
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
-    from airrep.index.sharing.parts import build_part
+    from airrep.index.sharing import build_part
     from airrep.runtime.artifacts.making import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
@@ -209,7 +209,7 @@ def append_command(
     """
     from airrep.cli.show.console import Meter
     from airrep.index import editing
-    from airrep.index.sharing.parts import is_part
+    from airrep.index.sharing import is_part
 
     if is_part(more[0]):
         _join(path, more)
@@ -228,7 +228,7 @@ def append_command(
 
 def _join(out: Path, parts: list[str]) -> None:
     """Join parts into the index that one build would have made."""
-    from airrep.index.sharing.joining import join_parts
+    from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)
     note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")

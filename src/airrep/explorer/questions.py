@@ -29,10 +29,9 @@ from airrep.explorer.requests import (
 from airrep.explorer.served import ServedIndex, contrast_of
 from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, why_json
 from airrep.index.contrast import Question
-from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
-from airrep.index.why import Why
+from airrep.index.why import Reasons, Scored, Why
 
 BASKET = "basket.jsonl"
 """File that names the examples of a command where they are many."""

@@ -7,13 +7,12 @@ editing     Appending to an index, deleting from it, compacting it.
 export/     Export of an index to files that other tools read.
 frames      Results as rows of plain values, data frames and short tables for notebooks.
 index       An index on disk: opened as memory maps, asked for scores.
-reasons     Why single examples score as they do: their channels, the same words.
 results/    Results of asking an index: written, read, with method, pool, sign, units.
 rows        Rows of an index on disk: shards, examples, filters, ids, groups.
 sealing     Write the shards of an index, and seal them with its manifest.
 selection/  Pick training data from an index.
 shards      Shards: immutable pieces of an index on disk, and their blocks.
-sharing/    An index that several machines make together.
-why         Same words: which words of a query and a hit carry its score.
+sharing     An index that several machines make: build parts, join them.
+why         Why a hit scores as it does: its channels, and the words of both texts.
 workers     Encoding of shards: in this process, or in the workers of an engine.
 """

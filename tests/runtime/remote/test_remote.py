@@ -277,8 +277,7 @@ def test_an_index_at_a_url_is_not_changed_in_place(memory: Place) -> None:
 
 
 def test_parts_are_joined_through_a_storage(place: Place, tmp_path: Path) -> None:
-    from airrep.index.sharing.joining import join_parts
-    from airrep.index.sharing.parts import build_part
+    from airrep.index.sharing import build_part, join_parts
 
     data = airrep.read_corpus(place.lines("train.jsonl", RECORDS))
     for number in (1, 2):

@@ -2,5 +2,4 @@
 
 columns  Columns of an exported index: examples, metadata, vectors; piece by piece.
 export   Export of an index to a file for other tools.
-files    Files that an index is exported to: Parquet, CSV, Lance.
 """

@@ -13,8 +13,7 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.cli.app import app
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.sharing.joining import join_parts
-from airrep.index.sharing.parts import build_part, open_part
+from airrep.index.sharing import build_part, join_parts, open_part
 
 TRAIN = make_corpus(50)
 
@@ -62,7 +61,7 @@ def test_what_is_learnt_comes_from_the_whole_corpus_or_from_another_part(
 ) -> None:
     first = build_part(TRAIN, tmp_path / "p1", "1/2", "tfidf", shard_rows=8)
     with monkeypatch.context() as patch:
-        patch.setattr("airrep.index.sharing.parts.fit", None)
+        patch.setattr("airrep.index.sharing.fit", None)
         build_part(TRAIN, tmp_path / "p2", "2/2", "tfidf", shard_rows=8, state=first.path)
     airrep.build_index(TRAIN, tmp_path / "whole", "tfidf", shard_rows=8)
     join_parts([tmp_path / "p1", tmp_path / "p2"], tmp_path / "joined")
@@ -162,7 +161,7 @@ def test_interrupted_parts_and_joins_resume(tmp_path: Path, monkeypatch: pytest.
         return shutil.copytree(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr("airrep.index.sharing.joining.shutil.copytree", copy_two)
+        patch.setattr("airrep.index.sharing.shutil.copytree", copy_two)
         join_parts(parts, tmp_path / "joined")
     assert not (tmp_path / "joined").exists()
     join_parts(parts, tmp_path / "joined")
