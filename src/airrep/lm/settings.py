@@ -88,10 +88,7 @@ def _is_template(template: str) -> bool:
 
 
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning.
-
-    ConfigError: a name that neither has.
-    """
+    """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning."""
     reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
     unknown = next((name for name in values if name not in reading | tuning), None)
     if unknown is not None:
@@ -147,12 +144,7 @@ class FineTuneSettings(Settings):
         return self.epochs * math.ceil(count / self.batch_examples)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """Learning rate of a step.
-
-        Args:
-            step: counted from 0.
-            steps: of the whole run.
-        """
+        """Learning rate of a step, counted from 0, of so many."""
         rising = self.warmup_steps or int(self.warmup_ratio * steps)
         if step < rising:
             return self.learning_rate * step / rising
