@@ -19,7 +19,6 @@ from airrep.evaluation.judging import (
     compare_held_out,
     difference_over,
     held_out_lds,
-    score_features,
     score_instance,
     shared_queries,
 )
@@ -64,13 +63,6 @@ def test_encoders_and_sparse_methods_are_scored_alike() -> None:
     tfidf = score_instance(make_attributor("tfidf"), INSTANCE, "attention", 0.1)
     assert tfidf.shape == (6, 8)
     assert np.isfinite(tfidf).all()
-
-
-def test_features_that_are_there_already_give_the_same_scores() -> None:
-    method = HashAttributor()
-    features = method.encode_train(INSTANCE.train), method.encode_queries(INSTANCE.queries)
-    found = score_features(*features, INSTANCE.subsets, "attention")
-    np.testing.assert_allclose(found, score_instance(method, INSTANCE, "attention"), rtol=1e-5)
 
 
 def test_compact_keeps_the_members() -> None:
