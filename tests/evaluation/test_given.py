@@ -10,7 +10,7 @@ from worlds.training_world import planted
 
 import airrep
 from airrep.errors import ArtifactError, ConfigError
-from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.diagnosis import diagnose
 from airrep.evaluation.loo import evaluate_loo
 from airrep.reports.evaluations import write_evaluation_report
 

@@ -15,7 +15,7 @@ from airrep.attributors.base import TrainedGroups
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.diagnosis import diagnose
 from airrep.evaluation.judging import compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.lds import LdsStudy, RowFinder, evaluate_lds, facts_of
 from airrep.evaluation.result import Evaluation

@@ -7,8 +7,8 @@ import pytest
 from worlds.made_evaluations import made_evaluation
 
 from airrep.evaluation.comparison import ComparedPair, Comparison, compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-from airrep.evaluation.diagnosis.of_labels import Finding
+from airrep.evaluation.diagnosis import Diagnosis
+from airrep.evaluation.findings import Finding
 from airrep.evaluation.result import Cost, Difference, Evaluation, Row
 from airrep.reports.evaluation_tables import (
     MOST_PARTS,

@@ -9,7 +9,7 @@ from worlds.made_evaluations import WORLDS, evaluation, made_evaluation, over_qu
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.comparison import Comparison, compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation
 from airrep.reports.evaluations import evaluation_page
 from airrep.reports.sources import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import Comparison, Named, compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation, Measure, Row
 from airrep.evaluation.statistics.means import Difference
 from airrep.runtime.artifacts.making import fetched

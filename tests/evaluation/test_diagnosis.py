@@ -14,14 +14,14 @@ from worlds.small_world import HashAttributor, make_corpus
 from airrep.attributors.base import TrainedGroups
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluation.diagnosis.diagnosis import (
+from airrep.evaluation.diagnosis import (
     Diagnosis,
     diagnose,
     diagnosis_request,
+    index_findings,
     seconds_of_fine_tunes,
 )
-from airrep.evaluation.diagnosis.of_indexes import index_findings
-from airrep.evaluation.diagnosis.of_labels import Finding, LabelStatistics, jsonable, label_findings, level_of, worst
+from airrep.evaluation.findings import Finding, LabelStatistics, jsonable, label_findings, level_of, worst
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
@@ -389,7 +389,7 @@ def test_the_sentence_names_the_worst_finding_or_says_that_there_is_none() -> No
 
 
 def test_every_finding_has_its_paragraph_of_advice(built) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
     headings = {
         re.sub(r"[^\w -]", "", line[3:]).lower().replace(" ", "-") for line in re.findall("^## .*$", page, re.M)
     }
