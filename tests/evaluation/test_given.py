@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airrep.evaluation.select.select import evaluate_selection
 from worlds.small_world import make_corpus
 from worlds.training_world import planted
 
@@ -12,6 +11,7 @@ import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.diagnosis import diagnose
 from airrep.evaluation.loo import evaluate_loo
+from airrep.evaluation.select import evaluate_selection
 from airrep.reports.evaluations import write_evaluation_report
 
 ONE = planted(1, "a", n=40, q=8, m=16, size=8)

@@ -13,7 +13,6 @@ from worlds.training_world import planted
 
 from airrep.attributors.methods import make_attributor
 from airrep.encoder.networks.packed import PackedEncoder
-from airrep.errors import ConfigError
 from airrep.evaluation.judging import (
     compact_subsets,
     compare_held_out,
@@ -154,10 +153,3 @@ def test_instances_without_a_query_in_common_share_none() -> None:
     found = shared_queries([one, dataclasses.replace(other, query_texts=["y"]), other])
     assert found is not None
     assert found == pytest.approx(np.array([[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 1]]))
-
-
-def test_scores_that_do_not_fit_the_instances_are_refused() -> None:
-    with pytest.raises(ConfigError, match="are 0 for 0 instances"):
-        held_out_lds([], [])
-    with pytest.raises(ConfigError, match="are 1 for 2 instances"):
-        held_out_lds([INSTANCE.losses], [INSTANCE, INSTANCE])
