@@ -14,7 +14,6 @@ from airrep.evaluation.result import Evaluation
 from airrep.reports.evaluations import evaluation_page
 from airrep.reports.sources import (
     ReportSource,
-    Run,
     Sources,
     join_evaluations,
     label_panels,
@@ -141,17 +140,6 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     found = read_sources([tmp_path / "lds", tmp_path / "comparison", str(tmp_path / "diagnosis")])
     assert [one.name for one in found.evaluations] == ["lds"]
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
-
-
-def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_evaluation().save(tmp_path / "lds")
-    opened = [Run.open(tmp_path / "lds")]
-    monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
-    assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
-    with pytest.raises(ConfigError, match="lds is given twice"):
-        read_sources([*opened, *opened])
 
 
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
