@@ -1,6 +1,7 @@
 """Settings of the target LM and of its fine-tuning."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -10,6 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.settings import Settings
+
+_FIELD = re.compile(r"\{prompt\}|\{response\}")
 
 
 class LmSettings(Settings):
@@ -77,14 +80,9 @@ class LmSettings(Settings):
     @classmethod
     def _both_fields(cls, template: str | None) -> str | None:
         """A template holds the prompt, then the response, once each."""
-        if template not in (None, "chat", "plain") and not _is_template(str(template)):
+        if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
             raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
-
-
-def _is_template(template: str) -> bool:
-    once = template.count("{prompt}") == 1 and template.count("{response}") == 1
-    return once and template.index("{prompt}") < template.index("{response}")
 
 
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
