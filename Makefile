@@ -23,7 +23,7 @@ COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scorin
 # What of these rooms works on texts, files and processes alone.
 NOT_COMPUTING := $(addprefix --ignore=tests/,answers/likeness answers/proof answers/test_reading.py \
 	answers/test_dropped.py attributors/test_methods.py attributors/test_installed.py \
-	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/test_prove.py evaluation/test_trial.py \
+	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/test_prove.py \
 	evaluation/test_select.py evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_documents.py lm/test_files.py \
 	lm/test_settings.py)
 

@@ -24,7 +24,7 @@ BESIDE = {
     "labels.labels": ["Labels"],
     "answers.together": ["top_of_set"],
     "corpus.originals": ["take_records"],
-    "evaluation.diagnosis.diagnosis": ["diagnose"],
+    "evaluation.diagnosis": ["diagnose"],
     "evaluation.loo": ["evaluate_loo"],
     "labels.outside": ["import_labels", "label_by_command"],
     "lm.trainer.training": ["read_training"],

@@ -10,8 +10,8 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.answers.together import top_of_set
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-from airrep.evaluation.diagnosis.of_labels import Finding
+from airrep.evaluation.diagnosis import Diagnosis
+from airrep.evaluation.findings import Finding
 from airrep.index.frames import Shown
 from airrep.training.linear.recipe import Adapted
 from airrep.training.result import TrainingResult

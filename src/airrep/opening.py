@@ -44,7 +44,7 @@ def _of_kind(path: Path) -> Any:
     """What lies at a path, by the kind of its manifest; the error of an index where there is none."""
     from airrep.answers.reading import read_result
     from airrep.evaluation.comparison import Comparison
-    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+    from airrep.evaluation.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import open_index
     from airrep.labels.plan import open_plan

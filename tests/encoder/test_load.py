@@ -59,6 +59,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_folder(tmp_path_factory.mktemp("models") / "tiny")
 
 
+@pytest.fixture
+def cls(tiny: Path, tmp_path: Path) -> Path:
+    """An encoder that its library runs."""
+    shutil.copytree(tiny, tmp_path / "cls")
+    config = tmp_path / "cls" / "1_Pooling" / "config.json"
+    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
+    return tmp_path / "cls"
+
+
 def errors(found: np.ndarray, expected: np.ndarray) -> float:
     """Largest distance of two rows, relative to the length of the second."""
     return float((np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)).max())
@@ -175,12 +184,9 @@ def test_shares_of_texts_that_the_vocabulary_lacks(encoder: Encoder) -> None:
     assert encoder.unknown_shares([]).shape == (0,)
 
 
-def test_shares_of_unknown_texts_of_an_encoder_run_by_its_library(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny, tmp_path / "cls")
-    config = tmp_path / "cls" / "1_Pooling" / "config.json"
-    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
+def test_shares_of_unknown_texts_of_an_encoder_run_by_its_library(cls: Path, tiny: Path) -> None:
     examples = [Example("", text) for text in ["😀 🎉", *TEXTS]]
-    library, packed = (load_encoder(folder, device="cpu") for folder in (tmp_path / "cls", tiny))
+    library, packed = (load_encoder(folder, device="cpu") for folder in (cls, tiny))
     assert (library.packed, packed.packed) == (False, True)
     shares = library.unknown_shares(examples)
     assert shares[0] == 1
@@ -297,15 +303,12 @@ def test_fingerprint(tiny: Path, tmp_path: Path) -> None:
     assert len({other.fingerprint for other in others}) == len(others)
 
 
-def test_any_other_architecture_is_run_by_its_library(tiny: Path, tmp_path: Path) -> None:
+def test_any_other_architecture_is_run_by_its_library(cls: Path, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    shutil.copytree(tiny, tmp_path / "cls")
-    config = tmp_path / "cls" / "1_Pooling" / "config.json"
-    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
-    encoder = load_encoder(tmp_path / "cls", device="cpu", max_tokens=10)
+    encoder = load_encoder(cls, device="cpu", max_tokens=10)
     assert (encoder.packed, encoder.precision, encoder.dimension, encoder.max_tokens) == (False, "float32", 16, 10)
-    library = SentenceTransformer(str(tmp_path / "cls"), device="cpu")
+    library = SentenceTransformer(str(cls), device="cpu")
     library.max_seq_length = 10
     expected = library.encode(TEXTS, show_progress_bar=False)
     done: list[int] = []
@@ -317,7 +320,7 @@ def test_any_other_architecture_is_run_by_its_library(tiny: Path, tmp_path: Path
     with pytest.raises(ConfigError, match="only BERT-type encoders can be saved in the airrep format"):
         encoder.save(tmp_path / "published", "airrep")
     assert not (tmp_path / "published").exists()
-    shutil.copytree(tmp_path / "cls", tmp_path / "moved")
+    shutil.copytree(cls, tmp_path / "moved")
     moved = load_encoder(tmp_path / "moved", device="cpu", max_tokens=10)
     assert moved.fingerprint == encoder.fingerprint
     assert moved.fingerprint != load_encoder(tmp_path / "moved", device="cpu", max_tokens=11).fingerprint
@@ -341,17 +344,14 @@ def test_queries_of_a_router_take_their_own_way(tiny: Path, tmp_path: Path) -> N
     assert load_encoder(tiny).symmetric
 
 
-def test_weights_that_run_rounded_are_saved_whole(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny, tmp_path / "cls")
-    config = tmp_path / "cls" / "1_Pooling" / "config.json"
-    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
-    rounded = load_encoder(tmp_path / "cls", device="cpu", precision="bfloat16", max_tokens=9)
+def test_weights_that_run_rounded_are_saved_whole(cls: Path, tmp_path: Path) -> None:
+    rounded = load_encoder(cls, device="cpu", precision="bfloat16", max_tokens=9)
     rounded.save(tmp_path / "saved")
-    exact = load_encoder(tmp_path / "cls", device="cpu", max_tokens=9).encode_texts(TEXTS)
+    exact = load_encoder(cls, device="cpu", max_tokens=9).encode_texts(TEXTS)
     assert errors(load_encoder(tmp_path / "saved", device="cpu").encode_texts(TEXTS), exact) == 0
     for wrong in (-1, 0, 2, 25):
         with pytest.raises(ConfigError, match=f"max_tokens is {wrong}; expected 3 to 24"):
-            load_encoder(tmp_path / "cls", device="cpu", max_tokens=wrong)
+            load_encoder(cls, device="cpu", max_tokens=wrong)
 
 
 @pytest.mark.parametrize(

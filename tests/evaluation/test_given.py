@@ -9,10 +9,9 @@ from worlds.training_world import planted
 
 import airrep
 from airrep.errors import ArtifactError, ConfigError
-from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.diagnosis import diagnose
 from airrep.evaluation.loo import evaluate_loo
 from airrep.evaluation.select import evaluate_selection
-from airrep.labels.instance import LabelledInstance
 from airrep.reports.evaluations import write_evaluation_report
 
 ONE = planted(1, "a", n=40, q=8, m=16, size=8)
@@ -106,9 +105,3 @@ def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_their_paths
     ]
     assert pages[0] == pages[1]
     assert write_evaluation_report(str(path), tmp_path / "path.html").exists()
-
-
-def test_an_instance_is_a_list_of_one(index: airrep.Index) -> None:
-    assert isinstance(ONE, LabelledInstance)
-    one, several = (airrep.evaluate_lds(index, given, resamples=10) for given in (ONE, [ONE]))
-    assert one.to_dict() == several.to_dict()

@@ -13,13 +13,11 @@ from worlds.training_world import planted
 
 from airrep.attributors.methods import make_attributor
 from airrep.encoder.networks.packed import PackedEncoder
-from airrep.errors import ConfigError
 from airrep.evaluation.judging import (
     compact_subsets,
     compare_held_out,
     difference_over,
     held_out_lds,
-    score_features,
     score_instance,
     shared_queries,
 )
@@ -64,13 +62,6 @@ def test_encoders_and_sparse_methods_are_scored_alike() -> None:
     tfidf = score_instance(make_attributor("tfidf"), INSTANCE, "attention", 0.1)
     assert tfidf.shape == (6, 8)
     assert np.isfinite(tfidf).all()
-
-
-def test_features_that_are_there_already_give_the_same_scores() -> None:
-    method = HashAttributor()
-    features = method.encode_train(INSTANCE.train), method.encode_queries(INSTANCE.queries)
-    found = score_features(*features, INSTANCE.subsets, "attention")
-    np.testing.assert_allclose(found, score_instance(method, INSTANCE, "attention"), rtol=1e-5)
 
 
 def test_compact_keeps_the_members() -> None:
@@ -162,10 +153,3 @@ def test_instances_without_a_query_in_common_share_none() -> None:
     found = shared_queries([one, dataclasses.replace(other, query_texts=["y"]), other])
     assert found is not None
     assert found == pytest.approx(np.array([[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 1]]))
-
-
-def test_scores_that_do_not_fit_the_instances_are_refused() -> None:
-    with pytest.raises(ConfigError, match="are 0 for 0 instances"):
-        held_out_lds([], [])
-    with pytest.raises(ConfigError, match="are 1 for 2 instances"):
-        held_out_lds([INSTANCE.losses], [INSTANCE, INSTANCE])

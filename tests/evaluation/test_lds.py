@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from airrep.attributors.base import TrainedGroups
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import diagnose
+from airrep.evaluation.diagnosis import diagnose
 from airrep.evaluation.judging import compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.lds import LdsStudy, RowFinder, evaluate_lds, facts_of
 from airrep.evaluation.result import Evaluation
@@ -182,13 +181,6 @@ def test_tuning_leaves_other_pools_alone(folder):
     assert (found.facts["tuned_on"], found.facts["not_tuned"]) == ([], [found.rows[0].name])
 
 
-def test_the_noise_ceiling_is_that_of_the_seeds(folder):
-    assert evaluate_lds([_index(folder)], [ONE], resamples=20).ceiling is None
-    by_seed = ONE.losses + 0.05 * np.random.default_rng(0).standard_normal((2, *ONE.losses.shape)).astype(np.float32)
-    table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, by_seed=by_seed)], resamples=20)
-    assert table.ceiling == pytest.approx(noise_ceiling(by_seed, averaged=2))
-
-
 @pytest.mark.parametrize("there", [0, 1, 8])
 def test_an_unfinished_second_seed_is_no_error_and_does_not_raise_the_ceiling(folder, there):
     noise = 0.3 * np.random.default_rng(0).standard_normal(ONE.losses.shape)
@@ -210,13 +202,6 @@ def test_labels_of_a_model_that_hardly_moved_are_told(folder):
         given = dataclasses.replace(ONE, losses=losses, base_losses=base)
         facts = LdsStudy([("hash", _index(folder))], [given]).facts()
         assert ("hardly_moved" in facts) is hardly
-
-
-def test_dropped_queries_are_counted_for_each_index(folder):
-    losses = ONE.losses.copy()
-    losses[3] = 1.0
-    table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, losses=losses)], resamples=20)
-    assert (table.rows[0].dropped, np.isnan(table.rows[0].per_query).tolist()) == (1, [i == 3 for i in range(8)])
 
 
 def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
@@ -317,21 +302,6 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
         Evaluation.find(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
 
 
-def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
-    out, index = tmp_path / "run", _index(folder)
-    made = evaluate_lds([index], [ONE], resamples=20)
-    made.save(tmp_path / "whole")
-    partial = tmp_path / "run.partial"  # as a kill before the last rename leaves it
-    shutil.copytree(tmp_path / "whole", partial)
-    (partial / ".lock").touch()
-    (partial / "result.json").write_text("{")
-    assert Evaluation.find(out, made.request) is None
-    made.save(out)
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"} == {
-        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir() if path.name != ".lock"
-    }
-
-
 def test_the_subject_is_of_texts_subsets_and_losses_alone(folder):
     def subject(index: Index, instance: LabelledInstance, pool: str = "sum") -> str:
         return evaluate_lds([index], [instance], pool, resamples=20).subject
@@ -353,8 +323,10 @@ def test_bad_requests_are_one_line(folder):
         evaluate_lds([_index(folder)], [TWO, ONE], tune=[ONE])
     with pytest.raises(ConfigError, match="resamples=0: expected 1 or more"):
         evaluate_lds([_index(folder)], [ONE], resamples=0)
+    index = _index(folder)
     with pytest.raises(DataError, match="two rows are called 'x'"):
-        evaluate_lds([_index(folder), _index(folder)], [ONE], resamples=20, names=["x", "x"])
+        evaluate_lds([index, index], [ONE], names=["x", "x"])
+    assert not index.attributor.encoded  # before any query is
     with pytest.raises(ConfigError, match="evaluate lds: two instances are named a"):
         evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
@@ -377,13 +349,6 @@ def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
     other = dataclasses.replace(ONE, losses=changed)  # of the same name, but others
     asked = LdsStudy([("x", index)], [ONE], tune=[other]).request
     assert asked["instance 1"] != asked["tuning instance 1"]
-
-
-def test_names_of_rows_are_compared_before_any_query_is_encoded(folder):
-    index = _index(folder)
-    with pytest.raises(DataError, match="two rows are called 'x'"):
-        evaluate_lds([index, index], [ONE], names=["x", "x"])
-    assert not index.attributor.encoded
 
 
 def test_seeds_that_change_nothing_beyond_rounding_tell_no_ceiling(folder):

@@ -125,24 +125,16 @@ def test_equal_selections_are_fine_tuned_once(index: Index, tmp_path: Path) -> N
     assert two.difference == (0.0, (0.0, 0.0), 1.0)
 
 
-def test_no_text_of_a_query_is_selected(index: Index, tmp_path: Path) -> None:
-    queries = Corpus.from_examples([Example(t.prompt, t.response, f"c{t.id}", t.label) for t in TRAIN[:9]])
+@pytest.mark.parametrize("selecting", [False, True])
+def test_no_text_of_a_query_is_selected(selecting: bool, index: Index, tmp_path: Path) -> None:
+    """Neither one to answer, nor one to select by: who finds equal texts first had examples of the task for nothing."""
+    known = Corpus.from_examples([Example(t.prompt, t.response, f"c{t.id}", t.label) for t in TRAIN[:9]])
+    asked, by = (QUERIES, known) if selecting else (known, None)
     world = ParrotWorld(str(tmp_path / "log"))
-    evaluation = evaluate_selection([("hash", index)], queries, world, _settings(full=True))
-    used = {name for _, ids in _fine_tunes(tmp_path / "log") for name in ids}
-    assert used.isdisjoint(f"t{row}" for row in range(9))
-    assert evaluation.facts["examples_left_out_as_queries"] == 9
-    assert evaluation.facts["examples"] == 51
-
-
-def test_no_text_of_a_selecting_query_is_selected(index: Index, tmp_path: Path) -> None:
-    """Else whoever finds equal texts first had examples of the task for nothing."""
-    selecting = Corpus.from_examples([Example(t.prompt, t.response, f"c{t.id}", t.label) for t in TRAIN[:9]])
-    world = ParrotWorld(str(tmp_path / "log"))
-    evaluation = evaluate_selection([("hash", index)], QUERIES, world, _settings(full=True), selecting=selecting)
+    evaluation = evaluate_selection([("hash", index)], asked, world, _settings(full=True), selecting=by)
     used = {name for _, ids in _fine_tunes(tmp_path / "log") for name in ids}
     assert used == {f"t{row}" for row in range(9, 60)}
-    assert evaluation.facts["examples_left_out_as_queries"] == 9
+    assert (evaluation.facts["examples_left_out_as_queries"], evaluation.facts["examples"]) == (9, 51)
 
 
 def test_other_queries_may_select(index: Index, tmp_path: Path) -> None:
@@ -316,18 +308,6 @@ def test_local_processes_give_what_this_process_gives(index: Index, tmp_path: Pa
     there = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(full=True), engine=engine)
     assert there.to_dict() == here.to_dict()
     assert all(one.per_query.tolist() == two.per_query.tolist() for one, two in zip(there.rows, here.rows, strict=True))
-
-
-def test_two_processes_do_not_write_the_same(index: Index, tmp_path: Path) -> None:
-    out, log = tmp_path / "run", tmp_path / "log"
-    slow = ParrotWorld(str(log), seconds=30)
-    child = in_child(lambda: evaluate_selection([("hash", index)], QUERIES, slow, _settings(), out=out))
-    while not log.exists():
-        time.sleep(0.02)
-    with pytest.raises(ArtifactError, match="another process is writing there"):
-        evaluate_selection([("hash", index)], QUERIES, slow, _settings(), out=out)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
 
 
 def test_what_cannot_be_asked_is_refused_before_any_fine_tune(index: Index, tmp_path: Path) -> None:

@@ -55,27 +55,6 @@ def test_a_name_that_is_neither_folder_nor_id_is_refused(tmp_path: Path) -> None
     assert refusal(tmp_path / "file").startswith("is a file; expected a folder")
 
 
-def test_a_hub_that_cannot_be_asked_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object, **__: object) -> str:
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
-    assert refusal("owner/name") == (
-        "there is no such folder, and the Hugging Face Hub could not be asked (ConnectionError). Fetch it elsewhere "
-        "(hf download) and give its folder."
-    )
-
-
-def test_an_id_that_the_hub_does_not_know_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object, **__: object) -> str:
-        raise RepositoryNotFoundError.__new__(RepositoryNotFoundError, "404")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", unknown)
-    assert refusal("owner/name").startswith(
-        "there is no such folder, and the Hugging Face Hub has no such public model"
-    )
-
-
 def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
     """An error of the Hub's library, without the answer of a server that its constructor needs."""
     error = kind.__new__(kind, "refused")
@@ -83,32 +62,31 @@ def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(("kind", "status"), [(GatedRepoError, None), (HfHubHTTPError, 401), (HfHubHTTPError, 403)])
-def test_a_gated_lm_is_told_in_one_line(
-    kind: type[HfHubHTTPError], status: int | None, monkeypatch: pytest.MonkeyPatch
+TRANSPORT = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
+UNASKED = "there is no such folder, and the Hugging Face Hub could not be asked ({}). Fetch it elsewhere (hf download)"
+GATED = "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionError("no route"), UNASKED.format("ConnectionError")),
+        (hub_error(HfHubHTTPError, 500), UNASKED.format("HfHubHTTPError")),
+        (type("ProxyError", (TRANSPORT,), {})("x"), UNASKED.format("ProxyError")),
+        (hub_error(RepositoryNotFoundError, None), "there is no such folder, and the Hugging Face Hub has no such"),
+        (hub_error(GatedRepoError, None), GATED),
+        (hub_error(HfHubHTTPError, 401), GATED),
+        (hub_error(HfHubHTTPError, 403), GATED),
+    ],
+)
+def test_what_the_hub_refuses_is_told_in_one_line(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gated(*_: object, **__: object) -> str:
-        raise hub_error(kind, status)
+    def fail(*_: object, **__: object) -> str:
+        raise error
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", gated)
-    assert refusal("owner/name") == (
-        "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access "
-        "on its page there, then log in: hf auth login"
-    )
-
-
-@pytest.mark.parametrize("kind", ["HfHubHTTPError", "ProxyError"])
-def test_a_broken_connection_is_told_in_one_line(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
-    errors = {"HfHubHTTPError": hub_error(HfHubHTTPError, 500), "ProxyError": type("ProxyError", (transport,), {})("x")}
-
-    def broken(*_: object, **__: object) -> str:
-        raise errors[kind]
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
-    assert refusal("owner/name").startswith(
-        f"there is no such folder, and the Hugging Face Hub could not be asked ({kind}). Fetch it elsewhere"
-    )
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    assert refusal("owner/name").startswith(reason)
 
 
 def test_an_id_gives_the_lm_that_was_fetched_without_pickles_or_programs(
@@ -195,18 +173,18 @@ def test_a_cut_off_file_of_weights_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "lm").startswith("a causal LM cannot be loaded: Error while deserializing header")
 
 
-@pytest.mark.parametrize("content", ["{", "{}", '{"model_type": "unheard-of"}', "[]"])
-def test_a_configuration_that_says_nothing_is_refused(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *(("config.json", content) for content in ("{", "{}", '{"model_type": "unheard-of"}', "[]")),
+        *(("tokenizer.json", content) for content in ("{", "{}", '{"a": 1}', "[]")),
+    ],
+)
+def test_a_damaged_file_is_refused(file: str, content: str, tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    (tmp_path / "lm" / "config.json").write_text(content)
-    assert refusal(tmp_path / "lm").startswith("a causal LM cannot be loaded: ")
-
-
-@pytest.mark.parametrize("content", ["{", "{}", '{"a": 1}', "[]"])
-def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
-    tiny_lm(tmp_path / "lm")
-    (tmp_path / "lm" / "tokenizer.json").write_text(content)
-    assert refusal(tmp_path / "lm").startswith("its tokenizer cannot be loaded: ")
+    (tmp_path / "lm" / file).write_text(content)
+    part = "a causal LM" if file == "config.json" else "its tokenizer"
+    assert refusal(tmp_path / "lm").startswith(f"{part} cannot be loaded: ")
 
 
 def test_an_lm_without_a_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -259,14 +260,12 @@ def _rewrite(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]
     return lambda folder: save_file(change(load_file(folder / ADAPTER)), folder / ADAPTER)
 
 
-def _narrower(folder: Path) -> None:
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "r": 1}))
+def _configured(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "adapter_config.json").read_text())
+        (folder / "adapter_config.json").write_text(json.dumps(config | changes))
 
-
-def _of_another_kind(folder: Path) -> None:
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ["nowhere"]}))
+    return change
 
 
 def _cut(folder: Path) -> None:
@@ -298,8 +297,8 @@ BROKEN = {
         _rewrite(lambda held: {name: each * float("nan") for name, each in held.items()}),
         r"weight base_model\..* in adapter_model\.safetensors is not finite\. Use another checkpoint\.$",
     ),
-    "another rank": (_narrower, "cannot be loaded into a"),
-    "other targets": (_of_another_kind, "cannot be loaded into a"),
+    "another rank": (_configured(r=1), "cannot be loaded into a"),
+    "other targets": (_configured(target_modules=["nowhere"]), "cannot be loaded into a"),
 }
 
 
@@ -316,9 +315,8 @@ def test_adapters_that_would_be_random_or_do_nothing_are_refused(case: str, lm: 
 def test_adapters_of_another_lm_are_refused(lm: TargetLM, adapter: Path, tmp_path: Path) -> None:
     other = "llama" if lm.model.config.model_type == "gpt2" else "gpt2"
     tiny_lm(tmp_path / "other", other)
-    model = load_lm(LmSettings(lm=str(tmp_path / "other"), precision="float32", device="cpu")).model
     with pytest.raises(ConfigError, match=r"cannot be loaded into a .*Give the LM that they were trained on\.$"):
-        load_adapters(model, adapter)
+        load_adapters(_tiny(str(tmp_path / "other")).model, adapter)
 
 
 def test_moments_are_read_by_the_names_of_the_adapters(lm: TargetLM, adapter: Path) -> None:

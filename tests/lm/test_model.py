@@ -306,19 +306,10 @@ def test_hidden_states_of_each_layer_are_those_of_transformers_one_by_one(kind: 
         rows = [torch.tensor(ids)[None] for ids, _ in listed(documents)]
         states = [plain(input_ids=row, output_hidden_states=True).hidden_states for row in rows]
     for layer in (-1, 0, 1, 2):
-        means, lasts = (torch.stack([reduce(each[layer][0]) for each in states]) for reduce in (mean_of, last_of))
+        means = torch.stack([each[layer][0].mean(0) for each in states])
+        lasts = torch.stack([each[layer][0][-1] for each in states])
         np.testing.assert_allclose(lm.hidden_states(documents, layer), means, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(lm.hidden_states(documents, layer, "last"), lasts, rtol=1e-4, atol=1e-5)
-
-
-def mean_of(states: torch.Tensor) -> torch.Tensor:
-    """Mean over tokens."""
-    return states.mean(0)
-
-
-def last_of(states: torch.Tensor) -> torch.Tensor:
-    """The last token's."""
-    return states[-1]
 
 
 def test_layers_above_the_one_that_is_asked_for_are_not_computed(llama: TargetLM) -> None:
@@ -413,27 +404,23 @@ def test_a_loss_that_is_not_finite_names_its_step(llama: TargetLM) -> None:
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("something else"),
     ],
 )
 def test_a_lack_of_memory_says_what_to_do(llama: TargetLM, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Other failures are not called so."""
+
     def fail(*_: object, **__: object) -> None:
         raise error
 
     documents = llama.tokenise(some_examples())
     monkeypatch.setattr(llama.model, "forward", fail)
-    with pytest.raises(TrainingError, match=": memory is short"):
-        llama.losses(documents)
-    with pytest.raises(TrainingError, match=": memory is short"):
-        llama.fine_tune(documents, FAST, 0)
-
-
-def test_other_failures_are_not_called_a_lack_of_memory(llama: TargetLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr(llama.model, "forward", fail)
-    with pytest.raises(ConfigError, match="a LlamaForCausalLM cannot be run: RuntimeError: something else"):
-        llama.losses(Documents.of([([1, 5, 6], 1)]))
+    kind, message = TrainingError, ": memory is short"
+    if str(error) == "something else":
+        kind, message = ConfigError, "a LlamaForCausalLM cannot be run: RuntimeError: something else"
+    for run in (lambda: llama.losses(documents), lambda: llama.fine_tune(documents, FAST, 0)):
+        with pytest.raises(kind, match=message):
+            run()
 
 
 def test_a_fine_tune_on_nothing_is_refused(llama: TargetLM) -> None:

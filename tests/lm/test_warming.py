@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +221,19 @@ def test_weights_of_another_lm_are_refused(base: str, train: Corpus, tmp_path: P
         other.load_weights(tmp_path / "empty.safetensors")
 
 
-@pytest.mark.parametrize("count", [0, 21])
-def test_a_sample_that_the_corpus_does_not_hold_is_refused(
-    count: int, base: str, train: Corpus, tmp_path: Path
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"count": 0}, "^count: is 0, of a corpus of 20 examples; expected from 1"),
+        ({"count": 21}, "^count: is 21, of a corpus of 20 examples; expected from 1"),
+        ({"checkpoints": 9}, "^checkpoints: is 9"),
+    ],
+)
+def test_what_the_corpus_and_the_steps_do_not_hold_is_refused_before_training(
+    asked: dict[str, int], message: str, base: str, train: Corpus, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"^count: is {count}, of a corpus of 20 examples; expected from 1"):
-        warm_up(train, tmp_path / "warm", settings(base), FAST, count=count)
-
-
-def test_more_checkpoints_than_steps_are_refused_before_training(base: str, train: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^checkpoints: is 9"):
-        warm_up(train, tmp_path / "warm", settings(base), FAST, checkpoints=9)
+    with pytest.raises(ConfigError, match=message):
+        warm_up(train, tmp_path / "warm", settings(base), FAST, **asked)
     assert not partial_path(tmp_path / "warm").exists()
 
 
@@ -260,14 +263,6 @@ def test_a_loss_that_is_not_finite_leaves_nothing_finished(base: str, train: Cor
     with pytest.raises(TrainingError, match="not finite"):
         warm_up(train, tmp_path / "warm", settings(base), wild)
     assert not (tmp_path / "warm").exists()
-
-
-def test_an_altered_manifest_is_refused_when_the_lm_is_loaded(base: str, train: Corpus, tmp_path: Path) -> None:
-    warmup = warm_up(train, tmp_path / "warm", settings(base), FAST, count=5)
-    path = warmup.path / "manifest.json"
-    path.write_text(path.read_text().replace('"max_tokens": 64', '"max_tokens": 65'))
-    with pytest.raises(ArtifactError, match="was altered"):
-        load_lm(settings(warmup.path))
 
 
 @pytest.fixture
@@ -356,14 +351,6 @@ def test_a_warm_up_with_a_template_of_its_own_is_told(base: str, train: Corpus, 
     assert after(base, warm, template) == ""
 
 
-def test_a_warm_up_that_lacks_bytes_is_refused_when_it_is_loaded(base: str, train: Corpus, tmp_path: Path) -> None:
-    warm = warm_up(train, tmp_path / "warm", settings(base), FAST).path
-    weights = warm / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4])
-    with pytest.raises(ArtifactError, match="model.safetensors"):
-        load_lm(settings(warm))
-
-
 @pytest.fixture
 def warmup(base: str, tmp_path: Path) -> Warmup:
     """A warm-up of it, without adapters or checkpoints."""
@@ -401,8 +388,21 @@ def test_a_folder_with_a_manifest_of_something_else_is_an_lm_like_any_other(base
     assert open_warmup(base) is None
 
 
-def test_a_warm_up_with_a_file_missing_is_refused(warmup: Warmup) -> None:
+def _altered(path: Path) -> None:
+    path.write_text(path.read_text().replace('"max_tokens": 64', '"max_tokens": 65'))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("manifest.json", _altered, "was altered"),
+        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-4]), r"model\.safetensors"),
+        ("losses.npy", Path.unlink, r"losses\.npy: is missing"),
+    ],
+)
+def test_a_damaged_warm_up_is_refused(file: str, damage: Callable[[Path], None], message: str, warmup: Warmup) -> None:
     assert open_warmup(warmup.path) == warmup
-    (warmup.path / "losses.npy").unlink()
-    with pytest.raises(ArtifactError, match=r"losses\.npy: is missing"):
-        open_warmup(warmup.path)
+    damage(warmup.path / file)
+    for read in (open_warmup, lambda path: load_lm(settings(path))):
+        with pytest.raises(ArtifactError, match=message):
+            read(warmup.path)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airrep.errors import ConfigError
+from airrep.planning import judge
 from airrep.planning.budget import (
     LEAST_WEIGHING,
     PAYING_SUBSETS,
@@ -19,6 +20,7 @@ from airrep.planning.budget import (
     time_left,
 )
 
+FAST = Costs(fine_tune=0.02, evaluate=0.005, encode=0.002, layers=6)
 COSTS = Costs(fine_tune=0.01, evaluate=0.003, encode=0.01, layers=6)
 
 
@@ -118,3 +120,37 @@ def test_too_few_examples_says_how_many_are_needed():
         choose(AtHand(7200, COSTS, 200, 1, 2))
     needed = int(str(caught.value).split("expected some ")[1].split(" ")[0].replace(",", ""))
     assert choose(AtHand(7200, COSTS, needed, 1, 2)).held_out_subsets >= LEAST_WEIGHING
+
+
+@pytest.mark.parametrize("examples", [30, 100, 688, 100_000])
+@pytest.mark.parametrize("minutes", [10, 30, 300])
+def test_plans_fit(examples: int, minutes: int) -> None:
+    plan = judge.fit_budget(AtHand(60 * minutes, FAST, examples), 40)
+    assert 2 * plan.size < plan.pool <= examples
+    assert judge.LEAST_SUBSETS <= plan.subsets <= judge.MOST_SUBSETS
+    assert plan.seconds <= 60 * minutes
+    assert plan.subsets * (plan.size * 2 * 0.02 + 40 * 0.005) <= plan.seconds
+
+
+def test_more_time_gives_more_and_then_larger_subsets() -> None:
+    plans = [judge.fit_budget(AtHand(60 * minutes, FAST, 5000), 40) for minutes in (3, 10, 30, 100, 1000)]
+    subsets = [min(plan.subsets, judge.WISHED_SUBSETS) for plan in plans]
+    assert subsets == sorted(subsets)
+    assert [plan.size for plan in plans] == sorted(plan.size for plan in plans)
+    assert plans[-1].size == 1000
+    assert judge.fit_budget(AtHand(600, FAST, 5000, workers=4), 40).size > plans[1].size
+
+
+def test_gradients_are_a_rival_where_they_take_a_small_part() -> None:
+    assert judge.fit_budget(AtHand(36_000, FAST, 688), 40).gradients
+    assert not judge.fit_budget(AtHand(120, FAST, 688), 40).gradients
+
+
+@pytest.mark.parametrize("seconds", [-3.0, 1.0, 20.0])
+def test_too_little_time_is_refused_with_what_is_needed(seconds: float) -> None:
+    with pytest.raises(ConfigError, match=r"expected (\d+) minutes or more") as caught:
+        judge.fit_budget(AtHand(seconds, FAST, 688), 40)
+    minutes = int(str(caught.value).split("expected ")[1].split()[0])
+    assert judge.fit_budget(AtHand(60 * minutes, FAST, 688), 40).subsets >= judge.LEAST_SUBSETS
+    with pytest.raises(ConfigError, match="29 training examples can be drawn"):
+        judge.fit_budget(AtHand(3600, FAST, 29), 40)

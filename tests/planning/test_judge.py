@@ -15,7 +15,7 @@ from airrep.evaluation.statistics.labels import Moved
 from airrep.index.contrast import Question
 from airrep.planning import judge as judging
 from airrep.planning.budget import Costs
-from airrep.planning.verdict import verdict_of
+from airrep.planning.judge import verdict_of
 
 TUNING = {"epochs": 1, "learning_rate": 3e-3}
 FAST = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)

@@ -1,13 +1,29 @@
 """Tables of evaluations: what is bold, marked, averaged, counted."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from worlds.made_evaluations import made_evaluation
 
+from airrep.evaluation.comparison import ComparedPair, Comparison, compare_evaluations
+from airrep.evaluation.diagnosis import Diagnosis
+from airrep.evaluation.findings import Finding
 from airrep.evaluation.result import Cost, Difference, Evaluation, Row
-from airrep.reports.evaluation_tables import about, differences_table, mark_of, value_table
-from airrep.reports.sources import ReportSource, label_panels
+from airrep.reports.evaluation_tables import (
+    MOST_PARTS,
+    about,
+    comparison_tables,
+    curve_table,
+    differences_table,
+    extras_table,
+    findings_table,
+    mark_of,
+    parts_table,
+    sources_table,
+    value_table,
+)
+from airrep.reports.sources import ReportSource, Sources, label_panels, read_sources
 from airrep.reports.tables import Line, Table, bytes_text, hundred, interval, p_text, seconds_text, three
 
 
@@ -206,3 +222,124 @@ def test_pools_and_methods_stand_under_names_that_do_not_tell_them() -> None:
         "logra": "sum",
         "AirRep without attention": "airrep, sum",
     }
+
+
+MORE = {
+    "macro": {"value": 0.31, "interval": [0.28, 0.35]},
+    "vote@5": {"value": 0.4, "interval": [0.38, 0.45]},
+    "empty_answers": 0.02,
+    "by_task": {"b": 0.2, "a": 0.1},
+    "these_tasks": {"interval": [0, 1]},
+    "same_task_share": None,
+}
+
+
+def panel(**fields: object) -> ReportSource:
+    return ReportSource("run", made_evaluation("classify", names=("airrep", "logra"), more=MORE, **fields), "tasks")
+
+
+def test_all_further_numbers_of_rows_are_columns() -> None:
+    table = extras_table(panel(facts={"chance": 0.03}))
+    assert table is not None
+    assert table.columns == ("Method", "Accuracy", "Macro", "Vote@5", "Empty answers")
+    assert [(cell.text, cell.under) for cell in table.lines[1].cells] == [
+        ("33.0", "[29.0, 37.0]"),
+        ("31.0", "[28.0, 35.0]"),
+        ("40.0", "[38.0, 45.0]"),
+        ("2.0", ""),
+    ]
+    assert table.lines[-1].head.text == "Chance"
+    assert table.lines[-1].cells[0].text == "3.0"
+
+
+def test_rows_without_further_numbers_have_no_such_table() -> None:
+    plain = ReportSource("run", made_evaluation(), "tasks")
+    assert extras_table(plain) is None
+    assert parts_table(plain) is None
+
+
+def test_tasks_are_lines_by_name_with_the_best_in_bold() -> None:
+    made = made_evaluation("select", names=("airrep", "logra"))
+    rows = [
+        row.more | {"by_task": means} for row, means in zip(made.rows, ({"b": 0.2, "a": 0.1}, {"b": 0.3}), strict=True)
+    ]
+    for row, more in zip(made.rows, rows, strict=True):
+        object.__setattr__(row, "more", more)
+    table = parts_table(ReportSource("run", made, "tasks"))
+    assert table is not None
+    assert table.columns == ("Task", "airrep", "logra")
+    shown = [(line.head.text, [(cell.text, cell.strong) for cell in line.cells]) for line in table.lines]
+    assert shown == [("a", [("10.0", True), ("–", False)]), ("b", [("20.0", False), ("30.0", True)])]
+
+
+def test_very_many_labels_are_cut_and_counted() -> None:
+    more = {"by_label": {f"label {number:04}": 0.5 for number in range(MOST_PARTS + 7)}}
+    table = parts_table(ReportSource("run", made_evaluation("classify", more=more), "tasks"))
+    assert table is not None
+    assert len(table.lines) == MOST_PARTS
+    assert table.caption.endswith("7 more are left out of this page.")
+
+
+def test_a_curve_has_its_numbers_across() -> None:
+    made = [
+        ReportSource(size, made_evaluation(tags={"role": "a", "size": size}, shift=float(size) / 100))
+        for size in ("20", "0")
+    ]
+    ((label, points),) = Sources(made).curve("lds", "size")
+    table = curve_table(label, "size", points)
+    assert (table.title, table.columns) == ("a", ("Method", "size 0", "size 20"))
+    assert [cell.text for cell in table.lines[0].cells] == ["42.0", "50.4"]
+
+
+def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
+    made = compare_evaluations([("run", made_evaluation("classify"))], resamples=200, command="airrep compare run")
+    made.save(tmp_path / "comparison")
+    ((name, read),) = read_sources([tmp_path / "comparison"]).comparisons
+    rows, table = comparison_tables(name, read)
+    assert [line.head.text for line in rows.lines] == [row.name for row in read.rows]
+    assert table.columns == ("First", "Second", "Difference × 100", "p", "p, adjusted", "Ratio")
+    first = made.pairs[0]
+    assert (table.lines[0].head.text, table.lines[0].cells[0].text) == (first.one, first.other)
+    assert table.lines[0].cells[1].text == f"{100 * first.difference:.1f}"
+    assert len(table.lines) == 3
+    assert table.lines[0].cells[1].mark == "▲"
+    assert "draws" not in table.caption
+    assert "200 bootstrap draws" in comparison_tables(name, dataclasses.replace(read, measure="lds"))[1].caption
+    assert table.commands == ("airrep compare run",)
+
+
+def compared(*pairs: ComparedPair) -> Comparison:
+    return Comparison("lds", "subject", (), pairs, None, 100)
+
+
+def test_differences_that_an_adjustment_undoes_have_no_mark() -> None:
+    undone, kept = (ComparedPair("a", "b", -0.1, (-0.2, -0.01), 0.03, adjusted) for adjusted in (0.09, 0.04))
+    assert [line.cells[1].mark for line in comparison_tables("", compared(undone, kept))[1].lines] == ["", "▼"]
+
+
+def test_ratios_are_shown_with_their_intervals_where_there_are_some() -> None:
+    pair = ComparedPair("a", "b", 0.1, (0.0, 0.2), 0.03, 0.09)
+    found = compared(pair._replace(ratio=1.5, ratio_interval=(1.25, 1.75)), pair)
+    shown, absent = (line.cells[4] for line in comparison_tables("", found)[1].lines)
+    assert (shown.text, shown.under) == ("1.50", "[1.25, 1.75]")
+    assert absent.text == "–"
+
+
+def test_a_diagnosis_is_a_line_for_each_finding(tmp_path: Path) -> None:
+    finding = Finding("label spread", "bad", "0.02 nats", "Labels hardly vary.", "label-spread")
+    Diagnosis((finding,), command="airrep diagnose labels").save(tmp_path / "diagnosis")
+    ((name, read),) = read_sources([tmp_path / "diagnosis"]).diagnoses
+    table = findings_table(name, read)
+    assert table.title == "Diagnosis: diagnosis"
+    assert table.lines[0].head.text == "label spread"
+    assert [cell.text for cell in table.lines[0].cells][:3] == ["bad", "0.02 nats", "Labels hardly vary."]
+    assert table.commands == ("airrep diagnose labels",)
+
+
+def test_runs_are_listed_with_counts_tags_and_commands() -> None:
+    made = ReportSource("run", made_evaluation(tags={"role": "tasks", "lm": "x"}, ceiling=0.9, queries=1500))
+    (line,) = sources_table(Sources([made])).lines
+    assert line.head.text == "run"
+    assert [cell.text for cell in line.cells] == [
+        "lds", "role=tasks, lm=x", "1,500", "0 to 1", "30", "90.0", "airrep evaluate lds --out runs/0",
+    ]  # fmt: skip

@@ -1,9 +1,6 @@
 """The report: what it shows, that it is safe, whole and always the same."""
 
-import base64
-import hashlib
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from worlds.pages import Page, check_sealed
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -22,7 +20,6 @@ from airrep.reports.result_tables import Scale, rank_groups, recurring, shares_t
 from airrep.reports.results import apart, cut, read_runs, write_report
 from airrep.reports.tables import short, visible
 
-VOID = {"meta", "link", "input", "br"}
 PROVENANCE = {
     "method": "airrep",
     "index": "0123456789abcdef" * 4,
@@ -40,7 +37,7 @@ def render_report(results: Any, **fields: Any) -> str:
 
 
 def example(name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "prompt": f"prompt of {name}", "response": f"response of {name}", **fields}
+    return {"id": name, "prompt": f"prompt of {name}", "response": f"response of {name}"} | fields
 
 
 def top(
@@ -86,52 +83,9 @@ def what_if(values: dict[str, tuple[float, float]]) -> dict[str, Any]:
     }
 
 
-class Page(HTMLParser):
-    """A page as its elements and its text; refuses tags that are not closed in order."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.headings: list[tuple[int, str]] = []
-        self.code: dict[str, str] = {}
-        self.pieces: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-        self.text = "".join(self.pieces)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if re.fullmatch("h[1-6]", tag):
-            self.headings.append((int(tag[1]), ""))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        if tag not in ("b", "bdi", "i", "a"):
-            self.pieces.append(" ")
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("style", "script"):
-            self.code[self.open[-1]] = self.code.get(self.open[-1], "") + data
-            return
-        self.pieces.append(data)
-        heading = next((tag for tag in self.open if re.fullmatch("h[1-6]", tag)), None)
-        if heading:
-            self.headings[-1] = (self.headings[-1][0], self.headings[-1][1] + data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    @property
-    def line(self) -> str:
-        """Its text with all white space as single blanks."""
-        return " ".join(self.text.split())
+def contrasted(run: dict[str, Any]) -> dict[str, Any]:
+    queries = [{**entry, "better": example(f"good {entry['query']['id']}")} for entry in run["queries"]]
+    return {**run, "queries": queries}
 
 
 @pytest.fixture
@@ -278,27 +232,11 @@ def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:
     assert len(page.all("caption")) == len(page.all("table"))
     assert all(drawing.get("aria-hidden") == "true" for drawing in page.all("svg"))
     assert page.all("html") == [{"lang": "en"}]
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in ids}
 
 
 def test_nothing_is_requested_and_only_its_own_code_may_run(runs: list[dict[str, Any]]) -> None:
-    html = render_report(runs)
-    page = Page(html)
-    assert not any("src" in attributes or "style" in attributes for _, attributes in page.elements)
-    assert [link["href"] for link in page.all("link")] == ["data:,"]
-    assert "http:" not in html
-    assert "https:" not in html
-    assert "@import" not in html
-    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
-    assert policy is not None
-    assert policy.startswith("default-src 'none'")
-    for name in ("style", "script"):
-        own = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
-        hashes = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in own]
-        assert " ".join([f"{name}-src", *(f"'sha256-{one}'" for one in hashes)]) in policy
-    assert page.code.keys() == {"style", "script"}
+    check_sealed(html := render_report(runs))
+    assert html.count("<script") == 1
 
 
 HOSTILE = [
@@ -573,17 +511,11 @@ def test_nothing_is_overwritten_unless_asked(runs: list[dict[str, Any]], tmp_pat
     path.write_text("mine")
     with pytest.raises(ArtifactError, match=r"report\.html: "):
         write_report(runs, path)
-    assert path.read_text() == "mine"
-    assert write_report(runs, path, replace=True) == path
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_bad_results_leave_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("mine")
     with pytest.raises(ConfigError):
         write_report([], path, replace=True)
     assert path.read_text() == "mine"
+    assert write_report(runs, path, replace=True) == path
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_places_that_cannot_be_written(runs: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -594,24 +526,30 @@ def test_places_that_cannot_be_written(runs: list[dict[str, Any]], tmp_path: Pat
         write_report(runs, tmp_path / "file" / "report.html")
 
 
-def test_no_results() -> None:
-    with pytest.raises(ConfigError, match="no results"):
-        render_report([])
-    with pytest.raises(ConfigError, match="no queries"):
-        render_report([top({})])
+ONE = top({"q1": [(1.0, 1)]})
+BETTERED = ONE["queries"][0] | {"better": example("good q1", response="other")}
+SAID_OTHERWISE = {"query": example("q1", response="something else"), "hits": ONE["queries"][0]["hits"]}
 
 
-def test_runs_over_different_indexes_are_refused() -> None:
-    other = top({"q1": [(1.0, 1)]}) | {"provenance": PROVENANCE | {"index": "fedcba9876543210"}}
-    with pytest.raises(ConfigError, match=r"0123456789ab and fedcba987654"):
-        render_report([top({"q1": [(1.0, 1)]}), other])
-
-
-def test_one_id_for_two_queries_is_refused() -> None:
-    other = top({"q1": [(1.0, 1)]})
-    other["queries"][0]["query"]["response"] = "something else"
-    with pytest.raises(ConfigError, match="query 'q1'"):
-        render_report([top({"q1": [(1.0, 1)]}), other])
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([], "no results"),
+        ([top({})], "no queries"),
+        ([ONE, ONE | {"provenance": PROVENANCE | {"index": "fedcba9876543210"}}], "0123456789ab and fedcba987654"),
+        ([ONE, ONE | {"queries": [SAID_OTHERWISE]}], "query 'q1'"),
+        (
+            [
+                contrasted(ONE),
+                ONE | {"queries": [ONE["queries"][0] | {"better": example("good q1", response="other")}]},
+            ],
+            "query 'good q1'",
+        ),
+    ],
+)
+def test_results_that_do_not_belong_together_are_refused(results: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        render_report(results)
 
 
 @pytest.mark.parametrize(
@@ -644,11 +582,6 @@ def test_the_last_message_of_a_long_prompt_is_seen_and_those_before_are_folded()
     page = Page(html)
     assert "characters of the system prompt System: polite" in page.line
     assert "User: <mark>where</mark> is it?" in html
-
-
-def contrasted(run: dict[str, Any]) -> dict[str, Any]:
-    queries = [{**entry, "better": example(f"good {entry['query']['id']}")} for entry in run["queries"]]
-    return {**run, "queries": queries}
 
 
 def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> None:
@@ -685,13 +618,6 @@ def test_the_sum_of_the_queries_stands_first() -> None:
     line = Page(render_report([top({"q1": [(1.0, 1), (0.5, 2)], "q2": [(2.0, 1)]}, source="forum")])).line
     assert line.index("How many of the first 2 examples") < line.index("These hits by source")
     assert "Source forum 2" in line
-
-
-def test_one_query_has_one_better_answer() -> None:
-    one, other = contrasted(top({"q1": [(1.0, 1)]})), contrasted(groups({"q1": [1.0]}, ["a"]))
-    other["queries"][0]["better"] = example("another")
-    with pytest.raises(ConfigError, match="query 'good q1'"):
-        render_report([one, other])
 
 
 def test_system_prompts_are_folded() -> None:

@@ -3,17 +3,19 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
-from worlds.made_evaluations import made_evaluation, write_artifact
+from worlds.made_evaluations import WORLDS, evaluation, made_evaluation, over_queries, write_artifact
 
 from airrep.errors import ArtifactError, ConfigError
-from airrep.evaluation.comparison import Comparison
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.comparison import Comparison, compare_evaluations
+from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation
+from airrep.reports.evaluations import evaluation_page
 from airrep.reports.sources import (
     ReportSource,
-    Run,
     Sources,
+    join_evaluations,
     label_panels,
     panel_rows,
     read_sources,
@@ -140,17 +142,6 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
 
 
-def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_evaluation().save(tmp_path / "lds")
-    opened = [Run.open(tmp_path / "lds")]
-    monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
-    assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
-    with pytest.raises(ConfigError, match="lds is given twice"):
-        read_sources([*opened, *opened])
-
-
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
     made_evaluation().save(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
@@ -177,3 +168,62 @@ def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
         with pytest.raises(ConfigError, match="is given twice, also as lds"):
             read_sources(["lds", other])
     assert len(read_sources(["lds", made_evaluation(), made_evaluation()]).evaluations) == 3
+
+
+def tagged(run: Evaluation, **fields: object) -> Evaluation:
+    return dataclasses.replace(run, **{"tags": {"role": "tasks"}, **fields})
+
+
+ONE = tagged(evaluation(WORLDS, ["bad", "good"]), command="airrep one")
+OTHER = tagged(evaluation(WORLDS, ["middling"]), command="airrep other")
+
+
+@pytest.fixture(scope="module")
+def found() -> list[tuple[str, Evaluation]]:
+    return join_evaluations([("one", ONE), ("other", OTHER)])
+
+
+def test_rows_of_one_subject_stand_in_one_evaluation_with_differences_to_its_first_row(found):
+    [(name, joined)] = found
+    assert name == "one"
+    assert [row.name for row in joined.rows] == ["bad", "good", "middling"]
+    assert joined.rows[0].difference is None
+    pairs = {pair.one: pair for pair in compare_evaluations([("one", ONE), ("other", OTHER)], "bad").pairs}
+    for row in joined.rows[1:]:
+        assert row.difference == (pairs[row.name].difference, pairs[row.name].interval, pairs[row.name].p_value)
+    assert joined.command == "airrep one && airrep other"
+
+
+def test_the_joined_can_be_compared_as_if_they_had_been_evaluated_at_once(found):
+    [(_, joined)] = found
+    at_once = tagged(evaluation(WORLDS, ["bad", "good", "middling"]))
+    assert compare_evaluations([("x", joined)]).pairs == compare_evaluations([("x", at_once)]).pairs
+    assert set(joined.matrices) == set(at_once.matrices)
+
+
+def test_values_without_matrices_are_joined_too():
+    values = np.arange(12) % 2.0
+    runs = [("one", over_queries({"a": values})), ("other", over_queries({"b": values[::-1].copy()}))]
+    [(_, joined)] = join_evaluations(runs)
+    assert joined.rows[1].difference is not None
+    assert joined.rows[1].difference.value == 0
+
+
+@pytest.mark.parametrize("other", [{"subject": "another"}, {"tags": {"role": "tasks", "subset_size": "50"}}])
+def test_other_subjects_and_other_tags_stay_apart(other):
+    runs = [("one", ONE), ("other", tagged(OTHER, **other))]
+    assert join_evaluations(runs) == runs
+
+
+def test_two_rows_of_one_name_are_an_error_that_names_both_runs():
+    with pytest.raises(ConfigError, match="one and again .*'bad'"):
+        join_evaluations([("one", ONE), ("other", OTHER), ("again", ONE)])
+
+
+def test_a_report_shows_one_column_and_lists_both_runs():
+    pages = [evaluation_page([ONE, OTHER], join=join) for join in (False, True)]
+    heads = [page.sections[0].exhibits[0].tables[0].columns for page in pages]
+    assert [sum(head.startswith("tasks") for head in columns) for columns in heads] == [2, 1]
+    assert all("airrep one" in page.html and "airrep other" in page.html for page in pages)
+    runs = pages[1].sections[-1].exhibits[0].tables[0]
+    assert [line.head.text for line in runs.lines] == ["evaluation 1", "evaluation 2"]

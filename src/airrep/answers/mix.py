@@ -144,9 +144,8 @@ def mix(
         index: the index of all sources together; or its path.
         queries: examples of the target.
         by: the field that names the source.
-        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then the examples count that
-            teach these most in place of the queries' answers, but those that teach a bad answer more than any good one
-            (:func:`airrep.scoring.contrast.without_worse`).
+        better: better answers, as for :meth:`airrep.Index.top`: then the examples count that teach these most in place
+            of the queries' answers, but those that teach a bad answer more than any good one.
         top: the share of the examples that count for a query, 0 to 1.
         where: a filter; only examples that fulfil it count.
         seed: of the resamples.
@@ -168,9 +167,9 @@ def mix(
     names = sorted({name for name in named if name is not None})
     if len(names) < 2:
         raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
-    number = {name: code for code, name in enumerate(names)}
+    number: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     codes = np.full(index.rows, -1)
-    codes[keep] = [-1 if name is None else number[name] for name in named]
+    codes[keep] = [number.get(name, -1) for name in named]
     question = index.question(queries, better)
     asked = question.ranked(index.ask(question, progress), towards=True)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))

@@ -83,18 +83,14 @@ class RecordKeys:
 
     def of(self, example: Example) -> Hashable:
         """The key of the record of the next example."""
-        own = _record_id(example)
+        ends = (f"/{example.metadata[name]}" for name in PARTS if name in example.metadata)
+        own = next((example.id[: -len(end)] for end in ends if example.id.endswith(end)), None)
         self._count += 1
         key: Hashable = self._count if own is None else own
         if own is None and self._before is not None and _follows(example, self._before[0]):
             key = self._before[1]
         self._before = (example, key)
         return key
-
-
-def _record_id(example: Example) -> str | None:
-    ends = (f"/{example.metadata[name]}" for name in PARTS if name in example.metadata)
-    return next((example.id[: -len(end)] for end in ends if example.id.endswith(end)), None)
 
 
 def _follows(example: Example, before: Example) -> bool:

@@ -8,14 +8,13 @@ import numpy as np
 
 from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Spread, spread_of
-from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
 from airrep.index.results.provenance import Provenance
-from airrep.scoring.asked import Asked, stream_scores
+from airrep.scoring.asked import stream_scores
 from airrep.scoring.blocks import at_most
 
 DEVIATIONS = "deviations from the mean score of all examples"
@@ -101,7 +100,10 @@ def top_of_set(
         raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
     chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
     sign = -1.0 if least else 1.0
-    leaders = _leaders(asked.chosen(uneven), keep, chosen, sign, k)
+    leaders = Leaders(1, k)
+    for rows, scores in stream_scores(asked.chosen(uneven), keep):
+        effects = chosen.effects(scores)
+        leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
     values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
     pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
     hits = (
@@ -110,11 +112,3 @@ def top_of_set(
     even = len(spread.mean) - len(uneven)
     provenance = replace(question.told(index.provenance(keep=keep)), units=DEVIATIONS)
     return SetResult(tuple(hits), len(uneven), even, least, provenance)
-
-
-def _leaders(asked: Asked, keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
-    leaders = Leaders(1, k)
-    for rows, scores in stream_scores(asked, keep):
-        effects = spread.effects(scores)
-        leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
-    return leaders

@@ -62,14 +62,16 @@ def report_command(
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, from answers, or from evaluations."""
-    from airrep.reports.sources import KINDS, Run
+    from airrep.reports.sources import KINDS
+    from airrep.runtime.artifacts.making import fetched
+    from airrep.runtime.artifacts.manifests import read_manifest
 
-    opened = [Run.open(run) for run in runs]
-    if any(run.kind in KINDS for run in opened):
+    folders = [fetched(run) for run in runs]
+    if any(read_manifest(folder)["kind"] in KINDS for folder in folders):
         from airrep.reports.evaluations import write_evaluation_report
 
         write_evaluation_report(
-            opened,
+            folders,
             out,
             figures=figures,
             curves=curve or (),
@@ -85,7 +87,7 @@ def report_command(
         )
     from airrep.reports.results import write_report
 
-    write_report(runs, out, title=title, replace=replace)
+    write_report(folders, out, title=title, replace=replace)
     note(f"{out}: written; open it in a browser")
 
 

@@ -221,7 +221,7 @@ def _tell_why(
 ) -> None:
     """Show a diagnosis; one of the same inputs that is there already is shown again."""
     from airrep.cli.show.evaluations import print_diagnosis
-    from airrep.evaluation.diagnosis import diagnosis as study
+    from airrep.evaluation import diagnosis as study
     from airrep.evaluation.result import command_line
 
     def make() -> study.Diagnosis:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus, Example
     from airrep.evaluation.comparison import Comparison
-    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+    from airrep.evaluation.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.contrast import Better
     from airrep.index.index import Index

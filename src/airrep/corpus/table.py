@@ -201,7 +201,12 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
         return changed
     if column == "chat":
-        _check_chats(values)
+        for row, chat in enumerate(values.to_pylist(), 1) if values.null_count < len(values) else ():
+            try:
+                if chat is not None:
+                    encode_chat(json.loads(chat))
+            except (ValueError, DataError) as error:
+                raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
         return values
     wrong = compute.fill_null(compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:
@@ -213,16 +218,6 @@ def _checked_column(table: pa.Table, column: str) -> Column:
     if row >= 0:
         raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
     return values
-
-
-def _check_chats(chats: Column) -> None:
-    """Refuse a column in which a chat is none."""
-    for row, chat in enumerate(chats.to_pylist(), 1) if chats.null_count < len(chats) else ():
-        try:
-            if chat is not None:
-                encode_chat(json.loads(chat))
-        except (ValueError, DataError) as error:
-            raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from airrep.corpus.corpus import Example
 from airrep.encoder.cards import Card, Prompts, choose_prompts, write_prompts
 from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import check_texts
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, need
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.remote.outputs import new_folder
 
@@ -58,13 +59,7 @@ class Encoder(ABC):
     packed: bool
 
     def __init__(
-        self,
-        name: str,
-        card: Card,
-        max_tokens: int,
-        precision: ResolvedPrecision,
-        device: str,
-        prompts: Prompts,
+        self, name: str, card: Card, max_tokens: int, precision: ResolvedPrecision, device: str, prompts: Prompts
     ) -> None:
         self.name = name
         self.prompts = prompts
@@ -99,9 +94,14 @@ class Encoder(ABC):
         limits = {"max_tokens": self.max_tokens, "template": self.template, "prompt_words": self.prompt_words}
         return limits | prompts
 
-    @abstractmethod
     def sentence_transformer(self) -> "SentenceTransformer":
         """Return the same encoder as a ``SentenceTransformer``; give it texts made by :meth:`render`, and prompts."""
+        need(f"encoder {self.name} as a SentenceTransformer", "encoders", "torch", "sentence_transformers")
+        from sentence_transformers import SentenceTransformer
+
+        with TemporaryDirectory() as folder:
+            self._write(Path(folder), "sentence-transformers", "float32")
+            return SentenceTransformer(folder, device=self.device, local_files_only=True)
 
     @abstractmethod
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
@@ -122,15 +122,9 @@ class Encoder(ABC):
     def encode(
         self, examples: Sequence[Example], progress: Progress | None = None, *, queries: bool = False
     ) -> DenseFeatures:
-        """Features of examples, in their order: float32, ``(n, d)``.
+        """Features of examples, in their order: float32, ``(n, d)``; *progress* is told about finished rows.
 
-        Args:
-            examples: examples to encode.
-            progress: told about finished rows.
-            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
-
-        Raises:
-            DataError: a text is not valid Unicode, or features are not finite.
+        Queries have another prompt than training examples in some encoders.
         """
 
         def texts_of(part: slice) -> Sequence[str]:
@@ -195,22 +189,11 @@ class Encoder(ABC):
         return np.zeros(len(texts))
 
     def save(
-        self,
-        path: str | Path,
-        model_format: Format = "sentence-transformers",
-        *,
-        storage: Storage = "float32",
+        self, path: str | Path, model_format: Format = "sentence-transformers", *, storage: Storage = "float32"
     ) -> None:
-        """Write the encoder as a new folder, whole or not at all.
+        """Write the encoder as a new folder, whole or not at all; a path that exists is refused.
 
-        Args:
-            path: does not exist yet.
-            model_format: ``"sentence-transformers"``, or ``"airrep"`` as the published checkpoints have it.
-            storage: type of the stored weights; float32 keeps every bit.
-
-        Raises:
-            ArtifactError: *path* exists, or it cannot be written.
-            ConfigError: an unknown format or storage, or the format cannot hold this encoder.
+        The format ``"airrep"`` is that of the published checkpoints. float32 keeps every bit.
         """
         for value, known in ((model_format, get_args(Format)), (storage, get_args(Storage))):
             if value not in known:

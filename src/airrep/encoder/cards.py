@@ -30,11 +30,6 @@ class Card:
     training: dict[str, Any] | None = None
     """Lineage of the training and its held-out LDS, as :mod:`airrep.training.train` writes them."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``airrep.json``."""
-        content = asdict(self)
-        return content if self.training is not None else {key: content[key] for key in content if key != "training"}
-
 
 def read_card(folder: Path) -> Card:
     """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
@@ -103,30 +98,23 @@ def write_head_config(folder: Path, shape: tuple[int, int] | None = None, *, bia
     """Write the settings of a module behind the mean: of unit length, or linear with (outputs, inputs)."""
     config: dict[str, Any] = dict(_OF_SENTENCE)
     if shape is not None:
-        outputs, inputs = shape
-        config |= {
-            "in_features": inputs,
-            "out_features": outputs,
-            "bias": bias,
-            "activation_function": "torch.nn.modules.linear.Identity",
-        }
+        config |= {"in_features": shape[1], "out_features": shape[0], "bias": bias}
+        config["activation_function"] = "torch.nn.modules.linear.Identity"
     write_json(folder / "config.json", config)
 
 
 def write_settings(folder: Path) -> None:
     """Write the settings of a model whose vectors are compared by their inner product."""
-    settings: dict[str, Any] = {
-        "model_type": "SentenceTransformer",
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "dot",
-    }
-    write_json(folder / SETTINGS, settings)
+    settings: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
+    write_json(folder / SETTINGS, settings | {"similarity_fn_name": "dot"})
 
 
 def write_card(card: Card, folder: Path) -> None:
     """Write ``airrep.json``."""
-    write_json(folder / CARD, card.to_dict())
+    content = asdict(card)
+    if card.training is None:
+        del content["training"]
+    write_json(folder / CARD, content)
 
 
 _QUERY = ("query",)
@@ -154,13 +142,8 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
     The model's own is the first that its settings name: ``query`` for queries, and ``document``, ``passage`` or
     ``corpus`` for training examples, also where it is empty, which means none. Where they name none, it is the one
     that the library's ``encode`` puts before every text; else nothing. Its ``encode_query`` and ``encode_document``
-    (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them.
-
-    Args:
-        folder: the model's folder.
-        name: the encoder's name, for errors.
-        query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
-        train: name or text for training examples, in the same form.
+    (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them. Asked for is the name of
+    one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
     """
     own, default = _own_prompts(folder / SETTINGS)
     return Prompts(

@@ -43,12 +43,12 @@ _BERT_ONLY = {
     "add_cross_attention": False,
     "quantization_config": None,
 }
-_PLAIN = {
+PLAIN = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-"""Settings of a transformer module that change nothing, beside its longest text."""
+"""Settings of a transformer module that change nothing, beside its longest text; models are saved with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,7 @@ class Layout:
 
 
 def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
-    """Return the folder of a model.
-
-    Args:
-        name: a bundled one (``"default"``, ``"untrained"``, ``"static"``), a folder, or ``owner/name`` on the Hugging
-            Face Hub.
-        extra: more files to fetch from the Hub: the programs of a model that is trusted.
-
-    Raises:
-        ConfigError: there is no such folder, and it cannot be had from the Hub.
-    """
+    """Return the folder of a model: a bundled one, a folder, or ``owner/name`` on the Hub with *extra* files."""
     if name in BUNDLED:
         return MODELS / name
     path = model_folder("encoder", name)
@@ -97,11 +88,7 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Recognise the format of a model folder.
-
-    Raises:
-        DataError: it is no model folder, has no weights, or has pickled ones only.
-    """
+    """Recognise the format of a model folder."""
     modules = folder / MODULES
     if modules.exists():
         layout = _library_layout(folder, modules)
@@ -158,7 +145,7 @@ def _is_packable(transformer: Path) -> bool:
         return False
     config = read_json(transformer / "config.json")
     library = read_optional(transformer / "sentence_bert_config.json")
-    other_ways = any(value and value != _PLAIN.get(key) for key, value in library.items() if key != "max_seq_length")
+    other_ways = any(value and value != PLAIN.get(key) for key, value in library.items() if key != "max_seq_length")
     older_tokenizer = not (transformer / "tokenizer.json").exists() and (transformer / "vocab.txt").exists()
     is_bert = config.get("model_type") == "bert" and is_plain_bert(config)
     return is_bert and not (other_ways or older_tokenizer)

@@ -114,11 +114,7 @@ _OTHERS = {
 
 
 def refuse_other_kinds(folder: Path) -> None:
-    """Refuse a folder whose files name another kind of model.
-
-    Raises:
-        ConfigError: the model is a sparse, multi-vector or cross encoder, a classifier or a language model.
-    """
+    """Refuse a folder whose files name another kind of model."""
     for name in _names(folder):
         plain = name.replace("_", "").lower()
         kind = next((kind for part, kind in _OTHERS.items() if part in plain), None)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,13 +15,10 @@ from airrep.encoder.base import Encoder, Format
 from airrep.encoder.cards import NO_PROMPTS, Card, Prompts
 from airrep.encoder.static_files import LinearHead, Storage, StoredStatic, write_static
 from airrep.encoder.tokens import Pieces, PieceTokenizer
-from airrep.errors import ConfigError, DataError, caution, need
+from airrep.errors import ConfigError, DataError, caution
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.shapes import Float32, Int64
 from airrep.sparse import SparseRows
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 _CHUNK = 512
 """Texts whose pieces are held at a time."""
@@ -57,18 +53,7 @@ class StaticEncoder(Encoder):
         *,
         normalise: bool = True,
     ) -> Self:
-        """Make an encoder of a matrix; :meth:`save` writes its folder.
-
-        Args:
-            name: its name in errors.
-            matrix: the vector of each word piece.
-            tokenizer: content of the ``tokenizer.json`` whose numbers the rows are of.
-            card: its template and so on; the usual ones when None.
-            normalise: whether means are scaled to unit length.
-
-        Raises:
-            DataError: the matrix does not fit the tokenizer, or is not finite.
-        """
+        """Make an encoder of a matrix, the vectors of the pieces of a ``tokenizer.json``; :meth:`save` writes it."""
         return cls(name, StoredStatic(matrix, tokenizer | {"padding": None}, card or Card(), normalise))
 
     @property
@@ -100,7 +85,12 @@ class StaticEncoder(Encoder):
             pieces = self._tokenize(part)
             features, known = self._features(pieces), self._any_known(pieces)
             features[~known] = 0
-            self._tell_unknown([text for text, some in zip(part, known.tolist(), strict=True) if not some])
+            if any(text.strip() for text, some in zip(part, known.tolist(), strict=True) if not some):
+                caution(
+                    _log,
+                    f"encoder {self.name}: some texts have no word piece that its vocabulary knows; their features are "
+                    "0, so they are like no other text.",
+                )
             yield np.arange(start, start + len(part)), features
 
     def _features(self, pieces: Pieces) -> DenseFeatures:
@@ -118,24 +108,8 @@ class StaticEncoder(Encoder):
         own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if (n := self._tokenize.unknown) is None else n))])
         return np.asarray(np.diff(own[pieces.offsets]) > 0)
 
-    def _tell_unknown(self, texts: Sequence[str]) -> None:
-        if any(text.strip() for text in texts):
-            caution(
-                _log,
-                f"encoder {self.name}: some texts have no word piece that its vocabulary knows; their features are 0, "
-                "so they are like no other text.",
-            )
-
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         return self._tokenize.unknown_shares(texts)
-
-    def sentence_transformer(self) -> "SentenceTransformer":
-        need(f"encoder {self.name} as a SentenceTransformer", "encoders", "torch", "sentence_transformers")
-        from sentence_transformers import SentenceTransformer
-
-        with TemporaryDirectory() as folder:
-            self._write(Path(folder), "sentence-transformers", "float32")
-            return SentenceTransformer(folder, device="cpu", local_files_only=True)
 
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         if model_format == "airrep":

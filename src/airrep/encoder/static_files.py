@@ -66,11 +66,7 @@ def cut_after(tokenizer: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def read_static(layout: Layout) -> StoredStatic:
-    """Read the folder of a static encoder.
-
-    Raises:
-        DataError: a file is missing or damaged, or does not fit the others.
-    """
+    """Read the folder of a static encoder."""
     path = layout.transformer / WEIGHTS
     tensors, metadata = read_tensors(path)
     return StoredStatic(
@@ -92,7 +88,7 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     _check_kind(path, name, rows, 2)
     kind = rows.dtype
     if name == _MODEL2VEC and (mapping := tensors.get(_MAPPING)) is not None:
-        if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or not _within(mapping, len(rows)):
+        if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or np.any(mapping >= len(rows)) or np.any(mapping < 0):
             raise DataError(
                 f"{path}: {_MAPPING} does not name rows of {name}, of which there are {len(rows)}. {_WAY_OUT}"
             )
@@ -103,10 +99,6 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
             raise DataError(f"{path}: has {len(factors)} {_FACTORS} for {len(rows)} word pieces. {_WAY_OUT}")
         rows = (rows.astype(np.float32) * factors[:, None]).astype(kind)  # rounded as sentence_transformers does
     return np.ascontiguousarray(rows, np.float32)
-
-
-def _within(rows: np.ndarray, count: int) -> bool:
-    return not len(rows) or bool(rows.min() >= 0 and rows.max() < count)
 
 
 def _check_kind(path: Path, name: str, array: np.ndarray, axes: int) -> None:
@@ -150,11 +142,7 @@ def write_static(stored: StoredStatic, folder: Path, storage: Storage = "float32
 
 
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays of a safetensors file, bfloat16 as float32, and its metadata.
-
-    Raises:
-        DataError: it is missing, damaged or cut short, or has a type that NumPy lacks.
-    """
+    """Arrays of a safetensors file, bfloat16 as float32, and its metadata."""
     try:
         with safe_open(path, "np") as stored:
             types = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - no mapping
@@ -182,11 +170,7 @@ def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
 def write_tensors(
     path: Path, tensors: Mapping[str, np.ndarray], storage: Storage, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write float32 arrays as a safetensors file.
-
-    Raises:
-        ConfigError: a value is too large for the type that they are stored in.
-    """
+    """Write float32 arrays as a safetensors file."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     parts, end = list[bytes](), 0
     for name, array in tensors.items():

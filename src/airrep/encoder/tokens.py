@@ -23,11 +23,7 @@ _BREAK = re.compile("[ \n\t]")
 class TextTokenizer:
     """A tokenizer that cuts texts off after ``max_tokens``, special tokens included, and does not pad.
 
-    Args:
-        content: content of ``tokenizer.json``, without truncation and padding.
-        max_tokens: longest sequence.
-        vocabulary: number of tokens that the encoder has embeddings for.
-        where: the model's name, for errors.
+    *content* is that of ``tokenizer.json``, without truncation and padding; *vocabulary* the number of embeddings.
     """
 
     def __init__(self, content: dict[str, Any], max_tokens: int, vocabulary: int, where: str) -> None:
@@ -174,16 +170,8 @@ class PieceTokenizer:
     """A tokenizer that adds no special tokens and does not pad.
 
     What BERT's tokenizer makes of a word does not depend on the words around it, so each different word is tokenised
-    once. Others read whole texts.
-
-    Args:
-        content: content of ``tokenizer.json``, without padding; its truncation counts.
-        where: the model's name, for errors.
-
-    Attributes:
-        digest: digest of the content, whatever the order of its keys.
-        vocabulary: number of each token by its text.
-        unknown: the token that stands for what the vocabulary lacks; None without one.
+    once. Others read whole texts. *content* is that of ``tokenizer.json``, without padding; its truncation counts, and
+    ``digest`` is over it, whatever the order of its keys. ``unknown`` stands for what the vocabulary lacks; None: none.
     """
 
     def __init__(self, content: dict[str, Any], where: str) -> None:

@@ -3,7 +3,8 @@
 classify     The identical-class test: the label of the nearest training example.
 comparison   Comparison of evaluations: every pair of rows, tested.
 contest      Tasks and competitors of a data selection, and what each selects.
-diagnosis/   Findings that tell why an LDS is low.
+diagnosis    Diagnose labels and indexes: why an LDS is low.
+findings     Findings on labels: what holds an LDS back, whatever the method.
 given        Indexes, instances and evaluations as a program gives them; the examples of an index.
 judging      Group scores, best scale and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
@@ -12,5 +13,4 @@ prove        Fine-tune with and without the named rows; say what that did.
 result       Evaluations: rows with values per query, intervals and differences; written and read.
 select       Data selection, judged by what a fine-tuned LM then answers.
 statistics/  Correlations, means and intervals; the noise in labels.
-trial        The fine-tunes of a proof, their effects over repeats, and the verdict.
 """

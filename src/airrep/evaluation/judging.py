@@ -11,7 +11,6 @@ from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.direct import InMemory
 from airrep.encoder.base import Encoder
-from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, PairedResult, lds, p_value, paired
@@ -137,11 +136,8 @@ def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | No
 def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
     """LDS of group scores, one matrix ``(q, m)`` for each instance, with *resamples* bootstrap draws.
 
-    Raises:
-        ConfigError: no instance, or not one matrix for each.
-        DataError: scores that are not finite or all constant, or losses that are all missing.
+    DataError: scores that are not finite or all constant, or losses that are all missing.
     """
-    _check_count(len(scores), len(instances))
     results = [lds(f, instance.losses, resamples=resamples) for f, instance in zip(scores, instances, strict=True)]
     return lds_over([instance.name for instance in instances], results, shared_queries(instances))
 
@@ -163,7 +159,6 @@ def compare_held_out(
     first: Sequence[GroupScores], second: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES
 ) -> Difference:
     """Paired difference of LDS of two methods; arguments and errors as for :func:`held_out_lds`."""
-    _check_count(len(first), len(instances))
     both = zip(first, second, instances, strict=True)
     results = [paired(a, b, instance.losses, resamples=resamples) for a, b, instance in both]
     return difference_over(results, resamples, shared_queries(instances))
@@ -190,14 +185,6 @@ def difference_over(
         freedom, units = min(freedom, *(part.freedom for part in parts)), min(part.units for part in parts)
     over_all = Uncertainty(wider**2 * total / len(parts) ** 2, freedom, units=units)
     return Difference(value, interval, p_value(value, over_all, resamples))
-
-
-def _check_count(scores: int, instances: int) -> None:
-    if not instances or scores != instances:
-        raise ConfigError(
-            f"held-out scores: are {scores} for {instances} instances; expected one for each of at least one. "
-            "Give the scores of these instances."
-        )
 
 
 def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:

@@ -29,11 +29,7 @@ class Explorer:
         beside: Index | None = None,
         better: Better | None = None,
     ) -> None:
-        """Open the indexes to be served; *better* has better answers to the queries, if there are any.
-
-        Raises:
-            ConfigError: too many queries, one without its better answer, or the other index is of other examples.
-        """
+        """Open the indexes to be served; *better* has better answers to the queries, if there are any."""
         if queries is not None and len(queries) > MOST_QUERIES:
             raise ConfigError(
                 f"--queries: holds {len(queries):,} examples; expected at most {MOST_QUERIES:,}. Give a part of them."
@@ -56,12 +52,7 @@ class Explorer:
                 index.ask_file(self.file, progress)
 
     def index(self, number: int) -> ServedIndex:
-        """One of the indexes, as it is on disk now.
-
-        Raises:
-            ConfigError: there is no such index.
-            ArtifactError: it was changed or replaced.
-        """
+        """One of the indexes, as it is on disk now; ArtifactError if it was changed or replaced."""
         if number >= len(self.indexes):
             raise ConfigError(f"index {number}: is not served; expected 0 to {len(self.indexes) - 1}.")
         found = self.indexes[number]
@@ -69,29 +60,26 @@ class Explorer:
         return found
 
     def question(self, ref: QueryRef) -> Question:
-        """The query that is meant, and the better answer to it if there is one.
-
-        Raises:
-            ConfigError: no such query, or the better answer is the answer.
-            DataError: a text is blank.
-        """
-        found = self._found(ref)
-        return found if ref.better is None else question_of(found.queries[0], ref.better)
-
-    def _found(self, ref: QueryRef) -> Question:
+        """The query that is meant, and the better answer to it if there is one; ConfigError if there is no such."""
         if ref.number is not None:
             if self.file is None or ref.number >= len(self.file.queries):
                 raise ConfigError(f"query number {ref.number}: is not in the file of queries. Choose another.")
-            return one_of(self.file, ref.number)
-        if ref.key is not None:
-            with self._noting:
-                found = self._asked.get(ref.key)
-            if found is None:
+            found = one_of(self.file, ref.number)
+        elif ref.key is not None:
+            asked = dict(self.asked())
+            if ref.key not in asked:
                 raise ConfigError("query: is not among those that were asked last. Type it in again.")
-            return found
-        if ref.prompt is None or ref.response is None:
+            found = asked[ref.key]
+        elif ref.prompt is None or ref.response is None:
             raise ConfigError("query: expected a prompt and a response. Fill in both.")
-        return Question([query_of(ref.prompt, ref.response)])
+        else:
+            found = Question([query_of(ref.prompt, ref.response)])
+        if ref.better is None:
+            return found
+        if not ref.better.strip():
+            raise ConfigError("better answer: is blank; expected its text, or none. Leave it out.")
+        query = found.queries[0]
+        return Question.of([query], [answered(query, query_of(query.prompt, ref.better).response)])
 
     def of_file(self) -> Iterator[Question]:
         """Each query of the file."""
@@ -127,10 +115,3 @@ def one_of(question: Question, number: int) -> Question:
 def query_of(prompt: str, response: str) -> Example:
     """A query that was typed in; DataError if a text is blank or cannot be stored."""
     return Corpus.from_examples([Example(prompt=prompt, response=response, id="query")])[0]
-
-
-def question_of(query: Example, better: str) -> Question:
-    """A query with a better answer that was typed in."""
-    if not better.strip():
-        raise ConfigError("better answer: is blank; expected its text, or none. Leave it out.")
-    return Question.of([query], [answered(query, query_of(query.prompt, better).response)])

@@ -90,14 +90,11 @@ class Facets:
             raise ConfigError(
                 f"field '{name}': is none of the facets; expected one of {known}. {near(name, self.fields)}"
             )
-        found = self._found(name)
+        self.prepare()
+        found = self._facets[name]
         if found is None:
             raise ConfigError(f"field '{name}': has more than {MOST_VALUES} values. Choose another field.")
         return found
-
-    def _found(self, name: str) -> Facet | None:
-        self.prepare()
-        return self._facets[name]
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
         """Which rows fulfil a filter and all choices (but those of one field), and are not deleted."""
@@ -113,10 +110,11 @@ class Facets:
 
     def _by_facets(self, chosen: Filter) -> Mask | None:
         """Rows that fulfil a filter, from the values of facets alone; None where one of its fields is no facet."""
+        self.prepare()
         columns: dict[Field, Column] = {}
         compared = Comparisons()
         for field in chosen.fields:
-            facet = self._found(field.name) if field.name in self.fields else None
+            facet = self._facets.get(field.name)
             exact = "." in field.name and field.path  # a key with a dot, where the facet may be a part of an object
             if facet is None or facet.values is None or exact or field.nested != (field.name not in TEXT_FIELDS):
                 return None
@@ -127,9 +125,9 @@ class Facets:
 
     def counts(self, where: str | None, choices: Choices) -> list[dict[str, Any]]:
         """Fields with their values, most frequent first, each with its count under the filters of the other fields."""
+        self.prepare()
         told = []
-        for name in self.fields:
-            facet = self._found(name)
+        for name, facet in self._facets.items():
             if facet is None or facet.names == (NO_LABEL,):
                 continue
             counts = facet.counts(self.mask(where, choices, but=name))

@@ -144,11 +144,7 @@ class Tuner(Generic[L, S]):
 
     @contextmanager
     def tuned(self, name: str, rows: Rows, seed: int) -> Iterator[L]:
-        """The LM after one fine-tune; the base LM if there are no rows to train on.
-
-        Raises:
-            TrainingError: the loss is not finite, or memory is short, in the fine-tune or in the body.
-        """
+        """The LM after one fine-tune, as it was without rows (TrainingError: a loss is not finite, memory is short)."""
         try:
             self.lm.reset()
             if len(rows):

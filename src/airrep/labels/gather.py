@@ -155,11 +155,7 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
 
 
 def is_published(folder: Path) -> bool:
-    """True if a folder is in the ``airrep-test`` layout.
-
-    Raises:
-        DataError: it lacks a file of the layout, or holds several such folders.
-    """
+    """True if a folder is in the ``airrep-test`` layout (DataError: it lacks a file, or holds several such)."""
     there = [name for name in (TRAIN, TEST, LDS) if (folder / name).is_file()]
     if len(there) == 3:
         return True
@@ -181,11 +177,7 @@ def is_published(folder: Path) -> bool:
 def read_published(
     folder: Path, name: str | None = None, read: Callable[[str], Corpus] = read_corpus
 ) -> LabelledInstance:
-    """Read a folder in the ``airrep-test`` layout as one instance, by the folder's name if no other is given.
-
-    Raises:
-        DataError: a line cannot be used; the line is named.
-    """
+    """Read such a folder as one instance, by its name if no other is given (DataError: names the line)."""
     train, queries = (_read_all(folder / file, read) for file in (TRAIN, TEST))
     subsets, losses = [], []
     for where, line in _lines(folder / LDS):

@@ -15,11 +15,7 @@ from airrep.shapes import Float32
 
 @dataclass(frozen=True, eq=False)
 class LabelledInstance:
-    """One cross-validation draw and what fine-tuning on its subsets did to its queries.
-
-    Raises:
-        DataError: shapes that do not fit.
-    """
+    """One cross-validation draw and what fine-tuning on its subsets did to its queries."""
 
     name: str
     """Unique in a run, such as ``"0"``."""
@@ -64,7 +60,8 @@ def refuse_removals(instance: LabelledInstance) -> None:
 
 def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
     """Refuse *held_out* with an example or a query that is also in *seen*, by its texts."""
-    known = texts_of(seen)
+    parts = [part.content_hashes for instance in seen for part in (instance.train, instance.queries)]
+    known = np.concatenate([np.empty(0, "S16"), *parts])
     for instance in held_out:
         for part in (instance.train, instance.queries):
             rows = np.flatnonzero(np.isin(part.content_hashes, known))
@@ -73,12 +70,6 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
                     f"instance {instance.name}: its example '{part[int(rows[0])].id}' was trained on; expected unseen "
                     "ones. Draw the held-out instance from other examples."
                 )
-
-
-def texts_of(instances: Sequence[LabelledInstance]) -> np.ndarray:
-    """Content hashes of all examples and queries."""
-    parts = [part.content_hashes for instance in instances for part in (instance.train, instance.queries)]
-    return np.concatenate([np.empty(0, "S16"), *parts])
 
 
 def identity(instance: LabelledInstance) -> str:

@@ -40,11 +40,7 @@ class Labels:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Open a label directory.
-
-        Raises:
-            ArtifactError: not one, altered, or with missing or cut files.
-        """
+        """Open a label directory (ArtifactError: not one, altered, or with missing or cut files)."""
         self._place = Anchored.of(fetched(path, loose=True))
         self.manifest: Mapping[str, Any] | None = None
         if (self.path / MANIFEST).is_file():
@@ -85,11 +81,7 @@ class Labels:
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over the losses, the subsets, the LM and its fine-tuning.
-
-        Raises:
-            ArtifactError: the labels are unfinished.
-        """
+        """64 hex digits over losses, subsets, LM and fine-tuning (ArtifactError: the labels are unfinished)."""
         manifest = self._finished_manifest()
         with as_written(self.path):
             decisive = {name: manifest[name] for name in ("fine_tune", "plan", "files")}
@@ -292,11 +284,7 @@ def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray,
 
 
 def holds_labels(folder: Path) -> bool:
-    """True if a directory holds labels, finished or not.
-
-    Raises:
-        ArtifactError: its manifest was altered.
-    """
+    """True if a directory holds labels, finished or not (ArtifactError: its manifest was altered)."""
     if (folder / MANIFEST).is_file():
         return bool(read_manifest(folder)["kind"] == KIND)
     return (folder / REQUEST).is_file() and any(folder.glob("keys-*.npy"))

@@ -216,11 +216,7 @@ class LabelRequest:
         return [task.key for task in self.tasks]
 
     def check(self, folder: Path) -> None:
-        """Check that a directory is free for these labels, or holds part of them; nothing is written.
-
-        Raises:
-            ArtifactError: the directory holds other labels, more of them, or something else.
-        """
+        """Refuse a directory with other labels, more of them, or something else (ArtifactError); nothing is written."""
         sealed = read_manifest(folder, KIND) if (folder / MANIFEST).is_file() else {}
         old = read_state(folder)
         if not sealed and old is None and any(not path.name.startswith(".") for path in folder.iterdir()):
@@ -271,11 +267,7 @@ def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Read ``request.json``; None without one.
-
-    Raises:
-        ArtifactError: it was altered.
-    """
+    """Read ``request.json``; None without one (ArtifactError: it was altered)."""
     path = folder / REQUEST
     try:
         state: dict[str, Any] = json.loads(path.read_bytes())

@@ -54,11 +54,8 @@ def write_subset_files(
     """Write each subset as a JSONL file, and the queries of each instance.
 
     ``subsets.jsonl`` lists them: the ``subset``'s name, the paths ``train`` and ``queries`` from its own folder,
-    and the number of ``examples``. Files that are there already and hold the same are left as they are.
-
-    Raises:
-        DataError: other corpora than those of the plan.
-        ArtifactError: something else is there, or it cannot be written.
+    and the number of ``examples``. Files that are there already and hold the same are left as they are. Refuses other
+    corpora than those of the plan (DataError), and something else that is there (ArtifactError).
     """
     plan.check_corpora(train, queries)
     request = {"plan": plan.fingerprint, "train": plan.train_fingerprint, "queries": plan.query_fingerprint}
@@ -89,10 +86,8 @@ def read_losses(path: Path, plan: SubsetPlan, queries: Corpus, seeds: int = 1) -
 
     Either JSONL rows with ``subset`` (such as ``"0-17"``, or 17 where there is one instance; ``"0-before"``: before any
     fine-tune), ``query`` (an id, or a number in the instance's queries from 0 on), ``loss`` and, with several seeds,
-    ``seed``. Or .npy of shape (subsets, queries), with several instances (instances, subsets, queries).
-
-    Raises:
-        DataError: a row cannot be used, a loss stands there twice or is not finite, or a subset lacks some.
+    ``seed``. Or .npy of shape (subsets, queries), with several instances (instances, subsets, queries). DataError: a
+    row cannot be used, a loss stands there twice or is not finite, or a subset lacks some.
     """
     if _is_npy(path):
         return _of_array(path, plan)
@@ -109,11 +104,7 @@ def read_losses(path: Path, plan: SubsetPlan, queries: Corpus, seeds: int = 1) -
 
 
 def read_one(path: Path, queries: Corpus) -> QueryLosses:
-    """Read the losses of one instance's queries: .npy of ``(q,)``, a number a line, or rows with query and loss.
-
-    Raises:
-        DataError: as for :func:`read_losses`.
-    """
+    """Read the losses of one instance's queries: .npy of ``(q,)``, a number a line, or rows with query and loss."""
     if _is_npy(path):
         array = _load(path)
         if array.shape not in ((len(queries),), (1, len(queries))):
@@ -391,11 +382,7 @@ def label_by_command(
 
 
 def parse_command(command: str) -> tuple[str, ...]:
-    """Words of a command; its program must be there.
-
-    Raises:
-        ConfigError: it is not well formed, lacks a path, or there is no such program.
-    """
+    """Words of a command (ConfigError: it is not well formed, lacks a path, or there is no such program)."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -424,12 +411,7 @@ class CommandSetup:
         return self.losses
 
     def losses(self, task: LabelTask) -> QueryLosses:
-        """Losses after one run.
-
-        Raises:
-            TrainingError: the command failed, or what it wrote cannot be used.
-            ConfigError: it cannot be started.
-        """
+        """Losses after one run (TrainingError: it failed, or what it wrote cannot be used)."""
         plan, place = self.data.plan, task.place
         if place.subset is None:
             return _unmeasured(plan, place)

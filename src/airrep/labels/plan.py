@@ -171,16 +171,7 @@ class SubsetPlan:
 
 
 def open_plan(path: str | Path) -> SubsetPlan:
-    """Open a subset plan; every byte is checked.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, or not a subset plan.
-
-    Example:
-        >>> plan = airrep.open("runs/subsets")
-        >>> len(plan.instances)
-        2
-    """
+    """Open a subset plan, every byte checked (ArtifactError: nothing there, unfinished, altered, or no plan)."""
     folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     with as_written(folder):

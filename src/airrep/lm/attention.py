@@ -1,7 +1,7 @@
 """Packed batches of documents, and causal attention inside each document of one.
 
-transformers calls :func:`attend` in every attention layer, once :func:`register` has told it so. The spans of the
-batch reach it as a keyword argument of the model's forward pass, so no mask over all pairs of tokens is made.
+transformers calls :func:`attend` in every attention layer. The spans of the batch reach it as a keyword argument of the
+model's forward pass, so no mask over all pairs of tokens is made.
 """
 
 from collections.abc import Iterator
@@ -41,23 +41,19 @@ class AttentionSpan(NamedTuple):
 
 
 class PackedDocuments(NamedTuple):
-    """A batch as the LM reads it.
-
-    Attributes:
-        ids: token ids, ``(1, t)``.
-        positions: each token's place in its own document, ``(1, t)``.
-        spans: documents that attention handles together; in order, they cover every token once.
-        predictors: tokens after which a response token comes, ``(r,)``.
-        targets: those response tokens, ``(r,)``.
-        owners: the document of the batch that each belongs to, ``(r,)``.
-    """
+    """A batch as the LM reads it."""
 
     ids: Int64[Tensor, "1 t"]
     positions: Int64[Tensor, "1 t"]
+    """Each token's place in its own document."""
     spans: tuple[AttentionSpan, ...]
+    """Documents that attention handles together; in order, they cover every token once."""
     predictors: Int64[Tensor, " r"]
+    """Tokens after which a response token comes."""
     targets: Int64[Tensor, " r"]
+    """Those response tokens."""
     owners: Int64[Tensor, " r"]
+    """The document of the batch that each belongs to."""
 
     @classmethod
     def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", padding: int = 0) -> Self:
@@ -103,13 +99,6 @@ def _span(lengths: Rows, device: str) -> AttentionSpan:
     return AttentionSpan(
         tokens, len(lengths), longest, *(torch.from_numpy(each.ravel()).to(device) for each in (pad, keep))
     )
-
-
-def register() -> None:
-    """Make the attention known to transformers; to do so again is no harm."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attend)
 
 
 def reads_packed(model: Any) -> bool:
@@ -165,9 +154,8 @@ def _checked(
         raise ConfigError(f"{kind}: does not hand arguments on to its attention. Use another LM.")
     if getattr(module, "is_causal", True) is False:
         raise ConfigError(f"{kind}: looks at later tokens too; expected a causal LM. Use another LM.")
-    asked = [name for name in _REFUSED if others.get(name) is not None]
-    if asked:
-        raise ConfigError(f"{kind}: needs attention with {asked[0]}, which packed attention has not. Use another LM.")
+    if asked := next((name for name in _REFUSED if others.get(name) is not None), None):
+        raise ConfigError(f"{kind}: needs attention with {asked}, which packed attention has not. Use another LM.")
     return spans
 
 

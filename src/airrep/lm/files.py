@@ -17,6 +17,8 @@ from airrep.runtime.hub import without_bars
 if TYPE_CHECKING:
     from torch import Tensor
 
+FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, SafetensorError)
+"""Errors of libraries that load models, depending on what is wrong with the files."""
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
 
@@ -65,10 +67,7 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
 
 
 def copied_files(files: LmFiles) -> dict[Path, Path]:
-    """Files that :func:`write_lm` copies as they are, with their places in the new folder.
-
-    ConfigError: one is a link to something outside its folder, which is not the model's to give away.
-    """
+    """Files that :func:`write_lm` copies as they are, with their places in the new folder."""
     folders = dict.fromkeys(files.tokenizer_files, files.tokenizer)
     if (files.weights / _GENERATION).is_file():
         folders[files.weights / _GENERATION] = files.weights
@@ -84,15 +83,14 @@ def copied_files(files: LmFiles) -> dict[Path, Path]:
     return {path: path.relative_to(folder) for path, folder in folders.items()}
 
 
-def copy_weights(model: Any, path: Path) -> None:
-    """Copy the weights of a safetensors file into a model, in place; refuses other names or shapes than its own."""
+def read_weights(path: Path, where: str, advice: str) -> dict[str, "Tensor"]:
+    """Weights of a safetensors file; a ConfigError of a damaged one begins with *where*, and ends with advice."""
     from safetensors.torch import load_file
 
     try:
-        stored = load_file(path)
+        return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"weights {path}: cannot be read: {first_line(error)}. Restore the file.") from error
-    take_weights(model, stored, path)
+        raise ConfigError(f"{where} cannot be read: {first_line(error)}. {advice}") from error
 
 
 def take_weights(model: Any, stored: Mapping[str, "Tensor"], path: Path) -> None:
@@ -120,15 +118,13 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
     """Load a causal LM with float32 weights; dropout is off, and no token is padding.
 
     Its attention is the packed one, where its code takes one from outside; else its own.
-
-    Raises:
-        ConfigError: transformers cannot load it, it is no causal LM, or weights are missing or not finite.
     """
     import torch
+    from transformers import AttentionInterface
 
-    from airrep.lm.attention import NAME, register
+    from airrep.lm.attention import NAME, attend
 
-    register()
+    AttentionInterface.register(NAME, attend)
     with _loading(name, "a causal LM"):
         try:
             model, report = _read_network(folder, trusted, NAME)
@@ -136,11 +132,11 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
             if NAME not in str(error):
                 raise
             model = None
-        if model is None or not _takes_attention(model):
+        tells = getattr(type(model), "_can_set_attn_implementation", lambda: True)
+        if model is None or not tells():  # another would attend to all tokens, for lack of a mask
             model, report = _read_network(folder, trusted, None)
     # transformers draws such weights at random and says so in a warning alone.
-    absent = sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])})
-    if absent:
+    if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
             f"lm {name}: {len(absent)} weights are missing or of another shape, the first {absent[0]}; expected those "
             f"of a {type(model).__name__}. Give a folder with a causal LM."
@@ -167,12 +163,6 @@ def _read_network(folder: Path, trusted: bool, attention: str | None) -> Any:
     )
 
 
-def _takes_attention(model: Any) -> bool:
-    """True if a model calls the attention that it is given; others would attend to all tokens, for lack of a mask."""
-    tells = getattr(type(model), "_can_set_attn_implementation", None)
-    return tells is None or bool(tells())
-
-
 def make_plain(model: Any) -> Any:
     """Switch dropout off, and let every row of the embeddings learn: its pad token may be a word of the texts."""
     import torch
@@ -180,18 +170,13 @@ def make_plain(model: Any) -> Any:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for holder in (module, getattr(module, "config", None)):
-            _without_dropout(holder)
+        for holder in (module, getattr(module, "config", None)):  # rates of dropout as a function
+            for name, value in list(getattr(holder, "__dict__", {}).items()):
+                if "drop" in name and isinstance(value, float):
+                    setattr(holder, name, 0.0)
         if isinstance(module, torch.nn.Embedding):
             module.padding_idx = None
     return model.eval()
-
-
-def _without_dropout(holder: object) -> None:
-    """Set the rates to 0 that a module or a configuration holds as plain numbers, for dropout as a function."""
-    for name, value in list(getattr(holder, "__dict__", {}).items()):
-        if "drop" in name and isinstance(value, float):
-            setattr(holder, name, 0.0)
 
 
 @contextmanager
@@ -200,14 +185,5 @@ def _loading(name: str, part: str) -> Iterator[None]:
     try:
         with without_bars():
             yield
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ImportError,
-        SafetensorError,
-    ) as error:
+    except FAILURES as error:
         raise ConfigError(f"lm {name}: {part} cannot be loaded: {first_line(error)}. Give another LM.") from error

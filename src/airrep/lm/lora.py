@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from airrep.errors import ConfigError, TrainingError, first_line, need
-from airrep.lm.files import load_network, make_plain
+from airrep.lm.files import FAILURES, load_network, make_plain, read_weights
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
@@ -31,15 +30,13 @@ def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]
 
     A is drawn from *seed*, B starts as 0. Inside, only adapters ask for a gradient; afterwards the model has the
     modules it had before, and all its weights ask for one.
-
-    Raises:
-        ConfigError: a target is missing, is no linear map, or has the weight of another layer too.
     """
     adapters = _attach(model, settings, seed)
     try:
         _check_targets(model)
         yield
-        _check_trained(model)
+        if not any(bool(parameter.any()) for name, parameter in model.named_parameters() if "lora_B" in name):
+            raise TrainingError("fine-tune: adapters did not change. Choose other lora_targets, or lora_rank=null.")
     except BaseException:  # an interruption too: the next fine-tune finds the model without adapters
         adapters.unload()
         raise
@@ -100,12 +97,6 @@ def _draw(model: Any, seed: int) -> None:
                 parameter.copy_(drawn)
 
 
-def _check_trained(model: Any) -> None:
-    moved = [bool(parameter.any()) for name, parameter in model.named_parameters() if "lora_B" in name]
-    if not any(moved):
-        raise TrainingError("fine-tune: adapters did not change. Choose other lora_targets, or lora_rank=null.")
-
-
 def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
     """Weights of a model's adapters, by the names that peft gives them in files."""
     return {file_name(name): parameter for name, parameter in model.named_parameters() if ".lora_" in name}
@@ -152,10 +143,7 @@ def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, ba
 def load_moments(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """First and second moments that :func:`save_adapters` wrote, by the names of the adapters in that folder."""
     path = folder / MOMENTS
-    try:
-        stored = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{path}: cannot be read: {first_line(error)}. Run `airrep warmup` again.") from error
+    stored = read_weights(path, f"{path}:", "Run `airrep warmup` again.")
     names = (name.removeprefix("first.") for name in stored if name.startswith("first."))
     return {name: (stored[f"first.{name}"], stored[f"second.{name}"]) for name in names}
 
@@ -166,13 +154,7 @@ def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_adapters(model: Any, folder: Path) -> None:
-    """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote.
-
-    Raises:
-        ConfigError: there are none, they do not fit the model, they are not finite or more than low-rank adapters of
-            linear maps, or they were never trained.
-        MissingExtraError: the package peft is missing.
-    """
+    """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote."""
     for name in (ADAPTER_CONFIG, ADAPTER):
         if not (folder / name).is_file():
             raise ConfigError(
@@ -206,28 +188,17 @@ class StoredAdapters:
     """Adapters in a folder; every number of their file is checked to be finite, and to be in the model after loading.
 
     Errors begin with *where*, and end with *remedy* if the adapters belong to another LM.
-
-    Raises:
-        ConfigError: the file cannot be read, or a weight is not finite.
     """
 
     def __init__(self, folder: Path, where: str, remedy: str) -> None:
         self._folder, self._where, self._remedy = folder, where, remedy
-        try:
-            self.weights = load_file(folder / ADAPTER)
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(f"{where}: {ADAPTER} cannot be read: {first_line(error)}. Save it again.") from error
+        self.weights = read_weights(folder / ADAPTER, f"{where}: {ADAPTER}", "Save it again.")
         damaged = next((key for key, tensor in self.weights.items() if not bool(torch.isfinite(tensor).all())), None)
         if damaged is not None:
             raise ConfigError(f"{where}: weight {damaged} in {ADAPTER} is not finite. Use another checkpoint.")
 
     def put_into(self, model: Any) -> Any:
-        """The model as peft wraps it, with the adapters between its weights.
-
-        Raises:
-            ConfigError: they do not fit the model.
-            MissingExtraError: the package peft is missing.
-        """
+        """The model as peft wraps it, with the adapters between its weights."""
         need(f"{self._where}: {ADAPTER}", "peft", "peft")
         from peft import PeftModel
 
@@ -249,7 +220,7 @@ class StoredAdapters:
                 yield
         except ConfigError:
             raise
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
+        except FAILURES as error:
             raise ConfigError(
                 f"{self._where}: {ADAPTER} cannot be {done} into a {kind}: {first_line(error)}. {self._remedy}"
             ) from error
@@ -290,18 +261,29 @@ _NOT_MERGED = {
 
 
 def load_whole(files: LmFiles, trusted: bool = False) -> Any:
-    """Load a causal LM as :func:`airrep.lm.files.load_network` does, adapters merged into its weights.
-
-    Raises:
-        ConfigError: it cannot be loaded, or the adapters are not low-rank ones, do not fit, or are not finite.
-        MissingExtraError: it has adapters, and the package peft is missing.
-    """
+    """Load a causal LM as :func:`airrep.lm.files.load_network` does, adapters merged into its weights."""
     if files.adapter is None:
         return load_network(files.weights, files.name, trusted)
+    where = f"lm {files.name}"
     _check_mergeable(files.name, read_config(files.adapter / ADAPTER_CONFIG))
-    remedy = "Name the LM that they were trained on: --set base=MODEL"
-    stored = StoredAdapters(files.adapter, f"lm {files.name}", remedy)
-    return _merged(load_network(files.weights, files.name, trusted), stored, files)
+    stored = StoredAdapters(files.adapter, where, "Name the LM that they were trained on: --set base=MODEL")
+    model = load_network(files.weights, files.name, trusted)
+    with_adapters = stored.put_into(model)
+    if (tied := tied_layers(with_adapters)) is not None:
+        raise ConfigError(
+            f"{where}: its adapters change {tied[0]}, whose weight is that of {tied[1]} too, so they cannot be "
+            "merged; expected layers with weights of their own. Name a copy of the LM in which they are not tied: "
+            "--set base=MODEL"
+        )
+    for place, module in with_adapters.named_modules():
+        if any(getattr(module, "lora_bias", {}).values()) and getattr(module.get_base_layer(), "bias", None) is None:
+            raise ConfigError(
+                f"{where}: its adapters have a bias of their own (lora_bias) on {place.removeprefix(PREFIX)}, which "
+                f"has none, so they cannot be merged; expected lora_bias=false. {_INSTEAD}"
+            )
+    with stored.fitting(model, "merged"):
+        whole = with_adapters.merge_and_unload(safe_merge=True)
+    return make_plain(whole.requires_grad_(True))
 
 
 def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
@@ -326,37 +308,6 @@ def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
         )
     if config.get("megatron_config") is not None:
         raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names program code (megatron_config). Take that out.")
-
-
-def _merged(model: Any, stored: StoredAdapters, files: LmFiles) -> Any:
-    """The model with its adapters merged."""
-    adapted = stored.put_into(model)
-    _check_untied(adapted, files)
-    _check_biases(adapted, files.name)
-    with stored.fitting(model, "merged"):
-        whole = adapted.merge_and_unload(safe_merge=True)
-    return make_plain(whole.requires_grad_(True))
-
-
-def _check_biases(adapted: Any, name: str) -> None:
-    """Refuse adapters with a bias on a layer that has none: there is no place to merge it into."""
-    for place, module in adapted.named_modules():
-        if any(getattr(module, "lora_bias", {}).values()) and getattr(module.get_base_layer(), "bias", None) is None:
-            layer = place.removeprefix(PREFIX)
-            raise ConfigError(
-                f"lm {name}: its adapters have a bias of their own (lora_bias) on {layer}, which has none, so they "
-                f"cannot be merged; expected lora_bias=false. {_INSTEAD}"
-            )
-
-
-def _check_untied(adapted: Any, files: LmFiles) -> None:
-    """Refuse adapters of a weight that two layers have: merging would change both."""
-    if (tied := tied_layers(adapted)) is not None:
-        raise ConfigError(
-            f"lm {files.name}: its adapters change {tied[0]}, whose weight is that of {tied[1]} too, so they cannot be "
-            "merged; expected layers with weights of their own. Name a copy of the LM in which they are not tied: "
-            "--set base=MODEL"
-        )
 
 
 def tied_layers(model: Any) -> tuple[str, str] | None:

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents
-from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
+from airrep.lm.files import ALL_CHAT, load_tokenizer, read_weights, recorded_reading, take_weights
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.lora import adapted, load_whole
 from airrep.lm.network import (
@@ -37,7 +37,7 @@ from airrep.lm.network import (
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
+from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float32
 
@@ -61,14 +61,7 @@ _STATELESS = ("full_attention", "sliding_attention", "chunked_attention", "atten
 class TargetLM:
     """A causal LM in memory, whose base weights :meth:`reset` brings back. Made by :func:`load_lm`.
 
-    Attributes:
-        name: folder or Hub id.
-        settings: settings that it was loaded with.
-        files: where its files are.
-        model: the transformers model, with packed attention; dropout is off.
-        chat: renders and tokenises examples.
-        max_tokens: longest example.
-        execution: device, precision, size of micro-batches.
+    ``model`` is the transformers model, with packed attention and no dropout; ``chat`` renders and tokenises examples.
     """
 
     def __init__(self, settings: LmSettings, files: LmFiles, model: Any, chat: Chat, execution: Execution) -> None:
@@ -127,10 +120,6 @@ class TargetLM:
         """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
 
         Examples come in any form that :meth:`airrep.Index.top` takes queries in.
-
-        Raises:
-            DataError: a response is empty, or too long by itself.
-            ConfigError: the chat template fails.
         """
         listed = isinstance(examples, list | tuple) and all(isinstance(one, Example) for one in examples)
         as_they_are = listed or isinstance(examples, Corpus)
@@ -151,8 +140,7 @@ class TargetLM:
 
     def check_readable(self, examples: Sequence[Example], method: str) -> None:
         """Refuse a corpus of which the LM cannot read every example with a DataError that names the *method*."""
-        refused = self.unusable(examples)
-        if refused:
+        if refused := self.unusable(examples):
             row = min(refused)
             raise DataError(
                 f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
@@ -163,37 +151,22 @@ class TargetLM:
     def fine_tune(
         self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
     ) -> FineTuneReport:
-        """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm.network`.
+        """Train in place, from the present weights on, with a new optimizer; see :func:`airrep.lm.network.fine_tune`.
 
-        Args:
-            documents: training examples.
-            settings: settings of the fine-tune.
-            seed: decides the order of the examples, and the adapters' first weights.
-            on_step: told of each step, while adapters are still apart from the weights.
-
-        Raises:
-            ConfigError: there are no documents, no step has a learning rate above 0, or ``lora_targets`` do not fit.
-            TrainingError: the loss is not finite, or memory is short; the weights are then in between.
-            MissingExtraError: adapters without the package peft.
+        The seed decides the order of examples, and the adapters' first weights; *on_step* is told of each step while
+        adapters are still apart from the weights.
         """
         if not len(documents):
             raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
         self._keep_base()
-        with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."):
-            if settings.lora_rank is None:
-                return self._train(documents, settings, seed, on_step)
-            with adapted(self.model, settings, seed):
-                return self._train(documents, settings, seed, on_step)
-
-    def _train(
-        self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None
-    ) -> FineTuneReport:
-        self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
-        try:
-            return fine_tune(self.model, documents, settings, seed, self.execution, on_step)
-        finally:
-            self.model.eval()
-            self.model.zero_grad()
+        trained = nullcontext() if settings.lora_rank is None else adapted(self.model, settings, seed)
+        with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."), trained:
+            self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
+            try:
+                return fine_tune(self.model, documents, settings, seed, self.execution, on_step)
+            finally:
+                self.model.eval()
+                self.model.zero_grad()
 
     def _keep_base(self) -> None:
         """Copy the base weights before the first fine-tune, into the machine's memory."""
@@ -209,24 +182,18 @@ class TargetLM:
                     weight.copy_(self._base[name])
 
     def load_weights(self, path: Path) -> None:
-        """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer writes it.
-
-        ConfigError: the checkpoint cannot be read, or holds weights of another LM.
-        """
+        """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer has it."""
         self._keep_base()
-        if not path.is_dir():
-            copy_weights(self.model, path)
-            return
-        trusted = self.settings.trust_remote_code
-        other = load_whole(find_lm(str(path), trusted, self.settings.base), trusted)
-        take_weights(self.model, {name: weight.detach() for name, weight in other.named_parameters()}, path)
+        if path.is_dir():
+            trusted = self.settings.trust_remote_code
+            other = load_whole(find_lm(str(path), trusted, self.settings.base), trusted)
+            stored = {name: weight.detach() for name, weight in other.named_parameters()}
+        else:
+            stored = read_weights(path, f"weights {path}:", "Restore the file.")
+        take_weights(self.model, stored, path)
 
     def losses(self, documents: Documents) -> Losses:
-        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
-
-        Raises:
-            TrainingError: a loss is not finite, or memory is short.
-        """
+        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order."""
         found = np.zeros(len(documents), np.float32)
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
@@ -241,10 +208,7 @@ class TargetLM:
         return found
 
     def token_losses(self, documents: Documents) -> list[Float32[np.ndarray, " t"]]:
-        """Cross-entropy of each response token given all before it, in nats; one array for each document.
-
-        TrainingError: memory is short.
-        """
+        """Cross-entropy of each response token given all before it, in nats; one array for each document."""
         found: dict[int, np.ndarray] = {}
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
@@ -257,16 +221,9 @@ class TargetLM:
     def hidden_states(
         self, documents: Documents, layer: int = -1, tokens: Literal["mean", "last"] = "mean"
     ) -> Float32[np.ndarray, "n h"]:
-        """Hidden states of each document: ``(n, h)``, rows in order.
+        """Hidden states of each document, ``(n, h)``: the mean over its tokens, or that of the last one.
 
-        Args:
-            documents: prompts with their responses.
-            layer: -1 the last (behind the final norm), 0 the embeddings, k those behind layer k.
-            tokens: mean over all tokens of a document, or its last token alone.
-
-        Raises:
-            ConfigError: there is no such layer.
-            TrainingError: memory is short.
+        Layer -1 is the last (behind the final norm), 0 the embeddings, k that behind layer k.
         """
         found: dict[int, np.ndarray] = {}
         with self._evaluation("hidden states"):
@@ -298,10 +255,6 @@ class TargetLM:
         """Answer the examples' prompts: always the most likely next token, at most *max_new_tokens* of them.
 
         Spaces around an answer are left out. A prompt is cut at its front so that the answer fits.
-
-        Raises:
-            ConfigError: no room is left for a prompt.
-            TrainingError: memory is short.
         """
         room = self.max_tokens - max_new_tokens
         if room < 1:
@@ -335,8 +288,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
         (str(path), path.stat().st_mtime_ns, path.stat().st_size) for folder in folders for path in folder.iterdir()
     )
     key = json_digest({"settings": settings.model_dump(mode="json"), "files": states})
-    found = _shared.get(key)
-    if found is None:
+    if (found := _shared.get(key)) is None:
         found = _shared[key] = load_lm(settings)
     return found
 
@@ -372,16 +324,15 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template, settings.cut or "prompt")
     if settings.checkpointing:
         recompute_activations(model, settings.lm)
-    lm = TargetLM(settings, files, model, chat, _execution(settings, device, precision))
+    cuda = torch.device(device).type == "cuda"
+    tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
+    lm = TargetLM(settings, files, model, chat, Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0))
     _settle_packing(lm)
     return lm
 
 
 def load_chat(settings: LmSettings) -> Chat:
-    """Load the part of an LM that renders examples, without its weights: tokens are not checked against embeddings.
-
-    ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
-    """
+    """Load the part of an LM that renders examples, without its weights: tokens are not checked against embeddings."""
     files = settings.find()
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, settings.trust_remote_code)
     settings = _as_recorded(settings, files.folder)
@@ -397,12 +348,6 @@ def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
     """Let a warm-up read examples as it did when it was trained, where nothing else is asked for."""
     asked = settings.model_dump(include={"max_tokens", "cut", "template"}, exclude_none=True)
     return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
-
-
-def _execution(settings: LmSettings, device: str, precision: ResolvedPrecision) -> Execution:
-    cuda = torch.device(device).type == "cuda"
-    tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
-    return Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0)
 
 
 def _max_tokens(settings: LmSettings, model: Any) -> int:
@@ -464,12 +409,9 @@ def _probe(lm: TargetLM) -> Documents:
     """Documents to read alone and together: one that is longer than any window, its first half, and short ones."""
     config = lm.model.config.get_text_config(decoder=True)
     rows = lm.model.get_input_embeddings().weight.shape[0]
-    reaches = [
-        value
-        for name, value in vars(config).items()
-        if isinstance(value, int) and value < lm.max_tokens and any(word in name for word in _REACHES)
-    ]
-    longest = max(_PROBE, *(reach + _PROBE // 2 for reach in reaches)) if reaches else _PROBE
+    named = (value for name, value in vars(config).items() if any(word in name for word in _REACHES))
+    reaches = [value for value in named if isinstance(value, int) and value < lm.max_tokens]
+    longest = max([_PROBE, *(reach + _PROBE // 2 for reach in reaches)])
     words = np.setdiff1d(np.arange(min(config.vocab_size, rows)), lm.chat.tokenizer.all_special_ids)
     long, *short = (
         np.random.default_rng(0).choice(words, max(2, min(length, lm.max_tokens))) for length in (longest, 9, 5)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,22 +29,19 @@ _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Device, precision and batches of an LM: none of them changes results beyond rounding.
-
-    Attributes:
-        device: a device of torch, such as ``"cpu"``.
-        precision: type of matrix products.
-        batch_tokens: tokens of a micro-batch.
-        padding: free places that one call of attention may have.
-    """
+    """Device, precision and batches of an LM: none of them changes results beyond rounding."""
 
     device: str
+    """A device of torch, such as ``"cpu"``."""
     precision: ResolvedPrecision
+    """Type of matrix products; weights stay as they are."""
     batch_tokens: int
+    """Tokens of a micro-batch."""
     padding: int
+    """Free places that one call of attention may have."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Run matrix products in the precision; weights stay as they are."""
+        """Run matrix products in the precision."""
         return autocast(self.precision, self.device)
 
 
@@ -98,17 +96,10 @@ def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
 
 
 def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> Float[Tensor, "t h"]:
-    """Hidden states of each token; layers above are not computed, and none but the last is kept.
+    """Hidden states of each token after a layer; layers above are not computed, and none but the last is kept.
 
-    Args:
-        model: as for :func:`token_logits`.
-        batch: packed documents.
-        layer: -1 the last, behind the final norm; 0 the embeddings; k those behind layer k. That of the last layer's
-            own number is the last too, as transformers counts.
-        name: the LM's name, for errors.
-
-    Raises:
-        ConfigError: there is no such layer.
+    -1 is the last, behind the final norm; 0 the embeddings; k that behind layer k. The last layer's own number is the
+    last too, as transformers counts.
     """
     if layer == -1:
         return last_states(model, batch)
@@ -168,21 +159,15 @@ def memory_named(what: str, advice: str = "Lower batch_tokens.") -> Iterator[Non
     """Turn a lack of memory into a one-line TrainingError, which ends with what to do."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _short_of_memory(what, advice) from error
-    except RuntimeError as error:
+    except (MemoryError, RuntimeError) as error:  # a lack of the device's is a RuntimeError
         if not _tells_of_memory(error):
             raise
-        raise _short_of_memory(what, advice) from error
+        raise TrainingError(f"{what}: memory is short. {advice}") from error
 
 
 def _tells_of_memory(error: Exception) -> bool:
     kinds = (torch.OutOfMemoryError, MemoryError)
     return isinstance(error, kinds) or any(sign in str(error) for sign in _SIGNS)
-
-
-def _short_of_memory(what: str, advice: str) -> TrainingError:
-    return TrainingError(f"{what}: memory is short. {advice}")
 
 
 def generate(
@@ -192,92 +177,67 @@ def generate(
 
     Every prompt has a token at least; *batch_prompts* at a time bound memory.
     """
-    answers: list[list[int]] = [[] for _ in prompts]
-    order = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
-    with library_attention(model), _without_own_settings(model):
-        for first in range(0, len(order), batch_prompts):
-            rows = order[first : first + batch_prompts]
-            found = _answer(model, [prompts[row] for row in rows], stops, new_tokens)
-            for row, answer in zip(rows, found, strict=True):
-                answers[row] = answer
-    return answers
-
-
-@contextmanager
-def _without_own_settings(model: Any) -> Iterator[None]:
-    """Leave out the model's own settings of generation: transformers fills with them what :func:`_greedy` leaves open.
-
-    A repetition penalty or beams would choose other tokens than the most likely ones.
-    """
     from transformers import GenerationConfig
 
+    answers: list[list[int]] = [[] for _ in prompts]
+    order = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
+    # transformers fills what a call leaves open with the model's own settings: a repetition penalty, or beams.
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
-        yield
+        with library_attention(model):
+            for first in range(0, len(order), batch_prompts):
+                rows = order[first : first + batch_prompts]
+                found = _answer(model, [prompts[row] for row in rows], stops, new_tokens)
+                for row, answer in zip(rows, found, strict=True):
+                    answers[row] = answer
     finally:
         model.generation_config = own
+    return answers
 
 
 def _answer(model: Any, prompts: list[Sequence[int]], stops: Sequence[int], new_tokens: int) -> list[list[int]]:
     """Answer prompts together: padded at the front, the padding masked."""
+    from transformers import GenerationConfig
+
     longest = max(map(len, prompts))
     ids: Rows = np.zeros((len(prompts), longest), np.int64)
     mask = np.zeros_like(ids)
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt) :] = prompt
         mask[row, longest - len(prompt) :] = 1
+    greedy = GenerationConfig(  # padding is masked, so any token will do for it
+        do_sample=False, max_new_tokens=new_tokens, eos_token_id=list(stops) or None, pad_token_id=0, use_cache=True
+    )
     found = model.generate(
         input_ids=torch.from_numpy(ids).to(model.device),
         attention_mask=torch.from_numpy(mask).to(model.device),
-        generation_config=_greedy(stops, new_tokens),
+        generation_config=greedy,
     )
-    return [_until(answer, set(stops)) for answer in found[:, longest:].tolist()]
-
-
-def _greedy(stops: Sequence[int], new_tokens: int) -> Any:
-    from transformers import GenerationConfig
-
-    # Padding is masked, so any token will do for it.
-    return GenerationConfig(
-        do_sample=False, max_new_tokens=new_tokens, eos_token_id=list(stops) or None, pad_token_id=0, use_cache=True
-    )
-
-
-def _until(answer: list[int], stops: set[int]) -> list[int]:
-    end = next((place for place, token in enumerate(answer) if token in stops), len(answer))
-    return answer[:end]
+    return [list(takewhile(lambda token: token not in stops, answer)) for answer in found[:, longest:].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuneReport:
-    """Record of a fine-tune.
-
-    Attributes:
-        steps: optimizer steps.
-        loss_per_step: loss of each step's examples before it, mean nats per response token.
-    """
+    """Record of a fine-tune."""
 
     steps: int
+    """Optimizer steps."""
     loss_per_step: tuple[float, ...]
+    """Loss of each step's examples before it, mean nats per response token."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """One optimizer step of a fine-tune, just taken.
-
-    Attributes:
-        step: number of the step, from 1.
-        steps: steps of the whole fine-tune.
-        loss: loss of the step's examples before it, mean nats per response token.
-        rate: the step's learning rate.
-        optimizer: the optimizer, with the moments of each weight.
-    """
+    """One optimizer step of a fine-tune, just taken."""
 
     step: int
+    """Number of the step, from 1, of all *steps*."""
     steps: int
     loss: float
+    """Loss of the step's examples before it, mean nats per response token."""
     rate: float
     optimizer: torch.optim.AdamW
+    """With the moments of each weight."""
 
 
 OnStep: TypeAlias = Callable[[StepDone], None]
@@ -296,13 +256,12 @@ def fine_tune(
 
     A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does. Its gradient is
     summed over micro-batches; how many there are changes it by rounding alone. The seed decides the order of examples.
-
-    Raises:
-        ConfigError: the learning rate is 0 in every step.
-        TrainingError: a loss or gradient is not finite; the message has the step.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = _optimizer(parameters, settings)
+    rate, decay = settings.learning_rate, settings.weight_decay
+    optimizer = torch.optim.AdamW(
+        parameters, lr=rate, betas=settings.betas, eps=settings.epsilon, weight_decay=decay, fused=True
+    )
     orders = list(order_of(len(documents), settings, seed))
     if not any(settings.rate_at(step, len(orders)) for step in range(len(orders))):
         raise ConfigError(
@@ -322,17 +281,6 @@ def fine_tune(
         if on_step is not None:
             on_step(StepDone(step + 1, len(orders), losses[-1], rate, optimizer))
     return FineTuneReport(len(orders), tuple(losses))
-
-
-def _optimizer(parameters: list[torch.nn.Parameter], settings: FineTuneSettings) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        parameters,
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        eps=settings.epsilon,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
 
 
 def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows]:

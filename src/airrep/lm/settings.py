@@ -1,6 +1,7 @@
 """Settings of the target LM and of its fine-tuning."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -10,6 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.settings import Settings
+
+_FIELD = re.compile(r"\{prompt\}|\{response\}")
 
 
 class LmSettings(Settings):
@@ -77,21 +80,13 @@ class LmSettings(Settings):
     @classmethod
     def _both_fields(cls, template: str | None) -> str | None:
         """A template holds the prompt, then the response, once each."""
-        if template not in (None, "chat", "plain") and not _is_template(str(template)):
+        if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
             raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
 
 
-def _is_template(template: str) -> bool:
-    once = template.count("{prompt}") == 1 and template.count("{response}") == 1
-    return once and template.index("{prompt}") < template.index("{response}")
-
-
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning.
-
-    ConfigError: a name that neither has.
-    """
+    """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning."""
     reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
     unknown = next((name for name in values if name not in reading | tuning), None)
     if unknown is not None:
@@ -147,12 +142,7 @@ class FineTuneSettings(Settings):
         return self.epochs * math.ceil(count / self.batch_examples)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """Learning rate of a step.
-
-        Args:
-            step: counted from 0.
-            steps: of the whole run.
-        """
+        """Learning rate of a step, counted from 0, of so many."""
         rising = self.warmup_steps or int(self.warmup_ratio * steps)
         if step < rising:
             return self.learning_rate * step / rising

@@ -72,10 +72,7 @@ class Warmup:
 
 
 def open_warmup(folder: str | Path) -> Warmup | None:
-    """Open the warm-up of a folder; None if the folder is no warm-up, but another LM, say.
-
-    ArtifactError: it was altered, or files are missing.
-    """
+    """Open the warm-up of a folder; None if the folder is no warm-up, but another LM, say."""
     path = fetched(folder, loose=True)
     if not is_warm_up(path):
         return None
@@ -85,19 +82,9 @@ def open_warmup(folder: str | Path) -> Warmup | None:
 
 
 def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:
-    """Check that the second LM is the first one after a warm-up, as far as files tell.
+    """Check that the second LM is the first one after a warm-up, by airrep or by any trainer, as far as files tell.
 
-    Args:
-        before: the LM.
-        after: what is to be the same LM after a warm-up, by airrep or by any trainer.
-        template: that both are read with, if it was asked for.
-
-    Returns:
-        a caution, one line; empty if there is none.
-
-    Raises:
-        ConfigError: both have the same weights, the first is a warm-up of the second, or they are two models.
-        ArtifactError: a warm-up was altered, or files are missing.
+    Returns a caution, one line; empty if there is none. *template* is that which both are read with, if asked for.
     """
     if weights_digest(before.folder) == weights_digest(after.folder):
         raise ConfigError(
@@ -132,12 +119,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
 
 
 def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
-    """The checkpoints that an LM's warm-up kept, or that a trainer wrote into or beside its folder.
-
-    Raises:
-        ConfigError: there are none, or the trainer logged too few learning rates.
-        ArtifactError: it was altered, or files are missing.
-    """
+    """The checkpoints that an LM's warm-up kept, or that a trainer wrote into or beside its folder."""
     warmup = open_warmup(lm.files.folder)
     found = trainer_checkpoints(lm.files.folder) if warmup is None else warmup.checkpoints
     if not found:

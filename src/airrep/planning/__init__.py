@@ -4,5 +4,4 @@ adapt     Sample, label, weigh channels, train and judge within a time budget.
 budget    Choose instances, subsets and layers that fit a time budget.
 judge     Draw, fine-tune, compare with what costs nothing, and say it in a sentence.
 measured  Forecasts of cost: a small sample, measured, times the number of examples.
-verdict   Rivals of an index, and the verdict on it in a sentence.
 """

@@ -173,10 +173,7 @@ def choose(hand: AtHand) -> LearnPlan:
     """Choose the plan: layers first, then many subsets, then large ones; weights of channels alone if time is short.
 
     With few subsets an encoder learns them by heart, and its projection alone learns little from any number. Weights
-    are few numbers, which few subsets tell.
-
-    Raises:
-        ConfigError: too few examples, or too little time for anything of use.
+    are few numbers, which few subsets tell. ConfigError: too few examples, or too little time for anything of use.
     """
     check_enough(hand.examples)
     for warms in (True, False):

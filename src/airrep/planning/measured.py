@@ -58,9 +58,6 @@ def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
     """Build two indexes of random examples in a temporary folder, and read what they cost.
 
     Learning from the corpus is a line through both: a part that does not depend on the data, and one that does.
-
-    Raises:
-        ConfigError: fewer than two examples.
     """
     if len(train) < 2:
         raise ConfigError(f"--dry-run: {len(train)} example; expected 2 or more to measure on. Leave --dry-run out.")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from airrep.evaluation.comparison import ComparedPair, Comparison
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation, Measure, Row, caution_on
 from airrep.evaluation.statistics.means import Difference
 from airrep.reports.sources import Point, ReportSource, Sources, panel_rows

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import Comparison, Named, compare_evaluations
-from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation, Measure, Row
 from airrep.evaluation.statistics.means import Difference
 from airrep.runtime.artifacts.making import fetched
@@ -24,35 +24,7 @@ KINDS = (Evaluation.kind, Comparison.kind, Diagnosis.kind)
 """Kinds of artifacts that a report of evaluations is made from."""
 
 
-class Run(NamedTuple):
-    """An artifact whose manifest has been read; it may stand for its path."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-
-    @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Read its manifest.
-
-        Raises:
-            ArtifactError: nothing there, or unfinished.
-        """
-        folder = fetched(path)
-        return cls(folder, read_manifest(folder))
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    @property
-    def kind(self) -> str:
-        """The artifact's kind."""
-        return str(self.manifest["kind"])
-
-
-Given: TypeAlias = str | Path | Run | Evaluation
+Given: TypeAlias = str | Path | Evaluation
 """A run as callers give it: its path, or the evaluation itself."""
 
 
@@ -203,50 +175,46 @@ class Sources:
 def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: Sequence[str] = ()) -> Sources:
     """Read artifacts, each of which may also be an evaluation object; every byte is checked.
 
-    Args:
-        runs: what to read; or one alone.
-        join: whether evaluations of one subject and the same tags are shown as one (:func:`join_evaluations`).
-        curves: tags that curves are drawn of.
-
-    Raises:
-        ConfigError: there are none, one is given twice, results stand among them, or rows of one name are joined.
-        ArtifactError: one cannot be read, or is of another kind.
+    With *join*, evaluations of one subject and the same tags are shown as one (:func:`join_evaluations`); *curves* are
+    tags that curves are drawn of. ConfigError: there are no runs, one is given twice, results stand among them, or
+    rows of one name are joined. ArtifactError: one cannot be read, or is of another kind.
     """
     runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
     _check_once(runs)
-    opened = [run if isinstance(run, Run | Evaluation) else Run.open(run) for run in runs]
-    _check_kinds([run for run in opened if isinstance(run, Run)])
+    opened = [run if isinstance(run, Evaluation) else fetched(run) for run in runs]
+    kinds = {path: str(read_manifest(path)["kind"]) for path in opened if not isinstance(path, Evaluation)}
+    _check_kinds(kinds)
     sources = Sources(curves=curves)
     for name, run in zip(run_names(opened), opened, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(ReportSource(name, run))
-        elif run.kind == Comparison.kind:
-            sources.comparisons.append((name, Comparison.read(run.path)))
-        elif run.kind == Diagnosis.kind:
-            sources.diagnoses.append((name, Diagnosis.read(run.path)))
+        elif kinds[run] == Comparison.kind:
+            sources.comparisons.append((name, Comparison.read(run)))
+        elif kinds[run] == Diagnosis.kind:
+            sources.diagnoses.append((name, Diagnosis.read(run)))
         else:
-            sources.evaluations.append(ReportSource(name, Evaluation.of_manifest(run.path, run.manifest)))
+            sources.evaluations.append(ReportSource(name, Evaluation.read(run)))
     if join:
         named = [(one.name, one.evaluation) for one in sources.evaluations]
         sources.joined = [ReportSource(*one) for one in join_evaluations(named)]
     return sources
 
 
-def _check_kinds(runs: Sequence[Run]) -> None:
+def _check_kinds(kinds: Mapping[Path, str]) -> None:
     """Refuse results of top, group and what-if among evaluations."""
-    found = next((run for run in runs if run.kind in KINDS), None)
-    other = next((run for run in runs if run.kind not in KINDS), None)
+    found = next((path for path in kinds if kinds[path] in KINDS), None)
+    other = next((path for path in kinds if kinds[path] not in KINDS), None)
     if found and other:
         raise ConfigError(
-            f"report: {found.path} is of kind '{found.kind}' and {other.path} of kind '{other.kind}'; "
+            f"report: {found} is of kind '{kinds[found]}' and {other} of kind '{kinds[other]}'; "
             "expected evaluations alone or results alone. Write one page for each."
         )
 
 
 def _check_once(runs: Sequence[Given]) -> None:
-    seen: dict[Path, str | Path | Run] = {}
+    seen: dict[Path, str | Path] = {}
     for run in runs:
         if not isinstance(run, Evaluation):
             path = Path(run).resolve()

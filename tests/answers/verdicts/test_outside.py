@@ -10,8 +10,7 @@ import pytest
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.answers.verdicts.nearest import evenly
-from airrep.answers.verdicts.outside import DIRECT, TEXTS, Outside, Spread, outside
+from airrep.answers.verdicts.outside import DIRECT, TEXTS, Outside, Spread, evenly, outside
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor

@@ -9,9 +9,9 @@ from reference import lds as oracle
 from airrep.evaluation.statistics import bootstrap
 from airrep.evaluation.statistics.bootstrap import (
     Draws,
-    Pairing,
     Ranking,
     Resamples,
+    blocks,
     bootstrap_spread,
     resample_sets,
     uncertainty,
@@ -121,9 +121,9 @@ def test_midranks_are_exact_whatever_the_size_of_values() -> None:
 
 
 def test_a_resample_of_one_subset_alone_has_no_correlation() -> None:
-    pairing = Pairing(Ranking(np.array([[1.0, 2.0]])), Ranking(np.array([[3.0, 4.0]])))
-    assert np.isnan(pairing.spearman(np.array([2.0, 0.0]))).all()
-    assert pairing.spearman(np.array([1.0, 1.0])).tolist() == [1.0]
+    (block,) = blocks([np.array([[1.0, 2.0]])], np.array([[3.0, 4.0]]))
+    assert np.isnan(block.spearman(np.array([2.0, 0.0]))).all()
+    assert block.spearman(np.array([1.0, 1.0])).tolist() == [[1.0]]
 
 
 def cell_draws(cells: np.ndarray, seed: int) -> Draws:

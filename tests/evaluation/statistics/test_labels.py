@@ -1,17 +1,21 @@
 """Signal, noise, overlap and common factors of losses, against plain references and simulations."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 from reference import statistics as reference
 from scipy import stats
+from worlds.small_world import make_corpus
 
 from airrep.evaluation.statistics.labels import (
+    LEAST_SHARE,
     chance_errors,
     common_factor,
     lds_of,
     lengthened,
+    moved,
     one_number,
     overlap_of,
     pearson,
@@ -21,6 +25,7 @@ from airrep.evaluation.statistics.labels import (
     variance_parts,
 )
 from airrep.evaluation.statistics.metrics import lds
+from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 
 
@@ -88,17 +93,10 @@ def test_the_f_test_of_pure_noise_is_calibrated_and_constant_queries_have_no_sig
     p_values = variance_parts(losses).p_values
     assert p_values[0] == 1
     assert 0.035 < (p_values < 0.05).mean() < 0.065
-
-
-def test_one_seed_tells_nothing_of_noise() -> None:
-    found = variance_parts(np.random.default_rng(4).normal(size=(1, 3, 8)))
-    assert np.isnan([found.p_values, found.signal, found.noise]).all()
-    assert not shown(found.p_values, 0.05).any()
-
-
-def test_seeds_that_agree_wholly_show_every_query() -> None:
-    losses = np.tile(np.random.default_rng(5).normal(size=(1, 3, 8)), (2, 1, 1))
-    assert (variance_parts(losses).p_values == 0).all()
+    assert (variance_parts(np.stack([losses[0, 1:], losses[0, 1:]])).p_values == 0).all()  # seeds that agree wholly
+    one_seed = variance_parts(losses[:1])
+    assert np.isnan([one_seed.p_values, one_seed.signal, one_seed.noise]).all()
+    assert not shown(one_seed.p_values, 0.05).any()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -138,11 +136,7 @@ def test_the_corrected_reliability_is_that_of_the_mean_of_all_seeds(seeds: int) 
     found = split_halves(truth + random.normal(size=(seeds, 15, 300)))
     reliability = lengthened(float(found.pearson.mean()), seeds / found.seeds)
     assert reliability == pytest.approx(seeds / (seeds + 1), abs=0.02)
-
-
-def test_a_reliability_below_0_stays_0() -> None:
-    assert lengthened(-0.3, 2) == 0
-    assert lengthened(1.0, 2) == 1
+    assert (lengthened(-0.3, 2), lengthened(1.0, 2)) == (0, 1)
 
 
 def test_overlap_is_counted_as_sets_are() -> None:
@@ -158,6 +152,7 @@ def test_overlap_is_counted_as_sets_are() -> None:
     assert found.uses == (min(used), pytest.approx(np.mean(used)), max(used))
     assert found.used == pytest.approx(len(used) / 30)
     assert found.coverage == pytest.approx(29 / 30)
+    assert math.isnan(overlap_of(Groups.from_lists({"0": [1, 2]}), 4).observed)
 
 
 def test_disjoint_subsets_look_in_as_many_directions_as_there_are_and_copies_in_one() -> None:
@@ -172,11 +167,6 @@ def test_more_subsets_than_examples_look_in_no_more_directions_than_there_are_ex
     random = np.random.default_rng(9)
     many = Groups.from_lists({str(j): random.permutation(20)[:8] for j in range(400)})
     assert overlap_of(many, 20).directions < 20
-
-
-def test_a_single_subset_has_no_overlap() -> None:
-    found = overlap_of(Groups.from_lists({"0": [1, 2]}), 4)
-    assert math.isnan(found.observed)
 
 
 def test_the_first_component_explains_what_is_common() -> None:
@@ -244,3 +234,53 @@ def test_the_lds_of_a_list_of_numbers_is_that_of_scores_equal_for_all_queries() 
     number, losses = random.normal(size=12), random.normal(size=(5, 12))
     assert lds_of(number, losses) == pytest.approx(reference.lds(np.tile(number, (5, 1)), losses)[0])
     assert math.isnan(lds_of(np.ones(12), losses))
+
+
+SUBSETS = Groups.from_lists({"0": [0, 1], "1": [2, 3]})
+
+
+def instance(change: np.ndarray, noise: float | None = None) -> LabelledInstance:
+    """Losses that begin at 4 nats and change by so many, ``(q, m)``; with two seeds apart by twice the *noise*."""
+    losses = (4 + change).astype(np.float32)
+    seeds = None if noise is None else np.stack([losses - noise, losses + noise])
+    base = np.full(len(change), 4, np.float32)
+    return LabelledInstance("0", make_corpus(4), make_corpus(len(change), "q"), SUBSETS, losses, base, seeds)
+
+
+def test_the_change_counts_up_and_down() -> None:
+    found = moved([instance(np.array([[0.5, -0.5], [-0.4, -0.2]]))])
+    assert found is not None
+    assert (found.before, found.after, found.change) == (4.0, pytest.approx(3.85), pytest.approx(0.4))
+    assert not found.hardly
+    assert "moved the queries' losses by 0.400 nats, 10.0% (4.000 to 3.850)" in found.sentence
+
+
+@pytest.mark.parametrize(("times", "hardly"), [(0.9, True), (1.1, False)])
+def test_a_share_of_the_loss_decides(times: float, hardly: bool) -> None:
+    change = np.full((3, 2), -4 * LEAST_SHARE * times)
+    found = moved([instance(change), dataclasses.replace(instance(change), name="1")])
+    assert found is not None
+    assert found.hardly is hardly
+
+
+@pytest.mark.parametrize(("noise", "hardly"), [(0.5, True), (0.1, False)])
+def test_what_chance_moves_as_far_has_hardly_moved(noise: float, hardly: bool) -> None:
+    found = moved([instance(np.full((3, 2), -0.3), noise)])
+    assert found is not None
+    assert found.noise == pytest.approx(noise * 2**0.5, rel=1e-3)
+    assert found.hardly is hardly
+    assert found.to_dict()["hardly"] is hardly
+
+
+def test_without_losses_before_nothing_is_told() -> None:
+    bare = dataclasses.replace(instance(np.zeros((1, 2))), base_losses=None)
+    assert moved([bare]) is None
+    assert moved([instance(np.zeros((1, 2))), bare]) is None
+    assert moved([]) is None
+    assert moved([dataclasses.replace(bare, base_losses=np.array([np.nan], np.float32))]) is None
+
+
+def test_missing_fine_tunes_are_left_out() -> None:
+    found = moved([instance(np.array([[-0.5, np.nan], [-0.3, np.nan]]))])
+    assert found is not None
+    assert found.change == pytest.approx(0.4)

@@ -1,4 +1,4 @@
-"""Means with bootstrap intervals: values, variances, coverage, calibration."""
+"""Means with intervals: values, variances, coverage, calibration; ratios."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from reference import classification
 from scipy import stats
 
 from airrep.errors import DataError
-from airrep.evaluation.statistics.means import TaskResamples, task_means
+from airrep.evaluation.statistics.means import TaskResamples, fieller, paired_ratio, task_means
 
 TASKS = ("a",) * 5 + ("b",) * 9 + ("c",) * 2
 
@@ -65,12 +65,6 @@ def test_a_share_has_the_exact_interval() -> None:
     assert ends[1] == pytest.approx((0.7513, 0.9987), abs=1e-4)  # Clopper and Pearson
     assert [low for low, _ in ends] == sorted((low for low, _ in ends), reverse=True)
     assert ends[0] == pytest.approx((0.8316, 1.0), abs=1e-4)
-
-
-def test_a_unanimous_share_has_the_exact_interval() -> None:
-    plain = TaskResamples.plain(20, 100, 0)
-    assert plain.estimate(np.ones(20)) == (1.0, (pytest.approx(0.025 ** (1 / 20)), 1.0))
-    assert plain.estimate(np.zeros(20)) == (0.0, (0.0, pytest.approx(1 - 0.025 ** (1 / 20))))
 
 
 def test_equal_values_differ_by_nothing_and_one_sided_gaps_surely() -> None:
@@ -191,3 +185,49 @@ def test_plain_intervals_hold_the_truth_as_often_as_they_say() -> None:
         low, high = draws.estimate((chance.random(150) < 0.8).astype(float)).interval
         held += low <= 0.8 <= high
     assert 0.92 <= held / worlds <= 0.98
+
+
+def test_the_ends_are_where_the_numerator_is_just_told_apart() -> None:
+    a, b, h_a, h_b, shared = 4.6, 3.0, 0.42, 0.31, 0.05
+    ends = fieller(a, b, (h_a, h_b), shared)
+    assert ends is not None
+    assert ends[0] < a / b < ends[1]
+    for ratio in ends:
+        half = math.sqrt(h_a**2 + ratio**2 * h_b**2 - 2 * ratio * shared)
+        assert abs(a - ratio * b) == pytest.approx(half)
+
+
+def test_without_errors_the_interval_is_the_ratio() -> None:
+    assert fieller(6.0, 4.0, (0.0, 0.0)) == (1.5, 1.5)
+
+
+def test_a_denominator_that_may_be_nothing_has_no_interval() -> None:
+    assert fieller(1.0, 0.2, (0.1, 0.3)) is None
+    assert paired_ratio((1.0, 0.1), (0.2, 0.3), 0.1) is None
+    assert paired_ratio((-1.0, 0.1), (2.0, 0.3), 0.1) is None
+    assert paired_ratio((1.0, 0.1), (0.0, 0.0), 0.1) is None
+
+
+def test_values_that_err_alike_have_a_narrow_ratio() -> None:
+    found, apart = (
+        paired_ratio((4.0, 0.5), (2.0, 0.25), 0.25),
+        paired_ratio((4.0, 0.5), (2.0, 0.25), math.hypot(0.5, 0.25)),
+    )
+    assert found is not None
+    assert apart is not None
+    assert found[0] == apart[0] == 2.0
+    assert found[1] == pytest.approx((2.0, 2.0))  # twice the value, twice the error, the same one
+    assert apart[1] == fieller(4.0, 2.0, (0.5, 0.25))
+
+
+def test_the_interval_covers_the_truth_where_errors_are_shared() -> None:
+    numbers = np.random.default_rng(0)
+    z, covered, draws = 1.96, 0, 4000
+    a, b, s_a, s_b, correlation = 4.5, 3.0, 0.4, 0.35, 0.4
+    spread = math.sqrt(s_a**2 + s_b**2 - 2 * correlation * s_a * s_b)
+    for one, two in numbers.standard_normal((draws, 2)):
+        seen = a + s_a * one, b + s_b * (correlation * one + math.sqrt(1 - correlation**2) * two)
+        found = paired_ratio((seen[0], z * s_a), (seen[1], z * s_b), z * spread)
+        assert found is not None
+        covered += found[1][0] <= a / b <= found[1][1]
+    assert 0.94 < covered / draws < 0.96

@@ -1,4 +1,4 @@
-"""Spearman, LDS with its intervals, comparisons and the noise ceiling."""
+"""Spearman, LDS, intervals, comparisons and the noise ceiling, also in worlds with known truth."""
 
 import math
 from collections.abc import Callable
@@ -12,13 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import lds as oracle
+from reference import statistics as reference
+from reference.statistics import SubsetWorld, TwoWayWorld
 from scipy import stats
 
 from airrep import metrics
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.judging import score_features
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.labels import mean_ceiling, noise_ceiling, seeds_averaged
 from airrep.evaluation.statistics.metrics import Constant, judge, lds, p_value, paired, spearman
+from airrep.scoring.groups import Groups
 
 NAN = math.nan
 
@@ -75,13 +79,6 @@ def test_in_a_linear_world_the_true_scores_reach_1_and_their_negation_minus_1() 
     assert (right.value, *right.interval) == pytest.approx((1, 2 * share - 1, 1))
     assert (wrong.value, *wrong.interval) == pytest.approx((-1, -1, 1 - 2 * share))
     assert (right.queries, right.dropped, right.subsets, right.missing) == (20, 0, 30, 0)
-
-
-def test_noise_scores_near_0_and_its_interval_holds_0() -> None:
-    result = lds(*make_noise(0, 100, 50))
-    assert abs(result.value) < 0.05
-    assert result.interval.low < 0 < result.interval.high
-    assert result.interval.low < result.value < result.interval.high
 
 
 def test_the_same_seed_gives_the_same_interval_and_more_confidence_a_wider_one() -> None:
@@ -143,15 +140,6 @@ def test_subsets_without_losses_are_left_out_and_counted() -> None:
     assert (result.subsets, result.missing) == (10, 2)
 
 
-def test_a_single_missing_loss_leaves_its_query_the_other_subsets() -> None:
-    scores, losses = make_noise(5, 6, 10)
-    losses[3, 4] = NAN
-    result = lds(scores, losses, resamples=30)
-    assert result.per_query[3] == pytest.approx(spearman(np.delete(scores, 4, 1), -np.delete(losses, 4, 1))[3])
-    assert result.value == pytest.approx(oracle.lds(scores.tolist(), losses.tolist()))
-    assert (result.subsets, result.missing) == (10, 0)
-
-
 def test_a_comparison_uses_the_same_draws_for_both() -> None:
     generator = np.random.default_rng(6)
     scores, losses = make_world(generator, 30, 40, 0.9)
@@ -211,16 +199,6 @@ def test_the_p_value_is_that_of_students_t() -> None:
     assert p_value(0.1, Uncertainty(0.0, math.inf, units=4), resamples=99) == 0.125
     assert p_value(0.1, Uncertainty(0.0, math.inf, units=1), resamples=99) == 1
     assert p_value(0.1, Uncertainty(NAN, NAN)) == 1
-
-
-def test_a_perfect_predictor_reaches_the_noise_ceiling() -> None:
-    generator = np.random.default_rng(9)
-    truth = generator.normal(size=(200, 60))
-    by_seed = truth + 0.8 * generator.normal(size=(4, 200, 60))
-    against_one = np.mean([lds(-truth, losses, resamples=0).value for losses in by_seed])
-    assert noise_ceiling(by_seed) == pytest.approx(against_one, abs=0.015)
-    against_mean = lds(-truth, by_seed.mean(axis=0), resamples=0).value
-    assert noise_ceiling(by_seed, averaged=4) == pytest.approx(against_mean, abs=0.015)
 
 
 @pytest.mark.parametrize("seeds", [2, 4])
@@ -365,42 +343,6 @@ def test_spearman_needs_two_matrices_of_one_shape(one: tuple[int, ...], other: t
         spearman(np.full((2, 3), NAN), np.ones((2, 3)))
 
 
-def true_lds(q: int, m: int, skill: float) -> float:
-    """The mean over many worlds."""
-    generator = np.random.default_rng(99)
-    worlds = (make_world(generator, q, m, skill) for _ in range(600))
-    return float(np.mean([spearman(scores, -losses).mean() for scores, losses in worlds]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("q", "m", "skill"), [(40, 30, 0.3), (40, 30, 0.9), (10, 50, 0.5)])
-def test_an_interval_holds_the_true_value_as_often_as_it_says(q: int, m: int, skill: float) -> None:
-    generator, truth = np.random.default_rng(q), true_lds(q, m, skill)
-    results = [lds(*make_world(generator, q, m, skill), resamples=100) for _ in range(200)]
-    held = np.mean([result.interval.low <= truth <= result.interval.high for result in results])
-    assert 0.92 <= held <= 0.98
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", ["of cells", "of subsets"])
-def test_equals_are_rarely_called_different_and_unequals_mostly(noise: str) -> None:
-    generator = np.random.default_rng(12)
-    equal, unequal = [], []
-    for count in range(100):
-        taste, causes = generator.normal(size=(40, 3)), generator.normal(size=(3, 40))
-        losses = -(taste @ causes + generator.normal(size=(40, 40)))
-        one, other, better = (
-            taste @ (skill * causes + (noise == "of subsets") * generator.normal(size=(3, 40)))
-            + generator.normal(size=(40, 40))
-            for skill in (1, 1, 3)
-        )
-        equal.append(paired(one, other, losses, resamples=60).p_value < 0.05)
-        if count < 30:
-            unequal.append(paired(better, one, losses, resamples=60).p_value < 0.05)
-    assert 0.01 <= np.mean(equal) <= 0.09
-    assert np.mean(unequal) > 0.9
-
-
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "lists": np.ndarray.tolist,
     "a tensor": lambda array: torch.from_numpy(array).requires_grad_(),
@@ -432,3 +374,106 @@ def test_what_is_no_matrix_of_numbers_is_refused() -> None:
             measure([[1.0, 2.0], [1.0]], [[1.0, 2.0]])
         with pytest.raises(DataError, match=r"are of type .*"):
             measure([["a", "b"]], [[1.0, 2.0]])
+
+
+def binomial_bounds(share: float, count: int) -> tuple[float, float]:
+    """Ends between which an observed share lies in 999 of 1,000 simulations."""
+    low, high = stats.binom.interval(0.999, count, share)
+    return low / count, high / count
+
+
+@pytest.mark.parametrize("levels", [3, 8, None])
+def test_the_lds_is_the_references_and_scipys_with_ties_and_missing_columns(levels: int | None) -> None:
+    random = np.random.default_rng(levels or 0)
+    scores, losses = random.normal(size=(2, 15, 24))
+    if levels is not None:
+        scores, losses = (np.floor(levels * stats.norm.cdf(values)) for values in (scores, losses))
+    losses[:, [2, 19]] = np.nan
+    losses[[1, 7], [5, 6]] = np.nan
+    value, per_query = reference.lds(scores, losses)
+    found = lds(scores, losses, resamples=0)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    np.testing.assert_allclose(found.per_query, per_query, atol=1e-12)
+    for one, f, loss in zip(found.per_query, scores, losses, strict=True):
+        assert one == pytest.approx(stats.spearmanr(f, -loss, nan_policy="omit").statistic, abs=1e-12)
+    assert (found.subsets, found.missing) == (22, 2)
+
+
+def test_the_packages_own_scorer_reaches_1_in_a_linear_world_whose_influences_are_inner_products() -> None:
+    random = np.random.default_rng(1)
+    queries, train = random.normal(size=(20, 6)).astype(np.float32), random.normal(size=(90, 6)).astype(np.float32)
+    members = {str(j): random.permutation(90)[:12] for j in range(40)}
+    exact = queries.astype(np.float64) @ train.astype(np.float64).T
+    losses = 5 - np.stack([exact[:, rows].sum(axis=1) for rows in members.values()], axis=1)
+    scores = score_features(train, queries, Groups.from_lists(members), "sum")
+    assert lds(scores, losses, resamples=0).value == pytest.approx(1.0, abs=1e-4)
+
+
+def test_noise_has_0_inside_its_interval_about_as_often_as_it_says() -> None:
+    world, random, held = TwoWayWorld(40, 20, skill=0.0), np.random.default_rng(2), []
+    for _ in range(150):
+        (scores,), losses = world.draw(random)
+        interval = lds(scores, losses, resamples=60).interval
+        held.append(interval.low <= 0 <= interval.high)
+    assert np.mean(held) >= binomial_bounds(0.95, 150)[0]
+    assert np.mean(held) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "world",
+    [TwoWayWorld(100, 30, 0.3), TwoWayWorld(50, 100, 0.3), SubsetWorld(60, 40)],
+    ids=["100 x 30", "50 x 100", "subsets of a pool"],
+)
+def test_intervals_hold_the_expectation_over_fresh_queries_and_subsets(world: TwoWayWorld | SubsetWorld) -> None:
+    random, count = np.random.default_rng(3), 120
+    draws = (world.draw(random) for _ in range(400))
+    truth = float(np.mean([lds(scores[0], losses, resamples=0).value for scores, losses in draws]))
+    fresh = (world.draw(random) for _ in range(count))
+    intervals = [lds(scores[0], losses, resamples=40).interval for scores, losses in fresh]
+    held = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+    low, high = binomial_bounds(0.95, count)
+    assert low <= held <= high
+    if isinstance(world, TwoWayWorld):
+        assert truth == pytest.approx(world.population(), abs=0.02)
+
+
+@pytest.mark.slow
+def test_p_values_of_equal_methods_are_uniform_near_0_and_power_rises_with_the_difference() -> None:
+    world, random, count = TwoWayWorld(60, 30, 0.3), np.random.default_rng(4), 120
+    draws = (world.draw(random, 2) for _ in range(count))
+    p_values = np.array([paired(*scores, losses, resamples=40).p_value for scores, losses in draws])
+    for level in (0.05, 0.2):
+        low, high = binomial_bounds(level, count)
+        assert low <= (p_values < level).mean() <= high
+    powers = []
+    for other in (0.3, 0.6, 0.9):
+        some = (world.draw_unequal(random, other) for _ in range(40))
+        powers.append(np.mean([paired(*scores, losses, resamples=40).p_value < 0.05 for scores, losses in some]))
+    assert powers[0] < 0.15 < powers[1] < powers[2]
+    assert powers[2] > 0.9
+
+
+def test_a_paired_difference_of_methods_that_share_their_errors_is_surer_than_of_ones_that_do_not() -> None:
+    random, widths = np.random.default_rng(5), {"shared": [], "own": []}
+    world = TwoWayWorld(60, 30, 0.3)
+    for _ in range(10):
+        (one, other), losses = world.draw(random, 2)
+        alike = one + 0.3 * random.normal(size=one.shape)
+        for name, rival in (("shared", alike), ("own", other)):
+            low, high = paired(one, rival, losses, resamples=100).interval
+            widths[name].append(high - low)
+    assert np.mean(widths["shared"]) < 0.5 * np.mean(widths["own"])
+
+
+@pytest.mark.parametrize("averaged", [1, 2])
+@pytest.mark.parametrize("noise", [0.3, 1.0])
+def test_the_noise_ceiling_is_what_the_truth_itself_scores_against_noisy_losses(noise: float, averaged: int) -> None:
+    random = np.random.default_rng(6)
+    truth = random.normal(size=(300, 200))
+    by_seed = 4 + truth + noise * random.normal(size=(2, 300, 200))
+    judged = by_seed[0] if averaged == 1 else by_seed.mean(axis=0)
+    reached = lds(-truth, judged, resamples=0).value
+    exact = float(reference.gaussian_spearman(np.array(1 / math.sqrt(1 + noise**2 / averaged))))
+    assert reached == pytest.approx(exact, abs=0.01)
+    assert noise_ceiling(by_seed, averaged) == pytest.approx(exact, abs=0.02)

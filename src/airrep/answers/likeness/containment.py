@@ -44,7 +44,11 @@ class Containment:
     """Looks for some texts in examples that stream by; of equal shares the first example counts."""
 
     def __init__(self, texts: Sequence[str], order: int) -> None:
-        self._look_for([_text(text, order) for text in texts])
+        looked = []
+        for text, words in zip(texts, map(words_of, texts), strict=True):
+            own = min(order, len(words))  # a shorter text is one n-gram
+            looked.append(_Text(text, words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ())))
+        self._look_for(looked)
 
     def _look_for(self, texts: list[_Text]) -> None:
         self._texts, self._seen = texts, Counter[str]()
@@ -138,9 +142,3 @@ class Containment:
                 best = (start, end + text.order - 1)
             start = end + 1
         return " ".join(text.words[best[0] : best[1]])
-
-
-def _text(text: str, order: int) -> _Text:
-    words = words_of(text)
-    own = min(order, len(words))  # a shorter text is one n-gram
-    return _Text(text, words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ()))

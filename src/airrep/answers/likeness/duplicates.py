@@ -61,15 +61,13 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     records = range(len(texts)) if records is None else records
     firsts, sets = _read(texts)
     of_words = Counter(firsts)
-    counts = Counter(ngram for place, one in enumerate(sets) if firsts[place] == place for ngram in one)
+    places = [place for place, first in enumerate(firsts) if first == place]
+    counts = Counter(ngram for place in places for ngram in sets[place])
     common = _common_stretches(texts, firsts, sets, counts, records)
     all_ngrams, first_of, in_order = _numbered(sets, firsts, counts, common)
-    copies = copies_among_templates(
-        all_ngrams, [place for place in range(len(texts)) if firsts[place] == place], first_of, in_order
-    )
+    copies = copies_among_templates(all_ngrams, places, first_of, in_order)
 
     def is_other(place: int, other: int) -> bool:
-        """Whether a text may be a near copy of another: of other words, and not of its own record."""
         return firsts[other] != firsts[place] and records[other] != records[place]
 
     kept: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,6 +1,5 @@
 """Verdicts: whether anything in the data stands out.
 
-nearest  The training examples that come nearest to a copy of an answer.
-outside  Answers that no data taught, asked of an index.
+outside  Examples nearest to an answer, and to answers that no data taught.
 verdict  The verdict on each answer, in a number and in words.
 """

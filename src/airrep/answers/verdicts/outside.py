@@ -1,4 +1,4 @@
-"""Answers that no data taught, asked of an index.
+"""Examples nearest to an answer, and to answers that no data taught.
 
 airrep brings some made-up questions with answers of many kinds: invented people, places, recipes, sums, programs,
 several languages. No training data hold them, so the shares of what comes nearest to them in an index say how great a
@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from airrep.answers.verdicts.nearest import ALIKE, evenly, nearest
-from airrep.attributors.direct import is_direct
+from airrep.answers.spread import Leaders, Moments
+from airrep.answers.spread import Spread as ScoreSpread
+from airrep.arrays import Mask, Rows
+from airrep.attributors.direct import InMemory, is_direct
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
@@ -24,8 +26,16 @@ from airrep.index.results.hits import STANDS_OUT
 from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.remote import places
 from airrep.runtime.remote.outputs import write_output
+from airrep.scoring.asked import Asked, stream_scores
+from airrep.scoring.contrast import contrast_scores
 
 TEXTS = Path(__file__).parents[2] / "data" / "outside.jsonl"
+SAMPLE = 2048
+"""Rows whose mean stands for that of all."""
+COUNTED, ALIKE = 100, 0.7
+"""At most so many examples are counted whose share is at least this part of the greatest."""
+MANY = 10
+"""So many alike are a pattern of the data."""
 LEAST_SHARE = 1e-3
 """Shares are taken to lie so far from 0 and 1 at least."""
 LEAST_DEVIATION = 0.4
@@ -40,6 +50,73 @@ LEAST_CHANCE = 1e-4
 """So few texts say nothing of lesser chances."""
 VERSION = 1
 """Of how the numbers are computed; others are not read."""
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """What comes nearest to each of q answers."""
+
+    rows: Rows
+    """``(q,)``: the row of the greatest share."""
+    shares: np.ndarray
+    """``(q,)``: its share."""
+    tenth: np.ndarray
+    """``(q,)``: the tenth greatest share; of fewer rows, the least."""
+    alike: np.ndarray
+    """``(q,)``: how many rows come about as near."""
+    deviations: np.ndarray
+    """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
+    spread: ScoreSpread
+    """Of the scores, or contrasts, of all rows."""
+
+
+def nearest(index: Index, question: Question, asked: Asked, keep: Mask) -> Nearest:
+    """The kept rows that come nearest to each answer; *asked* is all that the question has."""
+    count = len(question.queries)
+    sample = [scores for _, scores in stream_scores(asked, evenly(keep, SAMPLE))]
+    mean = np.concatenate(sample, axis=1).mean(axis=1, keepdims=True)
+    own = _own_scores(index, question, asked)[:, None]
+    moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))
+    for rows, scores in stream_scores(asked, keep):
+        values, shares = scores, _share(scores[:count], mean[:count], own[:count])
+        if len(scores) > count:  # contrasts in float32, as blocks of them are
+            values = contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
+            contrast = (part[:count] - part[count:] for part in (scores, mean, own))
+            shares = np.minimum(shares, _share(*contrast))
+        moments.see(values)
+        leaders.see(rows, shares, values)
+    first = leaders.values[:, :1]
+    alike = ((leaders.values >= ALIKE * first) & (first > 0)).sum(axis=1)
+    tenth = leaders.values[:, min(MANY, leaders.values.shape[1]) - 1]
+    spread = moments.spread
+    deviations = spread.effects(leaders.more[:, :1])[:, 0]
+    return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations, spread)
+
+
+def evenly(keep: Mask, most: int) -> Mask:
+    """So many of the rows that count, which lie evenly among them; all if there are no more."""
+    rows = np.flatnonzero(keep)
+    chosen: Mask = np.zeros_like(keep)
+    chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True
+    return chosen
+
+
+def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
+    """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
+    answers, attributor = question.queries, index.attributor
+    copies = asked.over(InMemory.of(attributor, answers), attributor.name)
+    own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
+    every = np.arange(len(own))
+    scores: np.ndarray = own[every, every % len(answers)]
+    return scores
+
+
+def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """How far scores are on the way from the mean to a copy's; 0 where a copy would score no more than the mean."""
+    width = own - mean
+    apart = width > 1e-9 * (np.abs(own) + np.abs(mean))
+    shares: np.ndarray = np.divide(scores - mean, width, out=np.zeros_like(scores), where=apart)
+    return shares
 
 
 @dataclass(frozen=True)
@@ -102,21 +179,16 @@ def outside(index: Index, *, contrast: bool) -> Outside | None:
     """What answers that nothing taught come to, computed once for each index and kept; None if it cannot score them."""
     if is_direct(index.attributor):
         return DIRECT
-    key = {"index": index.fingerprint, "texts": _texts_digest(), "contrast": contrast, "version": VERSION}
+    key = {"index": index.fingerprint, "texts": json_digest(_records()), "contrast": contrast, "version": VERSION}
     path = places.cache() / "verdicts" / f"{json_digest(key)[:32]}.json"
-    found = _kept(path)
-    if found is None:
-        with suppress(ConfigError, DataError):  # methods that know their own queries alone
-            found = _measured(index, contrast)
-            with suppress(ArtifactError):  # a cache that cannot be written is none
-                write_output(path, canonical_json(asdict(found)))
-    return found
-
-
-def _kept(path: Path) -> Outside | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         value = json.loads(path.read_bytes())
         return Outside(Spread(**value["first"]), Spread(**value["tenth"]))
+    with suppress(ConfigError, DataError):  # methods that know their own queries alone
+        found = _measured(index, contrast)
+        with suppress(ArtifactError):  # a cache that cannot be written is none
+            write_output(path, canonical_json(asdict(found)))
+        return found
     return None
 
 
@@ -134,11 +206,6 @@ def _measured(index: Index, contrast: bool) -> Outside:
 @cache
 def _records() -> list[dict[str, str]]:
     return [json.loads(line) for line in TEXTS.read_text(encoding="utf-8").splitlines()]
-
-
-@cache
-def _texts_digest() -> str:
-    return json_digest(_records())
 
 
 def _log_odds(share: float) -> float:

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from airrep.answers.spread import beside_spread, spread_of
-from airrep.answers.verdicts.nearest import COUNTED, MANY, Nearest, nearest
-from airrep.answers.verdicts.outside import outside
+from airrep.answers.verdicts.outside import COUNTED, MANY, Nearest, nearest, outside
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -127,15 +126,12 @@ def _words(kind: Kind, chance: float, share: float, tenth: float | None, alike: 
     place = " in place of the better one" if contrast else ""
     if share <= 0:
         return f"Nothing here taught this: no example teaches anything of this answer{place}."
-    said = f"the nearest example teaches {_percent(share)}"
+    percent = f"{max(1, round(100 * (share if tenth is None else tenth)))} %"
+    said = f"the nearest example teaches {percent}"
     if tenth is not None:
-        said = f"{alike}{' or more' if alike >= COUNTED else ''} examples each teach about {_percent(tenth)}"
+        said = f"{alike}{' or more' if alike >= COUNTED else ''} examples each teach about {percent}"
     often = "fewer than 1" if kind == "stands out" else round(100 * chance)
     return (
         f"{OPENINGS[kind]}: {said} of what a copy of this answer would{place}, and {often} in 100 answers that nothing "
         "taught come as near."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{max(1, round(100 * share))} %"

@@ -5,7 +5,7 @@ from rich.markup import escape
 from airrep.answers.proof import ProofResult
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
-from airrep.planning.verdict import Judgement
+from airrep.planning.judge import Judgement
 from airrep.reports.answers import answer_tables
 
 

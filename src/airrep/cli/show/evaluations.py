@@ -9,14 +9,14 @@ from rich.table import Table as RichTable
 from airrep.attributors.base import sentences
 from airrep.cli.show.console import out, print_table, print_tables, printable, say, snippet
 from airrep.evaluation.comparison import Comparison
-from airrep.evaluation.diagnosis.of_labels import PAGE
+from airrep.evaluation.findings import PAGE
 from airrep.evaluation.result import Evaluation, caution_on
 from airrep.reports.evaluation_tables import WORDS, comparison_tables, findings_table, tables_of
 from airrep.reports.tables import Table, held_out_table, hundred, interval, span_text
 from airrep.runtime.artifacts.manifests import read_manifest
 
 if TYPE_CHECKING:
-    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+    from airrep.evaluation.diagnosis import Diagnosis
     from airrep.training.linear.datamodels import Datamodels
     from airrep.training.linear.recipe import Adapted
 

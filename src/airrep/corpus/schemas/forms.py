@@ -115,7 +115,12 @@ def read_form(
         if {"prompt", "input", "chosen"} & cells.keys():  # an answer alone may be JSON that is learnt as text
             rest.update(cells)
     found = _read(rest, turns, preferences, trainer)
-    pairs = [trainer.marked(_with_kwargs(pair, kwargs)) for pair in found.pairs]
+    kwargs = from_json(kwargs) if isinstance(kwargs, str) else kwargs
+    named = kwargs.items() if isinstance(kwargs, Mapping) else ()
+    pairs = found.pairs
+    if given := {name: value for name, value in named if value is not None}:
+        pairs = [pair._replace(chat={**chat_of_pair(pair), "template": given}) for pair in pairs]
+    pairs = [trainer.marked(pair) for pair in pairs]
     return Read(found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest), pairs)
 
 
@@ -162,7 +167,12 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
                 "prompt with replies (OASST's files of trees). Give these, or conversations"
             )
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
-    raise DataError(_nothing_found(rest))
+    known = dict.fromkeys([*(key for pair in PAIRS for key in pair), "chosen", *CHATS, "text"])
+    empty = next((key for key in known if rest.get(key, "") is None), None)
+    if empty is not None:
+        raise DataError(f"{empty} is empty or null; text is expected. Remove the record or fill it in")
+    ways = "Rename the fields, or name them with prompt_field and response_field"
+    raise DataError(f"no prompt and response; found {names(rest)}; expected {_EXPECTED}. {ways}")
 
 
 def is_chat(value: object) -> bool:
@@ -174,14 +184,6 @@ def is_cell_of_messages(value: object) -> bool:
     """True if a text is JSON of a list of messages, as tables without lists have them."""
     found = from_json(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
     return is_messages(found) and all(isinstance(one, Mapping) and ("role" in one or "from" in one) for one in found)
-
-
-def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
-    """A pair with the arguments that its record gives to the chat template."""
-    kwargs = from_json(kwargs) if isinstance(kwargs, str) else kwargs
-    named = kwargs if isinstance(kwargs, Mapping) else {}
-    given = {name: value for name, value in named.items() if value is not None}
-    return pair._replace(chat={**chat_of_pair(pair), "template": given}) if given else pair
 
 
 def _avoided(rest: dict[str, Any], form: str) -> str:
@@ -360,16 +362,6 @@ def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
     if sum(message.role == "assistant" and message.learnt for message in messages) > 1:
         form = f'{form} (the last of several turns; turns="all" takes each)'
     return Read(form, [last_turn(messages)])
-
-
-def _nothing_found(record: Mapping[str, Any]) -> str:
-    """Say why no prompt and response were found in a record."""
-    known = dict.fromkeys([*(key for pair in PAIRS for key in pair), "chosen", *CHATS, "text"])
-    empty = [key for key in known if record.get(key, "") is None]
-    if empty:
-        return f"{empty[0]} is empty or null; text is expected. Remove the record or fill it in"
-    ways = "Rename the fields, or name them with prompt_field and response_field"
-    return f"no prompt and response; found {names(record)}; expected {_EXPECTED}. {ways}"
 
 
 def names(record: Mapping[str, Any]) -> str:

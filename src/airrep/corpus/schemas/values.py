@@ -170,14 +170,12 @@ def half_heeded(message: Mapping[str, Any], marks: Sequence[str] = MARKS) -> lis
     marked = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list | tuple) else []
     of_parts = any(part.get(name) is not None for part in marked for name in _OF_PARTS) or "train_detail" in message
     told = {
-        "weights of turns other than 0 and 1 count as 1": any(map(_is_fraction, weights)),
+        "weights of turns other than 0 and 1 count as 1": any(
+            float(one) not in (0, 1) for one in weights if str(one).strip().lower() not in ("true", "false")
+        ),
         "turns of which parts are marked count whole": of_parts and "train" in marks,
     }
     return [words for words, holds in told.items() if holds]
-
-
-def _is_fraction(value: Any) -> bool:
-    return str(value).strip().lower() not in ("true", "false") and float(value) not in (0, 1)
 
 
 def _truth(number: int, name: str, value: Any) -> bool:

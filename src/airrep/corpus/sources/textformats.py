@@ -351,7 +351,10 @@ def _told(header: str, row: str, own: str, place: str) -> str:
     likely = [sign for sign in present if in_header.count(sign) == in_row.count(sign)] or present
     if len(likely) < 2:
         return likely[0] if likely else own
-    known = {sign: _names_known(header, sign) for sign in likely}
+    known = {}  # names in the header, quoted or not
+    for sign in likely:
+        cells = header.rstrip("\r\n").split(sign)
+        known[sign] = sum(cell in _NAMES or (cell[:1] == cell[-1:] == '"' and cell[1:-1] in _NAMES) for cell in cells)
     best = max(known.values())
     if best > 1 and list(known.values()).count(best) == 1:  # one name alone may be a part of a longer one
         return max(known, key=known.__getitem__)
@@ -359,9 +362,3 @@ def _told(header: str, row: str, own: str, place: str) -> str:
         return own
     signs = " or ".join("a tab" if sign == "\t" else f"'{sign}'" for sign in likely)
     raise DataError(f"{place}: {signs} may separate the cells; one sign is expected. Save it with commas")
-
-
-def _names_known(header: str, sign: str) -> int:
-    """Count the known names in a header, quoted or not."""
-    cells = header.rstrip("\r\n").split(sign)
-    return sum(cell in _NAMES or (cell[:1] == cell[-1:] == '"' and cell[1:-1] in _NAMES) for cell in cells)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from airrep.encoder.cards import Card, read_card, write_card, write_head_config, write_modules, write_settings
-from airrep.encoder.folders import INDEX, WEIGHTS, Layout, is_plain_bert, read_json, read_optional, write_json
+from airrep.encoder.folders import INDEX, PLAIN, WEIGHTS, Layout, is_plain_bert, read_json, read_optional, write_json
 from airrep.encoder.networks.bert import BertShape, HeadShape, SentenceBert
 from airrep.errors import ConfigError, DataError
 
@@ -54,7 +54,11 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
     shape = _read_shape(layout.transformer / "config.json", config)
     weights = layout.transformer / WEIGHTS
     tensors = _bert_named(_read_weights(weights))
-    heads = _airrep_heads(weights, config, tensors) if layout.format == "airrep" else _dense_heads(layout)
+    heads = (
+        _airrep_heads(weights, config, tensors)
+        if layout.format == "airrep"
+        else [_dense_head(folder) for folder in layout.heads]
+    )
     sizes = [_head_shape(head) for head in heads]
     model = SentenceBert(shape, sizes)
     _check_fit(weights, model.bert_shapes(), tensors)
@@ -154,12 +158,10 @@ def _airrep_heads(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]
     return [found]
 
 
-def _dense_heads(layout: Layout) -> list[dict[str, Tensor]]:
-    """Heads of a sentence-transformers folder; scaling to unit length has no weights."""
-    return [{} if folder is None else _dense_head(folder) for folder in layout.heads]
-
-
-def _dense_head(folder: Path) -> dict[str, Tensor]:
+def _dense_head(folder: Path | None) -> dict[str, Tensor]:
+    """Weights of a head of a sentence-transformers folder; scaling to unit length has none."""
+    if folder is None:
+        return {}
     config = read_json(folder / "config.json")
     outputs = config.get("out_features")
     shapes: dict[str, tuple[Any, ...]] = {"linear.weight": (outputs, config.get("in_features"))}
@@ -249,7 +251,9 @@ def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: t
     """Write into an empty folder what ``SentenceTransformer`` loads: Transformer, Pooling, Dense or Normalize."""
     model = checkpoint.model
     width = model.shape.width
-    _write_weights(folder / WEIGHTS, model.bert_tensors() | _pooler(width), dtype)
+    # Nothing uses BertModel's pooler, but transformers would draw missing ones.
+    pooler = {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
+    _write_weights(folder / WEIGHTS, model.bert_tensors() | pooler, dtype)
     config = {"architectures": ["BertModel"], "model_type": "bert"}
     write_json(folder / "config.json", _bert_config(model) | config)
     _write_tokenizer(checkpoint, folder)
@@ -258,17 +262,18 @@ def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: t
     pooling = {"embedding_dimension": width, "pooling_mode": "mean", "include_prompt": True}
     write_json(modules[1] / "config.json", pooling)
     for path, head in zip(modules[2:], model.heads, strict=True):
-        _write_head(path, head, dtype)
-    _write_transformer_settings(folder)
+        if not isinstance(head, nn.Linear):
+            write_head_config(path)
+            continue
+        tensors = {f"linear.{name}": tensor for name, tensor in head.state_dict().items()}
+        _write_weights(path / WEIGHTS, tensors, dtype)
+        write_head_config(path, (head.out_features, head.in_features), bias=head.bias is not None)
+    write_json(folder / "sentence_bert_config.json", PLAIN)
     write_settings(folder)
 
 
 def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    """Write into an empty folder, in the format of the published AirRep checkpoints.
-
-    Raises:
-        ConfigError: the format cannot hold this encoder; it has one square head and no unit length.
-    """
+    """Write into an empty folder, in the format of the published AirRep checkpoints."""
     model = checkpoint.model
     width = model.shape.width
     linear = [head for head in model.heads if isinstance(head, nn.Linear)]
@@ -305,30 +310,6 @@ def _bert_config(model: SentenceBert) -> dict[str, Any]:
         "type_vocab_size": shape.types,
         "vocab_size": shape.vocabulary,
     }
-
-
-def _pooler(width: int) -> dict[str, Tensor]:
-    """Weights of BertModel's pooler, which nothing uses; transformers would draw missing ones."""
-    return {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
-
-
-def _write_head(folder: Path, head: nn.Module, dtype: torch.dtype) -> None:
-    """Write a dense module, or one that scales to unit length."""
-    if not isinstance(head, nn.Linear):
-        write_head_config(folder)
-        return
-    _write_weights(folder / WEIGHTS, {f"linear.{name}": tensor for name, tensor in head.state_dict().items()}, dtype)
-    write_head_config(folder, (head.out_features, head.in_features), bias=head.bias is not None)
-
-
-def _write_transformer_settings(folder: Path) -> None:
-    """Write the file in which sentence_transformers finds what a transformer is given, and gives."""
-    transformer = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-        "module_output_name": "token_embeddings",
-    }
-    write_json(folder / "sentence_bert_config.json", transformer)
 
 
 def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airrep.encoder.base import Encoder
 from airrep.encoder.cards import Prompts, counts_prompt, read_card, with_template
@@ -14,9 +14,6 @@ from airrep.encoder.networks.unpacked import LibraryEncoder
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.errors import DataError
 from airrep.runtime.devices import Precision, resolve_device, resolve_precision
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 def load_network(
@@ -39,7 +36,7 @@ def load_network(
     # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
     by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(layout.folder))
     checkpoint = None if by_library else read_checkpoint(layout)
-    if checkpoint is None or not _reads_alike(name, layout, checkpoint):
+    if checkpoint is None or not reads_alike(name, layout, checkpoint):
         card = with_template(name, read_card(layout.folder), template)
         chosen = resolve_precision("float32" if precision == "auto" else precision, device)
         return LibraryEncoder(name, layout, card, max_tokens, chosen, device, prompts, code)
@@ -53,17 +50,6 @@ def load_network(
     return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
 
 
-def _reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
-    """True if a packed encoder reads as transformers does; the published format has no other way to be run."""
-    alike = reads_alike(layout, checkpoint)
-    if layout.format == "airrep" and not alike:
-        raise DataError(
-            f"encoder {name}: transformers reads texts otherwise than its tokenizer.json says; expected the same "
-            "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-        )
-    return alike
-
-
 _WORDS = "The Größe of NAÏVE cafés, e\u0301 İstanbul ΣΊΣΥΦΟΣ straße"
 _SIGNS = "don't re-use x_1 = 3.14e-5; $5,000 (50%)! #tag @me a/b\\c <p> [x] {y} \u201cquoted\u201d … — 1st"
 _SPACES = " two  spaces\tand\nlines\r\n\u00a0\u200b\u00ad\u3000 end \x00\x07 \ufffd"
@@ -73,13 +59,20 @@ _PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3
 """Texts in which tokenizers differ: by case, accents, signs, spaces, scripts and length."""
 
 
-def reads_alike(layout: Layout, checkpoint: StoredEncoder) -> bool:
+def reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
     """True if transformers makes the packed encoder's ids, all of one text and none masked.
 
     transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
-    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe.
+    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe. The published
+    format has no other way to be run.
     """
-    return _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
+    alike = _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
+    if layout.format == "airrep" and not alike:
+        raise DataError(
+            f"encoder {name}: transformers reads texts otherwise than its tokenizer.json says; expected the same "
+            "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    return alike
 
 
 def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
@@ -88,10 +81,8 @@ def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
         return True
     settings = read_json(shipped / "tokenizer_config.json") | {"model_max_length": None}
     same = checkpoint.tokenizer_settings | {"model_max_length": None} == settings
-    return same and checkpoint.tokenizer == read_json(shipped / "tokenizer.json") | {
-        "truncation": None,
-        "padding": None,
-    }
+    uncut = {"truncation": None, "padding": None}
+    return same and checkpoint.tokenizer == read_json(shipped / "tokenizer.json") | uncut
 
 
 def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
@@ -100,22 +91,14 @@ def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
     # Names of special tokens in a text are such tokens to transformers, also where tokenizer.json lists none.
     probes = [*_PROBES, _SPECIALS] if checkpoint.tokenizer.get("added_tokens") else list(_PROBES)
     try:
-        theirs = _their_tokenizer(layout.transformer)
+        from transformers import AutoTokenizer
+
+        theirs: Any = AutoTokenizer.from_pretrained(str(layout.transformer), local_files_only=True)
         read = theirs(probes, truncation=True, max_length=checkpoint.max_tokens)
     except Exception:  # any, by what is wrong with the folder; the library that then loads it says which
         return False
     same = [ids.tolist() for ids in ours(probes)] == [list(ids) for ids in read["input_ids"]]
     limit = read_optional(layout.transformer / "sentence_bert_config.json").get("max_seq_length")
     same_length = limit is not None or min(theirs.model_max_length, shape.positions) == checkpoint.max_tokens
-    return same and same_length and not _marks(read, "token_type_ids", 1) and not _marks(read, "attention_mask", 0)
-
-
-def _their_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-
-
-def _marks(read: Any, name: str, value: int) -> bool:
-    """True if a token has a mark: it is of a second text, or masked."""
-    return any(value in row for row in read.get(name, ()))
+    marks = (("token_type_ids", 1), ("attention_mask", 0))  # of a second text, or masked
+    return same and same_length and not any(value in row for name, value in marks for row in read.get(name, ()))

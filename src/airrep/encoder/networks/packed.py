@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,14 +14,10 @@ from airrep.encoder.networks.bert import PackedTokens
 from airrep.encoder.networks.checkpoints import StoredEncoder, weights_digest, write_airrep, write_sentence_transformer
 from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import TextTokenizer
-from airrep.errors import need
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.packing import pack
 from airrep.shapes import Int64
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 
 class PackedEncoder(Encoder):
@@ -80,14 +74,6 @@ class PackedEncoder(Encoder):
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         return self._tokenize.unknown_shares(texts)
-
-    def sentence_transformer(self) -> "SentenceTransformer":
-        need(f"encoder {self.name} as a SentenceTransformer", "encoders", "sentence_transformers")
-        from sentence_transformers import SentenceTransformer
-
-        with TemporaryDirectory() as folder:
-            self._write(Path(folder), "sentence-transformers", "float32")
-            return SentenceTransformer(folder, device=self.device, local_files_only=True)
 
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         write = write_airrep if model_format == "airrep" else write_sentence_transformer

@@ -22,7 +22,7 @@ from airrep.encoder.folders import ADAPTER_CONFIG, DOWNLOADED, WEIGHTS, Layout, 
 from airrep.encoder.networks.checkpoints import is_finite
 from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, first_line, need
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.hub import without_bars
@@ -281,12 +281,7 @@ def without_adapter(folder: Path, transformer: Path, base: Path) -> Iterator[Pat
 
 
 def merged(model: Any, transformer: Path, where: str) -> Any:
-    """A transformer with the adapter of a folder merged into its weights.
-
-    Raises:
-        DataError: the adapter is damaged, belongs to another model or cannot be merged.
-        MissingExtraError: the package peft is missing.
-    """
+    """A transformer with the adapter of a folder merged into its weights."""
     need(f"{where}: the adapter beside its weights", "peft", "peft")
     from peft import PeftModel, get_peft_model_state_dict
 
@@ -310,8 +305,3 @@ def merged(model: Any, transformer: Path, where: str) -> Any:
             "Restore the folder, or take the adapter out."
         )
     return whole
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an error says."""
-    return str(error).strip().partition("\n")[0].rstrip(".")

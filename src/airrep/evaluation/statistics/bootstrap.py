@@ -78,14 +78,11 @@ class Ranking:
         start = np.arange(q)[:, None] * (m + 1)  # the running sums in `under` begin with 0, so have one more column
         return start + first, start + last + 1
 
-    def weigh(self, counts: np.ndarray) -> np.ndarray:
-        """Count the draws of each place, ``(q, m)``, if each subset was drawn ``counts`` ``(m,)`` times."""
-        weights: np.ndarray = counts.take(self.order)
-        return weights if self.known is None else weights * np.take_along_axis(self.known, self.order, axis=1)
-
     def under(self, counts: np.ndarray) -> Ranked:
         """Midranks, less one half, of what was drawn *counts* ``(m,)`` float64 times; all ones for no resampling."""
-        weights = self.weigh(counts)
+        weights: np.ndarray = counts.take(self.order)
+        if self.known is not None:
+            weights = weights * np.take_along_axis(self.known, self.order, axis=1)
         if self._ties is None:
             ranks = np.cumsum(weights, axis=1)
             ranks -= weights / 2
@@ -103,17 +100,13 @@ class Pairing:
     """Two rankings of the same queries and subsets, correlated under any resample of the subsets."""
 
     def __init__(self, one: Ranking, other: Ranking) -> None:
-        self.one, self.other = one, other
+        self.one = one
         m = one.order.shape[1]
         rows = np.arange(len(one.order))[:, None] * m
         self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
 
-    def spearman(self, counts: np.ndarray) -> np.ndarray:
-        """Spearman's correlation of each query, ``(q,)``, NaN where a side is constant; *counts* as for `under`."""
-        return self.correlate(self.one.under(counts), self.other.under(counts))
-
     def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
-        """:meth:`spearman`, from both sides ranked in the same resample."""
+        """Spearman's of each query, ``(q,)``, NaN where constant; both sides are ranked in the same resample."""
         together = np.einsum("qm,qm->q", other.pull, one.ranks.take(self._across))
         with np.errstate(divide="ignore", invalid="ignore"):
             correlation: np.ndarray = together / np.sqrt(one.spread * other.spread)

@@ -101,7 +101,7 @@ class Agreement(NamedTuple):
     spearman: np.ndarray
     pearson: np.ndarray
     seeds: float
-    """Seeds in one half: the harmonic mean over all that were compared, as :func:`seeds_behind`."""
+    """Seeds in one half: the harmonic mean over all that were compared."""
 
 
 def split_halves(by_seed: np.ndarray) -> Agreement:
@@ -120,11 +120,6 @@ def split_halves(by_seed: np.ndarray) -> Agreement:
     ranked, plain = np.moveaxis(np.array(found), 1, 0)
     total, count = np.sum(shares, axis=0)
     return Agreement(_mean(ranked), _mean(plain), float(count / total) if count else len(by_seed) // 2)
-
-
-def seeds_behind(counts: np.ndarray) -> float:
-    """Number of seeds whose mean has the noise of means over *counts* seeds, 1 or more: the harmonic mean."""
-    return float(1 / np.mean(1 / counts))
 
 
 def lengthened(reliability: float, factor: float) -> float:
@@ -263,14 +258,10 @@ def pearson(one: np.ndarray, other: np.ndarray, known: np.ndarray | None = None)
     count = np.maximum(there.sum(axis=1, keepdims=True), 1)
     a, b = (np.where(there, side.astype(np.float64), 0) for side in (one, other))
     a, b = (np.where(there, side - side.sum(axis=1, keepdims=True) / count, 0) for side in (a, b))
-    varies = _differ(one, there) & _differ(other, there)
+    least, most = (np.stack([np.where(there, side, end) for side in (one, other)]) for end in (np.inf, -np.inf))
+    varies = (least.min(axis=2) < most.max(axis=2)).all(axis=0)
     scale = np.where(varies, np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1)), 1.0)
     return np.where(varies, (a * b).sum(axis=1) / scale, np.nan)
-
-
-def _differ(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
-    return np.asarray(least < most)
 
 
 def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
@@ -375,15 +366,12 @@ def moved(instances: Sequence[LabelledInstance]) -> Moved | None:
     before, after = before[there].astype(np.float64), after[there].astype(np.float64)
     if not before.sum() > 0:
         return None
-    means = [float(part.mean()) for part in (before, after, np.abs(after - before))]
-    return Moved(means[0], means[1], means[2], _noise(instances))
-
-
-def _noise(instances: Sequence[LabelledInstance]) -> float:
     parts = [np.sqrt(variance_parts(one.by_seed).noise) for one in instances if one.by_seed is not None]
-    known = np.concatenate([np.empty(0), *parts])
-    known = known[~np.isnan(known)]
-    return float(np.median(known)) if len(known) else float("nan")
+    noise = np.concatenate([np.empty(0), *parts])
+    noise = noise[~np.isnan(noise)]
+    change = float(np.abs(after - before).mean())
+    spread = float(np.median(noise)) if len(noise) else float("nan")
+    return Moved(float(before.mean()), float(after.mean()), change, spread)
 
 
 Scale: TypeAlias = Literal["std", "var"]
@@ -505,7 +493,7 @@ def seeds_averaged(by_seed: np.ndarray) -> float:
     A mean of k losses has 1/k of the noise of one. Losses are ``(s, q, m)``, NaN where missing.
     """
     count = (~np.isnan(by_seed)).sum(axis=0)
-    return seeds_behind(count[count > 0])
+    return float(1 / np.mean(1 / count[count > 0]))
 
 
 def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:

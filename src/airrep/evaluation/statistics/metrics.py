@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class LdsResult:
 
 @dataclass(frozen=True, eq=False)
 class PairedResult:
-    """One method's LDS minus another's, on the same queries and subsets."""
+    """One method's LDS minus another's, on the same queries and subsets; fields are as of :class:`LdsResult`."""
 
     difference: float
     """LDS of the first less that of the second."""
@@ -61,17 +61,14 @@ class PairedResult:
     p_value: float
     """Two-sided, of Student's t (:func:`p_value`)."""
     uncertainty: Uncertainty
-    """Standard error of the difference over repetitions; NaN without draws."""
+    """NaN without draws."""
     first: float
     """LDS of the first, over the queries that count for both."""
     second: float
-    """LDS of the second, over the same queries."""
     queries: int
-    """Queries that count."""
     dropped: int
-    """Queries with constant losses, or constant scores of either: left out, or counted as 0, by the policy."""
+    """Queries with constant losses, or constant scores of either."""
     confidence: float
-    """Probability that an interval made this way holds the difference."""
 
 
 def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:
@@ -169,12 +166,10 @@ def paired(
 
 
 class MethodsLds(NamedTuple):
-    """Several methods on the same queries and subsets."""
+    """Several methods on the same queries and subsets: the LDS of each, the difference of each requested pair."""
 
     alone: list[LdsResult]
-    """LDS of each method."""
     pairs: list[PairedResult]
-    """Difference of each requested pair."""
 
 
 def judge(
@@ -198,70 +193,33 @@ def judge(
     known = check_losses(losses)
     truth = -known[:, ~np.isnan(known).all(axis=0)]
     scores = [_usable(one, known) for one in methods]
-    # A value takes one method and a comparison two, so that each leaves out its own constant queries.
     found = [_correlate(one, truth) for one in scores]
     sets: list[tuple[int, ...]] = [*((number,) for number in range(len(methods))), *pairs]
     drawn = Resamples.draw(seed, resamples, *truth.shape)
     draws = resample_sets(scores, truth, drawn, sets, zero=nan == "zero") if resamples else []
-    nothing = Draws(*(np.empty((2, 0)) for _ in range(3)))
-    parts = [
-        _MethodPart(*_counted([found[n] for n in numbers], nan, _name(names, numbers)), draws[i] if draws else nothing)
-        for i, numbers in enumerate(sets)
-    ]
-    missing = losses.shape[1] - truth.shape[1]
-    alone = [_alone(part, truth.shape[1], missing, confidence) for part in parts[: len(methods)]]
-    return MethodsLds(alone, [_pair(part, truth.shape[1], resamples, confidence) for part in parts[len(methods) :]])
-
-
-class _MethodPart(NamedTuple):
-    """One method, or two over the same queries."""
-
-    per_query: np.ndarray
-    """``(methods, q)``, by the policy for constants."""
-    constant: np.ndarray
-    """``(q,)`` whether a query is constant for one of them."""
-    draws: Draws
-
-    @property
-    def queries(self) -> int:
-        """Queries that count."""
-        return int((~np.isnan(self.per_query[0])).sum())
-
-
-def _alone(part: _MethodPart, m: int, missing: int, confidence: float) -> LdsResult:
-    value = float(np.nanmean(part.per_query[0]))
-    draws = Draws(*(draw[0] for draw in part.draws))
-    unsure = uncertainty(draws, part.queries, m)
-    return LdsResult(
-        value=value,
-        interval=_interval(bootstrap_spread(draws, value, part.queries, m), value, unsure, confidence, most=1),
-        per_query=part.per_query[0],
-        queries=part.queries,
-        dropped=int(part.constant.sum()),
-        subsets=m,
-        missing=missing,
-        confidence=confidence,
-        uncertainty=unsure,
-    )
-
-
-def _pair(part: _MethodPart, m: int, resamples: int, confidence: float) -> PairedResult:
-    first, second = (float(np.nanmean(of_method)) for of_method in part.per_query)
-    draws = Draws(*(draw[0] - draw[1] for draw in part.draws))
-    unsure = uncertainty(draws, part.queries, m)
-    return PairedResult(
-        difference=first - second,
-        interval=_interval(
-            bootstrap_spread(draws, first - second, part.queries, m), first - second, unsure, confidence, most=2
-        ),
-        p_value=p_value(first - second, unsure, resamples),
-        uncertainty=unsure,
-        first=first,
-        second=second,
-        queries=part.queries,
-        dropped=int(part.constant.sum()),
-        confidence=confidence,
-    )
+    result = MethodsLds([], [])
+    for place, numbers in enumerate(sets):
+        name = " and ".join(names[number] for number in numbers) if names else "LDS"
+        per_query, constant = _counted([found[n] for n in numbers], nan, name)
+        first, *other = (float(np.nanmean(of_method)) for of_method in per_query)
+        value, m, queries = first - sum(other), truth.shape[1], int((~np.isnan(per_query[0])).sum())
+        several = draws[place] if draws else Draws(*(np.empty((len(numbers), 0)) for _ in range(3)))
+        draw = Draws(*(part[0] - part[1] if other else part[0] for part in several))
+        unsure, spread = uncertainty(draw, queries, m), bootstrap_spread(draw, value, queries, m)
+        common: dict[str, Any] = {
+            "interval": _interval(spread, value, unsure, confidence, most=len(numbers)),
+            "queries": queries,
+            "dropped": int(constant.sum()),
+            "confidence": confidence,
+            "uncertainty": unsure,
+        }
+        if other:
+            p = p_value(value, unsure, resamples)
+            result.pairs.append(PairedResult(difference=value, p_value=p, first=first, second=other[0], **common))
+        else:
+            missing = losses.shape[1] - m
+            result.alone.append(LdsResult(value, per_query=per_query[0], subsets=m, missing=missing, **common))
+    return result
 
 
 def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) -> float:
@@ -280,11 +238,7 @@ def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) 
 
 
 def check_losses(losses: np.ndarray) -> np.ndarray:
-    """Losses in float64, after a check.
-
-    Raises:
-        DataError: not ``(q, m)``, an infinite loss, all of them missing, or fewer than two subsets with any.
-    """
+    """Losses in float64 (DataError: not ``(q, m)``, an infinite one, or fewer than two subsets with any)."""
     if losses.ndim != 2 or losses.shape[0] < 1:
         raise DataError(f"losses: are {losses.shape}; expected (q, m), queries by subsets. Give such a matrix.")
     wide = losses.astype(np.float64)
@@ -332,10 +286,6 @@ def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[n
     if constant.all() and nan == "drop":
         raise DataError(f"{name}: scores or losses of every query are constant; expected some that vary. Check both.")
     return (np.nan_to_num(found) if nan == "zero" else np.where(constant, np.nan, found)), constant
-
-
-def _name(names: Sequence[str], numbers: Sequence[int]) -> str:
-    return " and ".join(names[number] for number in numbers) if names else "LDS"
 
 
 def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -61,29 +61,17 @@ class LmFiles:
         """
         if self.gguf is not None:
             return {"model.gguf": file_digest(self.gguf)}
-        parts = {
-            self.weights: _files(self.weights, (*_WEIGHTS, CONFIG)),
-            self.tokenizer: _files(self.tokenizer, _TOKENIZER),
-        }
-        if self.weights == self.tokenizer:
-            parts = {self.weights: _files(self.weights, (*_WEIGHTS, CONFIG, *_TOKENIZER))}
+        code = check_own_code("lm", str(self.weights), self.weights, True) if trusted else []
+        parts = [
+            ("base/", self.weights, [*_files(self.weights, (*_WEIGHTS, CONFIG)), *code]),
+            ("base/" if self.tokenizer == self.weights else "tokenizer/", self.tokenizer, self.tokenizer_files),
+        ]
         found = {
-            self._prefix(folder) + path.relative_to(folder).as_posix(): file_digest(path)
-            for folder, paths in parts.items()
+            ("" if folder == self.folder else prefix) + path.relative_to(folder).as_posix(): file_digest(path)
+            for prefix, folder, paths in parts
             for path in paths
         }
-        if trusted:
-            code = check_own_code("lm", str(self.weights), self.weights, True)
-            found |= {
-                self._prefix(self.weights) + path.relative_to(self.weights).as_posix(): file_digest(path)
-                for path in code
-            }
         return dict(sorted({**found, **({} if self.adapter is None else adapter_digests(self.adapter))}.items()))
-
-    def _prefix(self, folder: Path) -> str:
-        if folder == self.folder:
-            return ""
-        return "base/" if folder == self.weights else "tokenizer/"
 
     def digest(self, trusted: bool = False) -> str:
         """64 hex digits over all of :meth:`digests`."""
@@ -99,17 +87,8 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
     """Find the files of an LM, given as a folder, as a GGUF file or as an id on the Hugging Face Hub.
 
     The folder has a whole LM, or adapters that peft wrote; or a trainer's checkpoints alone, whose last is taken.
-
-    Args:
-        name: folder or id.
-        trusted: whether its program code may be run.
-        base: the LM that adapters belong to, where that is not the one that they name.
-        merged: False leaves adapters out. The LM is then their base, with the tokenizer and the chat template that
-            they were trained with.
-
-    Raises:
-        ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, it or its base
-            cannot be had from the Hub, or a base is given and there are no adapters.
+    *base* is the LM that adapters belong to, where that is not the one that they name. With *merged* False the LM is
+    that base, with the tokenizer and the chat template that the adapters were trained with.
     """
     if (gguf := gguf_of(name, model_folder("lm", name))) is not None:
         folder = converted(name, gguf)
@@ -151,10 +130,7 @@ def settled_name(name: str) -> str:
 
 
 def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
-    """The folder of an LM's tokenizer: its own, else the one around a trainer's checkpoint, else that of its base.
-
-    ConfigError: none of them has one.
-    """
+    """The folder of an LM's tokenizer: its own, else the one around a trainer's checkpoint, else that of its base."""
     around = list(_around(folder))
     places = [folder, *around, *([] if base is None else [base])]
     found = next((place for place in places if _files(place, _VOCABULARY)), None)
@@ -307,22 +283,20 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
 
     Data are attributed by what they would change in the LM, so it is read as it is before. Adapters are left out, which
     is logged; a whole LM that was trained already is refused. A user who means it as it is says ``merged``.
-
-    Args:
-        name: folder or Hub id.
-        merged: what was said; None: nothing.
-        base: the LM that adapters belong to, where that is not the one that they name.
-        trusted: whether its program code may be run.
-
-    Raises:
-        ConfigError: what a trainer leaves lies beside a whole LM; or as of :func:`airrep.lm.folders.forms.find_lm`.
     """
     if merged:
         return True
     files = find_lm(name, trusted, base)
     if files.adapter is None:
-        if Path(name).is_dir():  # of the Hub's files not all are fetched, and which are there is chance
-            _check_untrained(name, files.folder)
+        folder = files.folder
+        beside = [path.name for pattern in _BESIDE for path in sorted(folder.glob(pattern))]
+        beside += [path.name for path in checkpoints_in(folder).values()]
+        if beside and Path(name).is_dir():  # of the Hub's files not all are fetched, and which are there is chance
+            raise ConfigError(
+                f"lm {name}: {short(beside[0])} lies beside it, as a trainer leaves it, so it seems to be the LM after "
+                f"training; expected the one before{_before(folder)}. Give that; or if this one is meant: "
+                "--set merged=true"
+            )
         return merged
     if merged is None:
         caution(
@@ -331,18 +305,6 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
             f"{files.base} (--set merged=true reads both)",
         )
     return False
-
-
-def _check_untrained(name: str, folder: Path) -> None:
-    """Refuse a whole LM beside which a trainer's files lie."""
-    found = [path.name for pattern in _BESIDE for path in sorted(folder.glob(pattern))]
-    found += [path.name for path in checkpoints_in(folder).values()]
-    if found:
-        raise ConfigError(
-            f"lm {name}: {short(found[0])} lies beside it, as a trainer leaves it, so it seems to be the LM after "
-            f"training; expected the one before{_before(folder)}. Give that; or if this one is meant: "
-            "--set merged=true"
-        )
 
 
 def _before(folder: Path) -> str:
@@ -384,9 +346,6 @@ def trainer_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
 
     The folder is the trainer's output, or one of its checkpoints: those up to this one. The rate of each is the mean
     of those that the trainer logged since the one before.
-
-    Raises:
-        ConfigError: the trainer logged no learning rate between two of them, or its record cannot be read.
     """
     found = checkpoints_in(folder)
     if not found and folder in checkpoints_in(folder.parent).values():

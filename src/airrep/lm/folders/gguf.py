@@ -21,10 +21,7 @@ _NAMED = 5
 
 
 def gguf_of(name: str, path: Path) -> Path | None:
-    """The GGUF file that a path is, or the only one of a folder without weights in safetensors; None if it has none.
-
-    ConfigError: the folder has several.
-    """
+    """The GGUF file that a path is, or the only one of a folder without weights in safetensors; None if it has none."""
     if path.is_file():
         return path if path.suffix == _ENDING else None
     if not path.is_dir() or any(path.glob("*.safetensors")) or (path / "adapter_config.json").is_file():
@@ -44,9 +41,6 @@ def converted(name: str, file: Path) -> Path:
 
     It is made when it is first needed, as large as 4 bytes a weight, and found again as long as the file stays as it
     is. What a quantised file has lost stays lost.
-
-    Raises:
-        ConfigError: a package is missing, transformers cannot read it, or weights are missing.
     """
     need(f"lm {name}", "lm", *LM)
     import transformers

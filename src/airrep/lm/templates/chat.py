@@ -57,12 +57,7 @@ Form: TypeAlias = tuple[tuple[str, bool], ...]
 
 
 class Rendered(NamedTuple):
-    """Text that the LM reads before it answers, and all that it reads of an example in training.
-
-    Example:
-        >>> Rendered("Question: why\nAnswer:", "Question: why\nAnswer: so", framed=True).framed
-        True
-    """
+    """Text that the LM reads before it answers, and all that it reads of an example in training."""
 
     prompt: str
     whole: str
@@ -95,15 +90,8 @@ class Chat:
     example without a prompt, is plain text: its tokens, after the begin-of-text token where the tokenizer puts one,
     and the end-of-text token. A text that has its own begin or end gets no second one.
 
-    Args:
-        tokenizer: a tokenizer of transformers.
-        name: the LM's name, for errors.
-        max_tokens: longest document.
-        vocabulary: number of tokens that the LM has embeddings for.
-        template: None, ``"chat"``, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see
-            :class:`LmSettings`.
-        cut: what is cut of a longer document: the front of its ``"prompt"``, its ``"end"``, or the ends of prompt and
-            response by their ``"shares"``; ``"drop"``: it is refused.
+    A longer document is *cut*: at the front of its ``"prompt"``, at its ``"end"``, or at the ends of prompt and
+    response by their ``"shares"``; ``"drop"`` refuses it. For *template* see :class:`LmSettings`.
     """
 
     def __init__(
@@ -124,12 +112,7 @@ class Chat:
         self._taken: dict[Form, bool] = {}
 
     def render(self, example: Example) -> Rendered:
-        """Text of an example; refuses an empty response, and one that the chat template leaves out.
-
-        Raises:
-            DataError: the example's response is empty, or the chat template refuses its messages or leaves out some.
-            ConfigError: the chat template fails with any messages.
-        """
+        """Text of an example; refuses an empty response, and one that the chat template leaves out."""
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
         chat = example.chat or {}
@@ -250,10 +233,7 @@ class Chat:
     def _known_roles(
         self, example: Example, messages: list[dict[str, Any]], given: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Messages under roles that the template writes: as they stand, or else under their usual names.
-
-        DataError: it writes a message under neither.
-        """
+        """Messages under roles that the template writes: as they stand, or else under their usual names."""
         usual = [{**one, "role": role_of("the role of a message", one["role"])[0]} for one in messages]
         odd = [place for place, one in enumerate(messages) if one["role"] != usual[place]["role"]]
         if not odd or self._writes(messages, odd, given):
@@ -355,20 +335,12 @@ class Chat:
         """Token ids of each example: what is read before the answer, cut to fit, then what is learnt."""
         documents: list[tuple[list[int], int]] = []
         for first in range(0, len(examples), _CHUNK):
-            chunk = examples[first : first + _CHUNK]
-            texts = [self.render(example) for example in chunk]
-            prompts = self._ids([text.prompt for text in texts])
-            wholes = self._ids([text.whole for text in texts])
-            documents += [laid[:2] for laid in map(self._laid, chunk, texts, prompts, wholes)]
+            found = self._read(examples[first : first + _CHUNK], places=False)
+            documents += [laid[:2] for _, _, laid in found]
         return Documents.of(documents)
 
     def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
-        """Do as :meth:`tokenise`, and give each learnt token's place, in characters of the response.
-
-        Raises:
-            ConfigError: the tokenizer knows no places.
-            DataError: a response is empty, or too long by itself.
-        """
+        """Do as :meth:`tokenise`, and give each learnt token's place, in characters of the response."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise ConfigError(
                 f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
@@ -377,21 +349,25 @@ class Chat:
         places: list[ResponsePlaces] = []
         for first in range(0, len(examples), _PLACED):
             chunk = examples[first : first + _PLACED]
-            texts = [self.render(example) for example in chunk]
-            prompts = self._ids([text.prompt for text in texts])
-            wholes = self._encoded([text.whole for text in texts])
-            found = list(map(self._laid, chunk, texts, prompts, wholes["input_ids"]))
-            places += map(self._places, chunk, texts, wholes["offset_mapping"], found)
-            documents += [laid[:2] for laid in found]
+            for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
+                places.append(self._places(example, text, offsets, laid))
+                documents.append(laid[:2])
         return Documents.of(documents), places
+
+    def _read(self, chunk: Sequence[Example], *, places: bool) -> list[tuple[Rendered, Any, _Laid]]:
+        """Text, token ids, and where asked for the places of tokens in the text, of each of some examples."""
+        texts = [self.render(example) for example in chunk]
+        prompts = self._ids([text.prompt for text in texts])
+        wholes = self._encoded([text.whole for text in texts], return_offsets_mapping=places)
+        offsets = wholes["offset_mapping"] if places else [None] * len(texts)
+        return list(zip(texts, offsets, map(self._laid, chunk, texts, prompts, wholes["input_ids"]), strict=True))
 
     def _places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> ResponsePlaces:
         """Places of the learnt tokens, in characters of the response."""
         most, count = len(example.response), len(laid.ids) - laid.start
         own = np.array(offsets[laid.first :][:count], np.int64).reshape(-1, 2)
-        own = np.concatenate(
-            [own, np.full((count - len(own), 2), len(text.whole))]
-        )  # the end of text, where it is ours
+        ours = np.full((count - len(own), 2), len(text.whole))  # the end of text
+        own = np.concatenate([own, ours])
         firsts, lasts = _characters(example.response, text)
         empty = own[:, 0] >= own[:, 1]
         starts, stops = own[:, 0], np.where(empty, own[:, 0] + 1, own[:, 1])
@@ -399,16 +375,12 @@ class Chat:
         found = np.minimum.reduceat(firsts, edges)[::2] if count else np.empty(0, np.int64)
         until = np.maximum.reduceat(lasts, edges)[::2] if count else np.empty(0, np.int64)
         outside = empty | (until == 0)
-        at = np.where(
-            empty, most, found
-        )  # what stands before the response is at its beginning, and takes nothing of it
+        at = np.where(empty, most, found)  # what stands before the response is at its beginning, and takes none of it
         return ResponsePlaces(at, np.where(outside, at, until))
 
-    def _encoded(self, texts: list[str]) -> Any:
-        """Ids of texts, and the places of each."""
-        found = self.tokenizer(
-            texts, add_special_tokens=False, return_attention_mask=False, return_offsets_mapping=True, verbose=False
-        )
+    def _encoded(self, texts: list[str], **asked: bool) -> Any:
+        """Ids of texts, and what else is asked for; refuses tokens that the LM has no embedding for."""
+        found = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False, **asked)
         self._check_known(found["input_ids"])
         return found
 
@@ -421,15 +393,13 @@ class Chat:
         return [self._fit(begin + ids or least, room) for begin, ids in zip(begins, found, strict=True)]
 
     def _before_answer(self, example: Example) -> Rendered:
-        """Tokens that the LM reads before it answers; the example needs no response."""
+        """Text that the LM reads before it answers; the example needs no response."""
         answered = example if example.response.strip() else replace(example, response=_MARK)
         chat = {name: value for name, value in (example.chat or {}).items() if name != "learn"}
         return self.render(replace(answered, chat=chat or None))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        found: list[list[int]] = encoded["input_ids"]
-        self._check_known(found)
+        found: list[list[int]] = self._encoded(texts)["input_ids"]
         return found
 
     def _check_known(self, found: list[list[int]]) -> None:
@@ -445,14 +415,11 @@ class Chat:
         has_own = bool(self._begin) and text.whole.startswith(self.tokenizer.bos_token)
         return self._begin if text.framed and not has_own else []
 
-    def _end_of(self, text: Rendered) -> list[int]:
-        has_own = bool(self._end) and text.whole.endswith(self.tokenizer.eos_token)
-        return self._end if text.framed and not has_own else []
-
     def _laid(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> _Laid:
         """All tokens of an example; learnt is what follows the tokens that it shares with its prompt."""
         begin = self._begin_of(text)
-        ids = begin + whole + self._end_of(text)
+        has_end = bool(self._end) and text.whole.endswith(self.tokenizer.eos_token)
+        ids = begin + whole + (self._end if text.framed and not has_end else [])
         start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
         if len(ids) <= start:
             raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
@@ -678,9 +645,6 @@ def limited(seconds: float, memory: int) -> Iterator[None]:
     """End work that takes longer than *seconds*, or that makes the process larger by more than *memory* bytes.
 
     Memory is limited on Linux alone. One step of the interpreter is not broken off.
-
-    Raises:
-        LimitError: it was ended.
     """
     with _one, _memory(memory):
         error: BaseException | None = None

@@ -244,7 +244,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             raise problem
         self._file = self.out / f"steps-{rank}.jsonl"
         try:
-            self._cut(self._file, step)
+            write_file(self._file, b"".join(steps_until(self._file, step)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._unwritten(error) from error
 
@@ -259,7 +259,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             remove_leftovers(self.out)
             for rank, file in rank_files(self.out).items():
                 if rank >= about["world_size"]:  # of a training by more processes
-                    self._cut(file, step)
+                    write_file(file, b"".join(steps_until(file, step)))
             self._write_about(about)
         except (OSError, ValueError, KeyError, TypeError) as error:
             return self._unwritten(error)
@@ -267,11 +267,6 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
 
     def _unwritten(self, error: Exception) -> ArtifactError:
         return ArtifactError(f"{self.out}: the record cannot be written ({error}). Name another folder.")
-
-    @staticmethod
-    def _cut(file: Path, step: int) -> None:
-        """Keep the entries of a file up to a step."""
-        write_file(file, b"".join(steps_until(file, step)))
 
     def _write_about(self, about: dict[str, Any]) -> None:
         write_file(self.out / ABOUT, json.dumps(about, indent=1).encode())

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,12 @@ class Jump:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """All that was logged of a training, in order.
-
-    Attributes:
-        path: folder of the record.
-        about: facts of the training: examples, batch size, world size, versions; whether it ended.
-        steps: what was logged.
-    """
+    """All that was logged of a training, in order."""
 
     path: Path
+    """Folder of the record."""
     about: Mapping[str, Any]
+    """Facts of the training: examples, batch size, world size, versions; whether it ended."""
     steps: tuple[LoggedStep, ...]
 
     def __repr__(self) -> str:
@@ -69,9 +65,6 @@ class TrainingRecord:
 
         A loss jumps where it is more than *deviations* robust deviations above the median of the *window* entries
         before it; the first five are never judged.
-
-        Raises:
-            ConfigError: a limit is not above 0.
         """
         if not (deviations > 0 and window >= _FEWEST):
             raise ConfigError(f"jumps: expected deviations above 0 and a window of at least {_FEWEST}. Change them.")
@@ -104,19 +97,12 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
     """Read what :class:`airrep.AttributionCallback` recorded; rows of several processes are put together.
 
     A last line that was cut off, by a kill, is left out.
-
-    Raises:
-        ArtifactError: the folder holds no record, or a damaged one.
-
-    Example:
-        >>> record = airrep.open("runs/trained")
-        >>> len(record.steps), record.jumps()
-        (3, [])
     """
     place = Path(folder)
     try:
         about = dict(json.loads((place / ABOUT).read_bytes()))
-        merged = _merged([list(_lines(path)) for path in rank_files(place).values()], int(about.get("world_size", 1)))
+        ranks = [[json.loads(line) for line in _whole_lines(path)] for path in rank_files(place).values()]
+        merged = _merged(ranks, int(about.get("world_size", 1)))
     except FileNotFoundError:
         raise ArtifactError(f"{place}: holds no record of a training; expected {ABOUT}. Check the path.") from None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -144,10 +130,9 @@ def _merged(ranks: list[list[dict[str, Any]]], processes: int) -> list[LoggedSte
     return [_together(parts) for parts in found]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield json.loads(line)
+def _whole_lines(path: Path) -> list[bytes]:
+    """Lines of a file; a last one that was cut off is left out."""
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _together(parts: list[dict[str, Any]]) -> LoggedStep:
@@ -159,8 +144,4 @@ def _together(parts: list[dict[str, Any]]) -> LoggedStep:
 
 def steps_until(path: Path, step: int) -> list[bytes]:
     """Lines of a file of entries up to a step, for going on from there."""
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    return [line for line in lines if line.endswith(b"\n") and json.loads(line)["last"] <= step]
+    return [line for line in _whole_lines(path) if json.loads(line)["last"] <= step] if path.exists() else []

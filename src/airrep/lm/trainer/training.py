@@ -33,10 +33,7 @@ class Written(NamedTuple):
 
 
 def find_written(path: Path) -> Written:
-    """Read what a trainer wrote into a folder, into its last checkpoint and around it; or one file of it.
-
-    ConfigError: there is no such path, or a file cannot be read or is none of a trainer.
-    """
+    """Read what a trainer wrote into a folder, into its last checkpoint and around it; or one file of it."""
     if path.is_dir():
         return _of_files(path, list(_files(path)))
     if not path.is_file():
@@ -182,14 +179,8 @@ _AXOLOTL_WARMUP = 0.03
 _LEFT = (
     *("neftune_noise_alpha", "packing", "sample_packing", "neat_packing", "label_smoothing_factor", "group_by_length"),
     *("loraplus_lr_ratio", "lorap_lr_ratio", "embedding_lr", "load_in_4bit", "load_in_8bit", "quantization_bit"),
-    *(
-        "quant_bits",
-        "lr_scheduler_kwargs",
-        "cosine_min_lr_ratio",
-        "cosine_constant_lr_ratio",
-        "optim_args",
-        "use_galore",
-    ),
+    *("quant_bits", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "cosine_constant_lr_ratio", "optim_args"),
+    "use_galore",
     *("use_apollo", "use_badam", "use_dft_loss", "train_on_inputs", "train_on_prompt", "rl", "rlhf_type"),
 )
 """Settings of a training that our fine-tunes have not, where they are in use."""
@@ -203,13 +194,12 @@ _KINDS = ("TrainingArguments", "SFTConfig", "AxolotlTrainingArguments", "Axolotl
 
 
 class LowRank(NamedTuple):
-    """Low-rank adapters as a trainer has them."""
+    """Low-rank adapters as a trainer has them; scaled *by_root*, by alpha / √rank (rsLoRA), or by alpha / rank."""
 
     rank: Any
     alpha: Any
     targets: Any
     by_root: bool
-    """True if adapters are scaled by alpha / √rank (rsLoRA)."""
 
 
 def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,9 +234,13 @@ def lora_of(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> LowRank | N
 def _trains_lora(said: Mapping[str, Any]) -> bool:
     if "finetuning_type" in said or "stage" in said:  # LLaMA-Factory
         return bool(said.get("finetuning_type", "lora") == "lora")
-    if (tuner := _first(said, "tuner_type", "train_type")) is not None:  # ms-swift
+    if (tuner := _tuner(said)) is not None:
         return bool(tuner == "lora")
     return said.get("adapter") in ("lora", "qlora") or bool(said.get("use_peft"))  # axolotl, trl
+
+
+def _tuner(said: Mapping[str, Any]) -> Any:  # ms-swift
+    return _first(said, "tuner_type", "train_type")
 
 
 def _first(said: Mapping[str, Any], *names: str) -> Any:
@@ -262,10 +256,9 @@ def unfollowed(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> Iterator
             yield name if value is True else f"{name} {value}"
     if adapters.get("peft_type", "LORA") != "LORA":
         yield f"adapters of type {adapters['peft_type']} (all weights here)"
-    if (kind := said.get("finetuning_type")) not in (None, "lora", "full"):
-        yield f"finetuning_type {kind} (all weights here)"
-    if (kind := _first(said, "tuner_type", "train_type")) not in (None, "lora", "full"):
-        yield f"tuner {kind} (all weights here)"
+    for name, kind in (("finetuning_type", said.get("finetuning_type")), ("tuner", _tuner(said))):
+        if kind not in (None, "lora", "full"):
+            yield f"{name} {kind} (all weights here)"
     if said.get("stage") not in (None, "sft", "pt"):
         yield f"stage {said['stage']}"
     if said.get("train_sampling_strategy") not in (None, "random"):
@@ -317,12 +310,6 @@ def read_training(path: str | Path) -> TrainingRead:
     which no code runs), ``args.json``, YAML config, ``trainer_state.json`` and ``adapter_config.json`` count, also
     those of its last checkpoint. A file is one of these.
 
-    Args:
-        path: the folder or the file.
-
-    Raises:
-        ConfigError: nothing there tells the learning rate, a file cannot be read, or a value cannot hold.
-
     Example:
         >>> from airrep.lm.trainer.training import read_training
         >>> read = read_training("runs/trained")
@@ -343,9 +330,6 @@ def training_beside(lm: str) -> TrainingRead | None:
     """Read the files that trainers left beside the folder of an LM; None if there are none.
 
     The learning rate may be missing, as adapters alone tell only their rank and place.
-
-    Raises:
-        ConfigError: a file cannot be read, or a value cannot hold.
     """
     folder = settled(Path(lm))
     if not folder.is_dir() or not any((folder / name).is_file() for name in (*ARGUMENTS, STATE, ADAPTER_CONFIG)):

@@ -1,4 +1,4 @@
-"""Findings on labels alone: why an LDS is low."""
+"""Findings on labels: what holds an LDS back, whatever the method."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +90,7 @@ class LabelStatistics:
     """Statistics of some labelled instances, each computed once, on first use."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
-        """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnosis.diagnose`."""
+        """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnose`."""
         if not instances:
             raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
         for instance in instances:

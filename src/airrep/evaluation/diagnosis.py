@@ -1,21 +1,37 @@
-"""Findings on an index and its scores: why its LDS is low."""
+"""Diagnose labels and indexes: why an LDS is low."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import span
-from airrep.evaluation.diagnosis.of_labels import Finding, LabelStatistics, Level, find, level_of, worst
+from airrep.evaluation.findings import (
+    LEVELS,
+    Finding,
+    LabelStatistics,
+    Level,
+    find,
+    jsonable,
+    label_findings,
+    level_of,
+    worst,
+)
+from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.judging import held_out_lds
 from airrep.evaluation.lds import RowFinder
+from airrep.evaluation.result import Kept
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.instance import LabelledInstance, distinct, identity
+from airrep.runtime.metering import read_label_times
 from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.pooling import Pooling, PoolLike, exponents
 
@@ -27,16 +43,111 @@ LEAST = 5
 """Queries below which a part is not judged."""
 
 
-@dataclass(frozen=True)
-class AttentionWeights:
-    """Spread of attention's weight over the members of a subset."""
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Kept):
+    """Findings on what may hold an LDS back, worst first."""
 
-    deviation: float
-    """Deviation of member scores, divided by the temperature."""
-    members: float
-    """Members that count: mean over queries and subsets of exp(entropy of the weights)."""
-    size: float
-    """Mean members of a subset."""
+    kind = "diagnosis"
+    findings: tuple[Finding, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values: instances, queries, subsets, seeds, sizes."""
+    command: str = ""
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self.findings:
+            yield {name: getattr(one, name) for name in ("about", "name", "level", "number", "verdict", "advice")}
+
+    def summary(self) -> str:
+        return self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in one sentence."""
+        counts = {level: sum(found.level == level for found in self.findings) for level in LEVELS}
+        if not counts["bad"] and not counts["look"]:
+            return f"Nothing here explains a low LDS; {counts['unknown']} could not be told."
+        first = self.findings[0]
+        causes = f"{counts['bad']} likely to hold the LDS back, {counts['look']} worth a look"
+        return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        found = [one.to_dict() for one in self.findings]
+        return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
+
+    def _manifest(self) -> dict[str, Any]:
+        shown = {f"{found.about}: {found.name}": f"{found.level}: {found.number}" for found in self.findings}
+        return {"provenance": {"command": self.command, **shown}}
+
+
+def diagnose(
+    instances: InstancesLike,
+    indexes: IndexesLike = (),
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    seconds: float | None = None,
+    resamples: int = RESAMPLES,
+    command: str = "",
+) -> Diagnosis:
+    """Look for what may hold an LDS back, in labels and in indexes.
+
+    Args:
+        instances: queries, subsets and losses; or one instance alone.
+        indexes: of any data that contains the train pools, or their paths; or one alone.
+        pool: of all indexes; each method's own when None.
+        temperature: of attention.
+        seconds: of one fine-tune, where that is known.
+        resamples: bootstrap draws behind each index's interval.
+        command: the command line, to be kept.
+
+    Raises:
+        ConfigError: no instance, one given twice by its content, or a pool that does not fit.
+        DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
+            are not finite.
+
+    Example:
+        >>> from airrep.evaluation.diagnosis import diagnose
+        >>> found = diagnose(instances[:1], resamples=100)
+        >>> isinstance(found.sentence, str)
+        True
+    """
+    judged = labelled_instances(instances, "diagnose")
+    opened = [index for _, index in named_indexes(indexes, "diagnose")]
+    labels = LabelStatistics(judged, seconds)
+    request = diagnosis_request(judged, opened, pool, temperature)
+    findings = label_findings(labels)
+    for index in opened:
+        findings += index_findings(index, labels, pool, temperature, resamples=resamples)
+    ordered = sorted(findings, key=lambda one: LEVELS.index(one.level))
+    return Diagnosis(tuple(ordered), jsonable(labels.summary()), command, request)
+
+
+def diagnosis_request(
+    instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
+) -> dict[str, Any]:
+    """Request of a diagnosis; errors as of :func:`diagnose` for an instance that is given twice."""
+    distinct(instances)
+    digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
+    prints = {str(number): index.fingerprint for number, index in enumerate(indexes)}
+    asked = None if pool is None else str(pool)
+    return {"labels": digests, "indexes": prints, "pool": asked, "temperature": temperature}
+
+
+def _digest(instance: LabelledInstance) -> str:
+    """64 hex digits over an instance with all its losses."""
+    found = sha256(identity(instance).encode())
+    for array in (instance.base_losses, instance.by_seed):
+        found.update(b" none" if array is None else f" {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
+    """Median seconds of a fine-tune in label directories that have noted them; None where none has."""
+    lines = [line for folder in folders for line in read_label_times(Path(folder))]
+    taken = [line["seconds"] for line in lines if "subset" in str(line["task"])]
+    return statistics.median(taken) if taken else None
 
 
 class IndexScores:
@@ -75,8 +186,12 @@ class IndexScores:
         return sum(int(np.count_nonzero(~asked.filled)) for asked in self.queries)
 
     @cached_property
-    def weights(self) -> AttentionWeights:
-        """Weights of attention, over some queries and subsets of the first instance."""
+    def weights(self) -> dict[str, float]:
+        """Weights of attention, over some queries and subsets of the first instance.
+
+        ``deviation`` of member scores, divided by the temperature; ``members`` that count, the mean over queries and
+        subsets of exp(entropy of the weights); ``size``, the mean members of a subset.
+        """
         subsets = self._finder.subsets(self.instances[0])
         part = subsets.part(0, min(len(subsets), SUBSETS))
         chosen = np.linspace(0, len(self.instances[0].queries) - 1, QUERIES).astype(int)
@@ -86,7 +201,7 @@ class IndexScores:
         sizes = [exponents(group, self.pooling.kind) / self.pooling.temperature for group in groups]
         counted = np.mean([_effective(size) for size in sizes])
         deviation = float(np.std(scores)) / self.pooling.temperature
-        return AttentionWeights(deviation, float(counted), float(part.sizes.mean()))
+        return {"deviation": deviation, "members": float(counted), "size": float(part.sizes.mean())}
 
     def _members(self, asked: Asked, rows: np.ndarray) -> np.ndarray:
         """Scores of some rows of the index, ``(q, b)`` float64."""
@@ -180,9 +295,9 @@ def training(scored: IndexScores) -> Finding:
 
 def attention(scored: IndexScores) -> Finding:
     """Find out if attention is neither a mean nor a maximum."""
-    found = scored.weights
-    share = found.members / found.size
-    low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"  # in small subsets few members can count
+    members, size, deviation = (scored.weights[name] for name in ("members", "size", "deviation"))
+    share = members / size
+    low = level_of(members, 3.0, 1.5) if size > 10 else "good"  # in small subsets few members can count
     level = worst(low, level_of(share, 0.95, 1.01))  # no share is above 1: a mean is never bad, only worth a look
     verdicts = {
         "good": "Attention prefers some members without forgetting the others.",
@@ -191,8 +306,8 @@ def attention(scored: IndexScores) -> Finding:
         else "The temperature is so low that attention looks at a few members alone.",
         "bad": "The temperature is so low that attention is a maximum.",
     }
-    number = f"{found.members:.1f} of {found.size:.0f} members count; scores deviate by {found.deviation:.2f}"
-    values = {**vars(found), "temperature": scored.pooling.temperature}
+    number = f"{members:.1f} of {size:.0f} members count; scores deviate by {deviation:.2f}"
+    values = {**scored.weights, "temperature": scored.pooling.temperature}
     return find("attention", level, number, verdicts, values, about=scored.index.path)
 
 
@@ -203,9 +318,9 @@ def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
         "effect of fine-tuning": np.where(np.isnan(drop), "unknown", np.where(drop < 0, "loss raised", "loss lowered")),
         "spread over subsets": np.array(["least", "middle", "most"])[np.digitize(labels.deviation, thirds)],
     }
-    for field in ("label", "source"):
-        columns = [one.queries.table[field].to_pylist() for one in scored.instances]
-        cuts[f"{field} of the query"] = np.array([value or "(none)" for column in columns for value in column])
+    for column_name in ("label", "source"):
+        columns = [one.queries.table[column_name].to_pylist() for one in scored.instances]
+        cuts[f"{column_name} of the query"] = np.array([value or "(none)" for column in columns for value in column])
     return [found for cut, names in cuts.items() if (found := _place(scored, cut, names)) is not None]
 
 
