@@ -37,11 +37,6 @@ def open(path: str | Path) -> Any:  # noqa: A001
         return Labels(path)
     if (folder / ABOUT).is_file():
         return read_training_record(folder)
-    return _of_kind(folder if (folder / MANIFEST).is_file() else Path(path))
-
-
-def _of_kind(path: Path) -> Any:
-    """What lies at a path, by the kind of its manifest; the error of an index where there is none."""
     from airrep.answers.reading import read_result
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis import Diagnosis
@@ -57,5 +52,6 @@ def _of_kind(path: Path) -> Any:
         "comparison": Comparison.read,
         "diagnosis": Diagnosis.read,
     }
-    kind = read_manifest(path)["kind"] if (path / MANIFEST).is_file() else "index"
-    return readers.get(kind, read_result)(path)
+    whole = (folder / MANIFEST).is_file()  # where it is not, an index tells what is wrong
+    kind = read_manifest(folder)["kind"] if whole else "index"
+    return readers.get(kind, read_result)(folder if whole else Path(path))

@@ -65,7 +65,7 @@ class SparseRows:
         rows = len(indptr) - 1
         keys = np.repeat(np.arange(rows, dtype=np.int64) << 32, np.diff(indptr)) | columns
         keys.sort()
-        first = np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]]))
+        first = _firsts(keys)
         found = keys[first]
         data = np.diff(first, append=len(keys)).astype(np.float32)
         return cls(data, found.astype(np.uint32).astype(np.int32), _ends(found >> 32, rows), (rows, width))
@@ -136,12 +136,11 @@ class SparseRows:
         keys = rows.astype(np.int64) << 32 | columns
         order = np.argsort(keys, kind="stable")
         keys, data = keys[order], np.concatenate([self.data, other.data])[order]
-        first = np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]]))
+        first = _firsts(keys)
         summed = np.add.reduceat(data, first) if len(first) else data
         found = keys[first]
-        return SparseRows(
-            summed, found.astype(np.uint32).astype(np.int32), _ends(found >> 32, self.shape[0]), self.shape
-        )
+        ends = _ends(found >> 32, self.shape[0])
+        return SparseRows(summed, found.astype(np.uint32).astype(np.int32), ends, self.shape)
 
     def __sub__(self, other: "SparseRows") -> "SparseRows":
         return self + -other
@@ -242,8 +241,13 @@ def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarr
 def distinct(numbers: np.ndarray) -> np.ndarray:
     """The different numbers, ascending; numpy's own function loads ``numpy.ma``."""
     ordered = np.sort(numbers)
-    found: np.ndarray = ordered[np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]])]
+    found: np.ndarray = ordered[_firsts(ordered)]
     return found
+
+
+def _firsts(ordered: np.ndarray) -> np.ndarray:
+    """Places where another number begins."""
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
 
 
 def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:

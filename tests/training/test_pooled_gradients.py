@@ -5,11 +5,11 @@ import pytest
 import torch
 from reference import training as reference
 
-import airrep.training.pooled_gradients as pooled_gradients
+import airrep.training.step as pooled_gradients
 from airrep.errors import TrainingError
 from airrep.scoring.pooling import TrainedPool
-from airrep.training.pooled_gradients import Membership, PooledScores
 from airrep.training.ranking_loss import ranking_loss
+from airrep.training.step import Membership, PooledScores
 
 POOLS: tuple[TrainedPool, ...] = ("attention", "signed-attention", "mean")
 

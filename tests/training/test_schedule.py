@@ -10,8 +10,8 @@ from worlds.training_world import tiny_settings
 
 from airrep.runtime.devices import Team
 from airrep.training.examples import Texts
-from airrep.training.schedule import Optimiser, rate_factor
 from airrep.training.settings import TrainingSettings
+from airrep.training.state import Optimiser, rate_factor
 from airrep.training.trunk import Trunk
 
 

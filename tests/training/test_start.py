@@ -13,7 +13,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.statistics.metrics import lds
 from airrep.runtime.devices import Team
 from airrep.training.examples import Collector
-from airrep.training.start import best_scale, load_trainable, scale_scores, with_trainable_head
+from airrep.training.start import begin, load_trainable, scale_scores, with_trainable_head
 from airrep.training.trunk import Trunk, score_prepared
 
 
@@ -47,16 +47,12 @@ def test_the_scale_is_the_best_on_the_training_labels_whatever_the_start_s(tmp_p
         scale_scores(checkpoint.model, 1 / scale)
         return value
 
-    chosen = best_scale(trunk, [taught], tiny_settings(tmp_path))
+    def begun(**changes: object) -> float:
+        return begin(trunk, [taught], tiny_settings(tmp_path, initial_scale="auto", **changes)).scale
+
+    chosen = begun()
     assert at(chosen) >= max(at(1.0), at(chosen * 2), at(chosen / 2)) - 1e-6
-
-
-def test_a_mean_needs_no_scale(tmp_path: Path) -> None:
-    checkpoint = tiny_checkpoint()
-    collector = Collector(PackedEncoder("tiny", checkpoint, "float32", "cpu", 512))
-    taught = collector.prepare_taught(planted(5, "a"), "std")
-    trunk = Trunk(checkpoint.model, collector.texts(), Team(), "float32", 512)
-    assert best_scale(trunk, [taught], tiny_settings(tmp_path, pool="mean")) == 1
+    assert begun(pool="mean") == 1  # no factor changes its ranks
 
 
 def test_a_head_keeps_the_start_s_features(tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """Training that starts from a static encoder: it learns, resumes, and ends in a static folder."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from worlds.small_world import tree
 from worlds.tiny_bert import WORDS, tiny_tokenizer
-from worlds.training_world import planted, tiny_settings
+from worlds.training_world import Interruption, interrupt_at, planted, tiny_settings, without_times
 
 from airrep.encoder.cards import Card
 from airrep.encoder.load import load_encoder
@@ -38,12 +35,6 @@ def settings_of(folder: Path, normalise: bool, **changes: object) -> TrainingSet
         start(normalise).save(folder / "static")
     own = {"start": str(folder / "static"), "normalise": None, "learning_rate": 0.05, "head_dropout": 0.0, "steps": 24}
     return tiny_settings(folder, **(own | changes))
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals from so few draws that they cost nothing."""
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -81,19 +72,10 @@ def test_the_network_makes_the_encoder_s_features(normalise: bool) -> None:
 def test_an_interrupted_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, True, pull_to_start=True, weight_decay=0.1, head_dropout=0.1)
     whole = train_encoder(LEARN, [UNSEEN], tmp_path / "whole", settings)
-
-    class Interruption(BaseException):
-        """Stands for a signal."""
-
-    def stop(record: Mapping[str, Any]) -> None:
-        if record["step"] >= 7:
-            raise Interruption
-
     with pytest.raises(Interruption):
-        train_encoder(LEARN, [UNSEEN], tmp_path / "parts", settings, progress=stop)
+        train_encoder(LEARN, [UNSEEN], tmp_path / "parts", settings, progress=interrupt_at(7))
     parts = train_encoder(LEARN, [UNSEEN], tmp_path / "parts", settings)
-    first, second = ({n: c for n, c in tree(r.path).items() if not n.endswith("times.jsonl")} for r in (whole, parts))
-    assert first == second
+    assert without_times(parts.path) == without_times(whole.path)
 
 
 def test_a_strong_pull_holds_the_vectors_at_the_start_and_train_layers_0_leaves_them(tmp_path: Path) -> None:
@@ -124,9 +106,7 @@ def test_the_bundled_one_is_named_static(tmp_path: Path) -> None:
     assert isinstance(load_encoder(trained.path), StaticEncoder)
 
 
-def test_a_projection_changes_the_number_of_features(tmp_path: Path) -> None:
-    for normalise in (True, False):
-        folder = tmp_path / str(normalise)
-        folder.mkdir()
-        settings = settings_of(folder, normalise, dimension=12, steps=2)
-        assert load_encoder(train_encoder(LEARN, [], folder / "out", settings).path).dimension == 12
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_projection_changes_the_number_of_features(normalise: bool, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, normalise, dimension=12, steps=2)
+    assert load_encoder(train_encoder(LEARN, [], tmp_path / "out", settings).path).dimension == 12

@@ -1,8 +1,11 @@
 """A planted world: how much a subset helps a query is decided by a hidden kind of its members."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 
 from airrep.corpus.corpus import Corpus, Example
@@ -62,3 +65,22 @@ def tiny_settings(folder: Path, **changes: object) -> TrainingSettings:
         "initial_scale": 2.0,
     }
     return TrainingSettings.of(values | changes)
+
+
+class Interruption(BaseException):
+    """Stands for a signal."""
+
+
+def interrupt_at(step: int) -> Callable[[Mapping[str, Any]], None]:
+    """A progress that stops the run after some step."""
+
+    def progress(record: Mapping[str, Any]) -> None:
+        if record["step"] >= step:
+            raise Interruption
+
+    return progress
+
+
+def without_times(folder: Path) -> dict[str, bytes]:
+    """All files but the times, which differ from run to run."""
+    return {name: content for name, content in tree(folder).items() if not name.endswith(("times.jsonl", ".lock"))}

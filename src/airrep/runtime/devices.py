@@ -146,13 +146,7 @@ def is_first_process() -> bool:
 
 
 class Team:
-    """The processes of ``torchrun``, or one process alone.
-
-    Attributes:
-        rank: number of this process, from 0; the first one writes.
-        size: number of processes.
-        device: device of this process.
-    """
+    """The processes of ``torchrun``, or one process alone: its number from 0, how many there are, its device."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
         self.rank, self.size, self.device = rank, size, device
@@ -211,7 +205,14 @@ def team_of(device: str = "auto") -> Iterator[Team]:
     from torch import distributed
 
     if chosen == "cuda":
-        chosen = _own_device()
+        number = int(os.environ.get("LOCAL_RANK", "0"))
+        if number >= torch.cuda.device_count():
+            raise ConfigError(
+                f"torchrun: process {number} has no CUDA device of its own; this machine has "
+                f"{torch.cuda.device_count()}. Start fewer processes, or use device=cpu."
+            )
+        torch.cuda.set_device(number)
+        chosen = f"cuda:{number}"
     elif chosen.startswith("cuda"):
         raise ConfigError(f"torchrun: all {size} processes would share {chosen}. Use device='cuda' or 'cpu'.")
     started = not distributed.is_initialized()  # what was started elsewhere is not ended here
@@ -226,16 +227,3 @@ def team_of(device: str = "auto") -> Iterator[Team]:
     finally:
         if started:
             distributed.destroy_process_group()
-
-
-def _own_device() -> str:
-    import torch
-
-    number = int(os.environ.get("LOCAL_RANK", "0"))
-    if number >= torch.cuda.device_count():
-        raise ConfigError(
-            f"torchrun: process {number} has no CUDA device of its own; this machine has {torch.cuda.device_count()}. "
-            "Start fewer processes, or use device=cpu."
-        )
-    torch.cuda.set_device(number)
-    return f"cuda:{number}"

@@ -87,15 +87,9 @@ class Engine(ABC):
         retry, its outcome has the reason. One that is lost with a worker of another machine is no retry: it may be so
         :data:`MOST_LOSSES` times beside them. Any other error of a task ends the run.
 
-        Args:
-            setup: called once in each worker; returns the function that does the tasks, with a model loaded, say. The
-                setup, the tasks and the values must be picklable.
-            tasks: arguments of that function, one for each call.
-            retries: number of times that a failed task is tried again.
-
-        Raises:
-            AirRepError: raised by the setup, or by a task when it is not a TrainingError.
-            TrainingError: workers end before they are ready, or with an error that nobody expected.
+        The *setup* is called once in each worker; it returns the function that does a task, with a model loaded, say.
+        It, the tasks and the values must be picklable. AirRepError: raised by the setup, or by a task when it is not a
+        TrainingError. TrainingError: workers end before they are ready, or with an error that nobody expected.
         """
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if backlog.left:

@@ -21,13 +21,7 @@ from airrep.training.linear.beside import GivenScores
 
 
 class Texts(Sequence[Int64[np.ndarray, " length"]]):
-    """Token ids of different texts, laid end to end.
-
-    Attributes:
-        ids: ``(t,)`` int32.
-        offsets: ``(texts + 1,)``, the place where each text begins.
-        lengths: tokens of each text.
-    """
+    """Token ids of different texts, ``(t,)`` int32, laid end to end; ``(texts + 1,)`` places where each begins."""
 
     def __init__(self, ids: np.ndarray, offsets: Rows) -> None:
         self.ids, self.offsets, self.lengths = ids, offsets, np.diff(offsets)
@@ -174,15 +168,12 @@ class Cycle:
     def __init__(self, items: Rows, size: int, seed: int, *name: str | int) -> None:
         self._items, self._size = np.asarray(items, np.int64), min(size, len(items))
         self._seed, self._name = seed, name
-        self._restart()
-
-    def _restart(self) -> None:
         self._dealt, self._passes, self._left = 0, 0, self._items[:0]
 
     def deal(self, number: int) -> Rows:
         """The items of deal *number*, from 0, ascending; it depends on nothing but that number."""
         if number < self._dealt:  # deals follow from those before them: begin again
-            self._restart()
+            self._dealt, self._passes, self._left = 0, 0, self._items[:0]
         while self._dealt < number:
             self._next()
         return np.sort(self._next())

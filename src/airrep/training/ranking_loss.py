@@ -1,7 +1,6 @@
 """The weighted pairwise ranking loss."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -81,14 +80,10 @@ def _tensor(values: NumbersLike) -> torch.Tensor:
 
 
 def count_pairs(labels: torch.Tensor, t_min: float = 0.1) -> int:
-    """Pairs that the ranking loss of these labels ``(q, m)`` counts: what its mean divides by.
-
-    Raises:
-        ConfigError: a threshold below 0 or not finite.
-    """
+    """Pairs that the ranking loss of these labels ``(q, m)`` counts: what its mean divides by."""
     _check_thresholds(t_min, t_min)
-    wide = _wide(labels)
-    return sum(int(_counted(block.gaps(), t_min).sum()) for chunk in _chunks(wide, wide) for block in chunk.blocks())
+    chunks = (ordered for _, _, ordered in _chunks(_wide(labels)))
+    return sum(int(_counted(_differences(one, *strip), t_min).sum()) for one in chunks for strip in _strips(one))
 
 
 def _check_thresholds(t_min: float, t_max: float) -> None:
@@ -119,11 +114,22 @@ class _RankingLoss(torch.autograd.Function):
         """Loss and gradient in one pass over the pairs."""
         total, count = torch.zeros(2, dtype=torch.float64, device=scores.device)
         gradient = torch.zeros_like(_wide(scores)) if ctx.needs_input_grad[0] else None
-        for chunk in _chunks(_wide(scores), _wide(labels).to(scores.device)):
-            for block in chunk.blocks():
-                block.add(total, count, t_min, t_max, None if gradient is None else chunk.gradient)
+        for rows, order, ordered in _chunks(_wide(labels).to(scores.device)):
+            f = _wide(scores)[rows].gather(1, order).masked_fill(ordered.isnan(), 0)  # what has no label scores 0
+            of_scores = torch.zeros_like(f)
+            for start, stop in _strips(ordered):
+                weights = _differences(ordered, start, stop)
+                counted = _counted(weights, t_min)
+                weights.clamp_(max=t_max).masked_fill_(~counted, 0)
+                differences = _differences(f, start, stop)
+                total -= torch.nn.functional.logsigmoid(differences).mul_(weights).sum(dtype=torch.float64)
+                count += counted.sum()
+                if gradient is not None:
+                    slopes = differences.neg_().sigmoid_().mul_(weights)
+                    of_scores[:, start:stop] -= slopes.sum(dim=2)
+                    of_scores[:, start:] += slopes.sum(dim=1)
             if gradient is not None:
-                chunk.write(gradient)
+                gradient[rows].scatter_(1, order, of_scores)
         if reduction == "mean" and count == 0:
             raise NoPairsError(
                 f"ranking loss: no pair of labels differs by {t_min} or more; expected some. "
@@ -142,71 +148,30 @@ class _RankingLoss(torch.autograd.Function):
         return gradient * of_loss[0], None, None, None, None
 
 
-@dataclass(frozen=True, eq=False)
-class _QueryChunk:
-    """A few queries, each with its subsets by falling label, so that counted pairs lie above the diagonal."""
-
-    first: int
-    order: torch.Tensor
-    scores: torch.Tensor
-    labels: torch.Tensor
-    gradient: torch.Tensor
-
-    def blocks(self) -> Iterator["_PairBlock"]:
-        """All pairs (i, j) with j ≥ i, some rows i at a time."""
-        queries, m = self.labels.shape
-        step = max(1, min(_pairs(self.labels) // max(queries * m, 1), -(-m // STRIPS)))
-        for start in range(0, m, step):
-            yield _PairBlock(self, start, min(start + step, m))
-
-    def write(self, gradient: torch.Tensor) -> None:
-        """Put the gradient of these queries where it belongs, in the order of subsets."""
-        gradient[self.first : self.first + len(self.order)].scatter_(1, self.order, self.gradient)
-
-
-@dataclass(frozen=True, eq=False)
-class _PairBlock:
-    """Pairs of subsets *start* to *stop* with those from *start* on, of some queries."""
-
-    chunk: _QueryChunk
-    start: int
-    stop: int
-
-    def gaps(self) -> torch.Tensor:
-        """r_i − r_j, ``(queries, rows, m − start)``."""
-        return self._differences(self.chunk.labels)
-
-    def _differences(self, values: torch.Tensor) -> torch.Tensor:
-        return values[:, self.start : self.stop, None] - values[:, None, self.start :]
-
-    def add(
-        self, total: torch.Tensor, count: torch.Tensor, t_min: float, t_max: float, gradient: torch.Tensor | None
-    ) -> None:
-        """Add the terms of these pairs to the total, how many there are to the count, and their gradient."""
-        weights = self.gaps()
-        counted = _counted(weights, t_min)
-        weights.clamp_(max=t_max).masked_fill_(~counted, 0)
-        differences = self._differences(self.chunk.scores)
-        total -= torch.nn.functional.logsigmoid(differences).mul_(weights).sum(dtype=torch.float64)
-        if gradient is not None:
-            slopes = differences.neg_().sigmoid_().mul_(weights)
-            gradient[:, self.start : self.stop] -= slopes.sum(dim=2)
-            gradient[:, self.start :] += slopes.sum(dim=1)
-        count += counted.sum()
-
-
 def _pairs(values: torch.Tensor) -> int:
     return PAIRS.get(values.device.type, PAIRS["cpu"])
 
 
-def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_QueryChunk]:
-    """A few queries at a time, so that a block of their pairs is small; what has no label scores 0."""
+def _chunks(labels: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """A few queries at a time, so that a block of their pairs is small, with the order of their subsets and labels.
+
+    By falling label, pairs that count lie above the diagonal; missing labels go last.
+    """
     q, m = labels.shape
     step = max(1, _pairs(labels) // max(m * -(-m // STRIPS), 1))
     for first in range(0, q, step):
-        part = labels[first : first + step]
-        # By falling label, pairs that count lie above the diagonal; missing labels go last.
-        order = part.nan_to_num(nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
-        ordered = part.gather(1, order)
-        own = scores[first : first + step].gather(1, order).masked_fill(ordered.isnan(), 0)
-        yield _QueryChunk(first, order, own, ordered, torch.zeros_like(own))
+        rows = slice(first, min(first + step, q))
+        order = labels[rows].nan_to_num(nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
+        yield rows, order, labels[rows].gather(1, order)
+
+
+def _strips(labels: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """Blocks of all pairs (i, j) with j ≥ i: from which row i, and to which, some at a time."""
+    queries, m = labels.shape
+    step = max(1, min(_pairs(labels) // max(queries * m, 1), -(-m // STRIPS)))
+    yield from ((start, min(start + step, m)) for start in range(0, m, step))
+
+
+def _differences(values: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """Values of subsets *start* to *stop* less those from *start* on, ``(queries, rows, m − start)``."""
+    return values[:, start:stop, None] - values[:, None, start:]

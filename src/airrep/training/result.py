@@ -74,15 +74,11 @@ class TrainingResult(Shown):
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of :attr:`held_out_lds`."""
         found = self.training["results"].get("held_out")
-        return None if found is None else (found["trained"]["interval"][0], found["trained"]["interval"][1])
+        return found and (found["trained"]["interval"][0], found["trained"]["interval"][1])
 
 
 def open_result(path: Path) -> TrainingResult:
-    """Open a finished run.
-
-    Raises:
-        ArtifactError: there is none, or it is unfinished or altered.
-    """
+    """Open a finished run (ArtifactError: there is none, or it is unfinished or altered)."""
     read_manifest(path, KIND)
     return TrainingResult(path, read_card(path).training or {})
 
@@ -118,9 +114,18 @@ def finish(stage: Stage, partial: Path, checkpoint: "Stored", prompts: Prompts) 
 
     It keeps the *prompts* of its start, behind which it was trained.
     """
+    from airrep.training.state import STEPS
+
+    training = checkpoint.card.training or {}
     with writing(stage.path):
         written = _write_model(partial, checkpoint, prompts)
-        _seal(partial, checkpoint, stage.request, written)
+        content = {
+            "request": dict(stage.request),
+            **{name: training.get(name) for name in ("results", "steps", "best_step")},
+            "packages": versions("torch", "numpy", "tokenizers"),
+        }
+        # Without times and costs, so that equal runs have equal manifests.
+        seal(partial, KIND, content, written=(REQUEST, STEPS, *written))
         remove_work(partial)
 
 
@@ -149,22 +154,12 @@ def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[
     return names
 
 
-def _seal(partial: Path, checkpoint: "Stored", request: Mapping[str, Any], written: Sequence[str]) -> None:
-    from airrep.training.state import STEPS
-
-    training = checkpoint.card.training or {}
-    content = {
-        "request": dict(request),
-        **{name: training.get(name) for name in ("results", "steps", "best_step")},
-        "packages": versions("torch", "numpy", "tokenizers"),
-    }
-    # Without times and costs, so that equal runs have equal manifests.
-    seal(partial, KIND, content, written=(REQUEST, STEPS, *written))
-
-
 def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
-    """Fingerprints and sizes of an instance, for requests and cards."""
-    sizes = instance.subsets.sizes
+    """Fingerprints and sizes of an instance, for requests and cards; a checksum of its subsets and losses."""
+    sizes, summed = instance.subsets.sizes, hashlib.sha256()
+    for part in (instance.subsets.rows.astype("<i8"), instance.subsets.offsets.astype("<i8")):
+        summed.update(f"{part.shape}\n".encode() + part.tobytes())
+    summed.update(f"{instance.losses.shape}\n".encode() + instance.losses.astype("<f4").tobytes())
     return {
         "name": instance.name,
         "train": instance.train.fingerprint,
@@ -173,7 +168,7 @@ def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
         "query_examples": len(instance.queries),
         "subsets": len(instance.subsets),
         "subset_sizes": [int(sizes.min()), int(sizes.max())] if len(sizes) else [0, 0],
-        "labels": _digest_labels(instance),
+        "labels": summed.hexdigest(),
     }
 
 
@@ -185,44 +180,27 @@ def deciding(settings: TrainingSettings) -> dict[str, Any]:
     return told
 
 
-def _digest_labels(instance: LabelledInstance) -> str:
-    """64 hex digits over the subsets and the losses of an instance."""
-    subsets = instance.subsets
-    summed = hashlib.sha256()
-    for part in (subsets.rows.astype("<i8"), subsets.offsets.astype("<i8"), instance.losses.astype("<f4")):
-        summed.update(f"{part.shape}\n".encode())
-        summed.update(part.tobytes())
-    return summed.hexdigest()
-
-
 def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
     """Smallest and largest subset of some instances."""
     sizes = [size for instance in instances for size in instance.subsets.sizes]
     return int(min(sizes)), int(max(sizes))
 
 
-def _sources(instances: Sequence[LabelledInstance]) -> dict[str, int]:
-    """Number of examples of each source (or label, where no source is known), most first."""
-    counts: Counter[str] = Counter()
-    for instance in instances:
-        for corpus in (instance.train, instance.queries):
-            named, labels = corpus.table["source"].to_pylist(), corpus.table["label"].to_pylist()
-            counts.update(source or label or "(unknown)" for source, label in zip(named, labels, strict=True))
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
-
-
 def training_lineage(
     instances: Sequence[LabelledInstance], start: Encoder, settings: TrainingSettings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Data and settings of a training, for its card; results are added when they are known."""
-    counted = _sources(instances)
-    named = dict(list(counted.items())[:_MOST_SOURCES])
+    counts: Counter[str] = Counter()  # of sources, or labels where no source is known
+    for corpus in (part for one in instances for part in (one.train, one.queries)):
+        sources, labels = corpus.table["source"].to_pylist(), corpus.table["label"].to_pylist()
+        counts.update(source or label or "(unknown)" for source, label in zip(sources, labels, strict=True))
+    named = dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_SOURCES])
     return {
         "airrep": __version__,
         "start": {"name": Path(start.name).name, "fingerprint": start.fingerprint},
         "instances": [describe_instance(instance) for instance in instances],
         "sources": named,
-        "other_sources": len(counted) - len(named),
+        "other_sources": len(counts) - len(named),
         "settings": deciding(settings),
         **extra,
     }

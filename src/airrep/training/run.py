@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,12 +22,11 @@ from airrep.labels.instance import LabelledInstance
 from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
 from airrep.training.examples import Batches, Collector, Prepared, TaughtInstance, Texts, check_pairs
-from airrep.training.linear.beside import GivenChannels, Mixture
-from airrep.training.result import WORK, group_sizes, training_lineage
-from airrep.training.schedule import Optimiser
+from airrep.training.linear.beside import GivenChannels, Mixture, describe_channels
+from airrep.training.result import WORK, deciding, describe_instance, group_sizes, training_lineage
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import begin, scale_scores, with_trainable_head
-from airrep.training.state import StepLog, TrainingCheckpoint, load_best, load_state, save_best, save_state
+from airrep.training.state import Optimiser, StepLog, TrainingCheckpoint, load_best, load_state, save_best, save_state
 from airrep.training.step import add_gradients
 from airrep.training.trunk import make_trunk, put_weights, score_prepared
 
@@ -44,12 +43,21 @@ class Task:
     held_out: Sequence[LabelledInstance]
     test: Sequence[LabelledInstance]
     settings: TrainingSettings
-    team: Team
-    progress: OnRecord | None
-    seconds: float | None = None
-    """Time in which it may take steps."""
     beside: Sequence[Channel] = ()
     """Channels whose group scores are given."""
+    team: Team = field(default_factory=Team)
+    progress: OnRecord | None = None
+    seconds: float | None = None
+    """Time in which it may take steps."""
+
+    def request(self, lineage: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that decides the result."""
+        parts = {"instances": self.instances, "held_out": self.held_out, "test": self.test}
+        described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
+        made_by = {"start": self.start.fingerprint, "settings": deciding(self.settings), "lineage": {**lineage}}
+        given = {"beside": describe_channels(self.beside)} if self.beside else {}
+        own = self.start.prompts
+        return {**described, **made_by, **given, **({"prompts": [own.query, own.train]} if own else {})}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,15 +78,11 @@ class Material:
         if task.beside:
             given = GivenChannels.of(task.beside, task.instances)
             taught = [replaced(one, given=scores) for one, scores in zip(taught, given.learnt, strict=True)]
-            held_out = _with_given(held_out, task.held_out, given)
-            test = _with_given(test, task.test, given)
+            held_out, test = (
+                [replaced(one, given=given.score(own)) for one, own in zip(prepared, part, strict=True)]
+                for prepared, part in ((held_out, task.held_out), (test, task.test))
+            )
         return cls(collector.texts(), taught, held_out, test)
-
-
-def _with_given(
-    prepared: Sequence[Prepared], instances: Sequence[LabelledInstance], given: GivenChannels
-) -> list[Prepared]:
-    return [replaced(one, given=given.score(own)) for one, own in zip(prepared, instances, strict=True)]
 
 
 class TrainingRun:
@@ -135,10 +139,6 @@ class TrainingRun:
         step = self._checkpoint.step
         return step % every == 0 or step == self._task.settings.steps
 
-    def _best(self) -> dict[str, Tensor]:
-        """The best weights so far; those of the last step where nothing tells which are."""
-        return self._optimiser.weights() if self._checkpoint.best is None else load_best(self._work, self._checkpoint)
-
     def _step(self) -> None:
         began, step = clocks(), self._checkpoint.step
         draw = self._batches.draw(step)
@@ -154,18 +154,10 @@ class TrainingRun:
                 "learning_rate or head_learning_rate, or use precision=float32."
             )
         self._checkpoint = replaced(self._checkpoint, step=step + 1)
-        record = {
-            "step": step + 1,
-            "instance": instance.name,
-            "loss": loss,
-            "gradient_norm": length,
-            "learning_rate": rate,
-            "queries": len(draw.queries),
-            "subsets": len(draw.subsets),
-            "texts": len(texts.rows),
-            "tokens": int(self._material.texts.lengths[texts.rows].sum()),
-        }
-        self._tell(record, began)
+        record = {"step": step + 1, "instance": instance.name, "loss": loss, "gradient_norm": length}
+        sizes = {"queries": len(draw.queries), "subsets": len(draw.subsets), "texts": len(texts.rows)}
+        tokens = int(self._material.texts.lengths[texts.rows].sum())
+        self._tell({**record, "learning_rate": rate, **sizes, "tokens": tokens}, began)
 
     def _pooled(self, instance: TaughtInstance) -> TrainingSettings:
         """The settings with the pool of an instance."""
@@ -198,15 +190,17 @@ class TrainingRun:
         if self._task.team.first:
             save_state(self._work, self._checkpoint, self._optimiser.state())
 
-    def _scores(self, instances: Sequence[Prepared]) -> list[GroupScores]:
-        """Group scores of each instance with the weights as they are."""
+    def _scores(self, instances: Sequence[Prepared], weights: Mapping[str, Tensor] | None = None) -> list[GroupScores]:
+        """Group scores of each instance with some weights, or those that are there."""
+        if weights is not None:
+            put_weights(self._trunk, weights)
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
     def finished(self, extra: Mapping[str, Any]) -> Stored:
         """The encoder at its best step, with its card."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
-        best = self._best()
+        best = self._optimiser.weights() if checkpoint.best is None else load_best(self._work, checkpoint)
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
         taken = checkpoint.step if checkpoint.best is None else checkpoint.best_step
@@ -222,22 +216,15 @@ class TrainingRun:
         put_weights(self._trunk, best)
         card = replaced(self._task.start.card, training=training)
         if taken:
-            card = replaced(
-                card,
-                trained_for_attribution=True,
-                trained_group_sizes=group_sizes(self._task.instances),
-                caution="",
-            )
+            sizes = group_sizes(self._task.instances)
+            card = replaced(card, trained_for_attribution=True, trained_group_sizes=sizes, caution="")
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
         return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card)
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
         """LDS of the trained encoder and of its start, with intervals; beside channels, of the sums with these."""
-        put_weights(self._trunk, self._start)
-        before = self._scores(instances)
-        put_weights(self._trunk, best)
-        after = self._scores(instances)
+        before, after = (self._scores(instances, weights) for weights in (self._start, best))
         return {
             "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
             "start": held_out_lds(before, instances, RESAMPLES).to_dict(),

@@ -36,11 +36,7 @@ weight 0 could not begin to learn."""
 
 
 def load_start(settings: TrainingSettings) -> Trainable:
-    """Load the encoder that training starts from, on the CPU; errors as of :func:`load_trainable`.
-
-    Raises:
-        ConfigError: settings of layers that it lacks.
-    """
+    """Load the encoder that training starts from, on the CPU (ConfigError: settings of layers that it lacks)."""
     start = load_trainable(settings.start, device="cpu", max_tokens=settings.max_tokens)
     layers = len(network_of(start).layers)
     if settings.train_layers != "all" and settings.train_layers > layers:
@@ -59,8 +55,7 @@ def load_start(settings: TrainingSettings) -> Trainable:
 def load_trainable(name: str, **settings: Any) -> Trainable:
     """Load an encoder that airrep can train, in float32; *settings* as for :func:`airrep.encoder.load.load_encoder`.
 
-    Raises:
-        ConfigError: it neither runs packed nor is static, or cannot be found.
+    ConfigError: it neither runs packed nor is static, or cannot be found.
     """
     encoder = load_encoder(name, precision="float32", **settings)
     if not isinstance(encoder, Trainable):
@@ -82,7 +77,11 @@ def with_trainable_head(start: Network, settings: TrainingSettings) -> Network:
     elif settings.normalise and all(isinstance(head, nn.Linear) for head in below):
         below.append(UnitLength())
     if isinstance(last, nn.Linear) and settings.dimension is not None:
-        last = _projected(last, settings.dimension, settings.seed)
+        # A random projection after the head, whose entries have deviation 1/√dimension.
+        drawn = stream(settings.seed, "projection").standard_normal((settings.dimension, last.out_features))
+        projection = torch.from_numpy((drawn / np.sqrt(settings.dimension)).astype(np.float32))
+        with torch.no_grad():
+            last = _linear(projection @ last.weight, None if last.bias is None else projection @ last.bias)
     model = copy.deepcopy(start)
     model.heads = nn.ModuleList([*below, last])
     return model
@@ -98,15 +97,6 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     return made
 
 
-def _projected(head: nn.Linear, dimension: int, seed: int) -> nn.Linear:
-    """A head followed by a random projection, whose entries have deviation 1/√dimension."""
-    drawn = stream(seed, "projection").standard_normal((dimension, head.out_features)) / np.sqrt(dimension)
-    projection = torch.from_numpy(drawn.astype(np.float32))
-    with torch.no_grad():
-        bias = None if head.bias is None else projection @ head.bias
-        return _linear(projection @ head.weight, bias)
-
-
 def scale_scores(model: Network, factor: float) -> None:
     """Multiply all influence scores by a factor, in the last head."""
     last = model.heads[-1]
@@ -115,29 +105,21 @@ def scale_scores(model: Network, factor: float) -> None:
             parameter.mul_(factor**0.5)
 
 
-def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> float:
-    """The factor on all scores at which the start ranks the labels of the instances best.
-
-    The factors tried are the means over instances of :func:`airrep.evaluation.judging.scales`.
-    """
-    return _best_scale((_Part.of(trunk, instance) for instance in instances[:_MOST_INSTANCES]), settings)
-
-
 def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
     """Make a run's first checkpoint: the scale of the start's scores and, with channels beside it, all weights.
 
-    These are the ones that rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`).
-
-    Raises:
-        TrainingError: weights are to be fitted, and no two labels differ enough to be counted.
+    These are the ones that rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`). TrainingError:
+    weights are to be fitted, and no two labels differ enough to be counted.
     """
-    given = [one for one in instances[:_MOST_INSTANCES] if isinstance(one, TaughtInstance) and one.given is not None]
+    some, scale = instances[:_MOST_INSTANCES], settings.initial_scale
+    given = [one for one in some if isinstance(one, TaughtInstance) and one.given is not None]
+    parts: Iterable[_Part] = (_Part.of(trunk, instance) for instance in given or some)
+    parts = list(parts) if given else parts  # which nobody may need
+    if scale == "auto":
+        scale = _best_scale(parts, settings)
     if not given:
-        scale = settings.initial_scale
-        return TrainingCheckpoint(scale=best_scale(trunk, instances, settings) if scale == "auto" else scale)
-    parts = [_Part.of(trunk, instance) for instance in given]
-    scale = settings.initial_scale if settings.initial_scale != "auto" else _best_scale(parts, settings)
-    return TrainingCheckpoint(scale=scale, weights=_weights(given, parts, scale, settings))
+        return TrainingCheckpoint(scale=scale)
+    return TrainingCheckpoint(scale=scale, weights=_weights(given, list(parts), scale, settings))
 
 
 def _weights(
@@ -157,6 +139,7 @@ def _weights(
 
 
 def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
+    """The factor on all scores, of the means of :func:`scales`, at which the start ranks the labels best."""
     if settings.pool == "mean":  # whose ranks no factor changes, so no part need be made
         return 1.0
     tried = list(parts)

@@ -1,21 +1,110 @@
-"""Checkpoints of a training run, and its log of steps."""
+"""A run's state: AdamW and its schedule, checkpoints, the log of steps."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing import append_line, write_file
+from airrep.training.linear.beside import NAME
+from airrep.training.settings import TrainingSettings
+from airrep.training.trunk import Trunk
 
 STATE = "checkpoint.safetensors"
 STEPS, TIMES = "steps.jsonl", "times.jsonl"
-_WAY_OUT = "Delete the folder of the unfinished run and start anew."
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def _part_of(name: str) -> str:
+    """The weights with a learning rate of their own that some belong to."""
+    return "heads" if name.startswith("heads.") else "channels" if name.startswith(NAME) else "layers"
+
+
+def rate_factor(step: int, settings: TrainingSettings) -> float:
+    """Share of the full learning rates at step *step*, from 0: warm-up, then the schedule."""
+    rising = min(settings.warmup_steps, settings.steps // 2)  # the full rate is reached, however short the run
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    if settings.schedule == "constant":
+        return 1.0
+    done = (step - rising) / max(1, settings.steps - rising)
+    return 1 - done if settings.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+
+
+class Optimiser:
+    """AdamW over the weights that learn; weight decay can pull them to *start* in place of 0."""
+
+    def __init__(self, trunk: Trunk, settings: TrainingSettings, start: Mapping[str, Tensor]) -> None:
+        self._settings = settings
+        self._learning = dict(trunk.learning())
+        self._start = start if settings.pull_to_start else {}
+        rates = {
+            "layers": settings.learning_rate,
+            "heads": settings.head_learning_rate or settings.learning_rate,
+            "channels": settings.channel_learning_rate,
+        }
+        groups = []
+        for part, rate in rates.items():
+            for matrix in (False, True):  # biases and norms, which are no matrices, do not decay
+                names = [n for n, p in self._learning.items() if _part_of(n) == part and (p.ndim > 1) == matrix]
+                decay = settings.weight_decay if matrix and not settings.pull_to_start else 0.0
+                params = [self._learning[name] for name in names]
+                groups.append({"params": params, "names": names, "full_rate": rate, "weight_decay": decay})
+        self._adam = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=0.0, betas=settings.betas, fused=True
+        )
+
+    def update(self, step: int) -> tuple[float, float]:
+        """Take one step; return the gradient's length before clipping, and the layers' learning rate."""
+        longest = math.inf if self._settings.clip is None else self._settings.clip
+        length = nn.utils.clip_grad_norm_(list(self._learning.values()), longest)
+        factor = rate_factor(step, self._settings)
+        for group in self._adam.param_groups:
+            group["lr"] = group["full_rate"] * factor
+        if math.isfinite(float(length)):  # else the weights stay as they were, and the run ends
+            self._pull()
+            self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        return float(length), self._settings.learning_rate * factor
+
+    @torch.no_grad()
+    def _pull(self) -> None:
+        for group in self._adam.param_groups:
+            share = min(1.0, group["lr"] * self._settings.weight_decay)
+            for name in group["names"]:
+                parameter = self._learning[name]
+                if name in self._start and parameter.ndim > 1:
+                    parameter.lerp_(self._start[name].to(parameter), share)
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights and moments, by name."""
+        state = {f"weight.{name}": parameter.detach() for name, parameter in self._learning.items()}
+        for name, parameter in self._learning.items():
+            held = self._adam.state.get(parameter, {})
+            state |= {f"{moment}.{name}": held[moment] for moment in MOMENTS if moment in held}
+        return state
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what :meth:`state` gave."""
+        for name, parameter in self._learning.items():
+            parameter.copy_(state[f"weight.{name}"])
+            held = {moment: state[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in state}
+            if held:
+                self._adam.state[parameter] = {moment: value.to(parameter.device) for moment, value in held.items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights that learn, on the CPU."""
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._learning.items()}
 
 
 @dataclass(frozen=True)
@@ -64,21 +153,27 @@ def load_state(folder: Path) -> tuple[TrainingCheckpoint, dict[str, Tensor]] | N
     path = folder / STATE
     if not path.exists():
         return None
-    try:
+    with _undamaged(path):
         with safe_open(path, "pt") as stored:
             checkpoint = TrainingCheckpoint(**json.loads(stored.metadata()["standing"]))
         return checkpoint, load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path}: is damaged ({error}). {_WAY_OUT}") from error
 
 
 def load_best(folder: Path, checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
     """Read the best weights."""
     path = _best_path(folder, checkpoint.best_step)
-    try:
+    with _undamaged(path):
         return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ArtifactError(f"{path}: is damaged ({error}). {_WAY_OUT}") from error
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path}: is damaged ({error}). Delete the folder of the unfinished run and start anew."
+        ) from error
 
 
 def _best_path(folder: Path, step: int) -> Path:
@@ -105,11 +200,9 @@ class StepLog:
 
     def add(self, record: Mapping[str, Any], seconds: float, cpu: float) -> None:
         """Append a line; *record* has the ``step``, *cpu* is processor time."""
-        self._append(STEPS, record)
-        self._append(TIMES, {"step": record["step"], "seconds": round(seconds, 4), "cpu": round(cpu, 4)})
-
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
-        append_line(self._paths[name], json.dumps(record))
+        times = {"step": record["step"], "seconds": round(seconds, 4), "cpu": round(cpu, 4)}
+        append_line(self._paths[STEPS], json.dumps(record))
+        append_line(self._paths[TIMES], json.dumps(times))
 
 
 def _step_of(line: bytes) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from airrep.attributors.recipes import Channel
-from airrep.encoder.networks.trainable import Trainable
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.instance import LabelledInstance, check_disjoint
@@ -18,12 +18,9 @@ from airrep.runtime.metering import JUDGE, SETUP, append_cost, device_of, measur
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
-from airrep.training.linear.beside import describe_channels
 from airrep.training.result import (
     WORK,
     TrainingResult,
-    deciding,
-    describe_instance,
     finish,
     is_sealed,
     open_result,
@@ -84,28 +81,24 @@ def train_encoder(
         >>> settings = {"steps": 2, "warmup_steps": 1}
         >>> trained = airrep.train_encoder(instances[:1], instances[1:], "runs/encoder", settings)
     """
-    chosen = _resolved(TrainingSettings.given(settings))
+    chosen = TrainingSettings.given(settings)
+    precision = resolve_precision(chosen.precision, resolve_device(chosen.device))  # which decides the result
+    chosen = chosen.model_copy(update={"precision": precision})
     _check_instances(instances, held_out, test)
-    start = load_start(chosen)
-    request = _request(start, instances, held_out, test, chosen, lineage or {}, beside)
-    stage = training_stage(out, request, replace)
+    task = Task(load_start(chosen), instances, held_out, test, chosen, beside)
+    stage = training_stage(out, task.request(lineage or {}), replace)
     with team_of(chosen.device) as team:
         if stage.finished() is None:
-            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, beside)
+            task = replaced(task, team=team, progress=progress, seconds=seconds)
             _train(task, stage, None if activations is None else here_only(activations, "activations are kept"))
         team.wait()  # only the first process gives the folder its name
     return open_result(stage.path)
 
 
-def _resolved(settings: TrainingSettings) -> TrainingSettings:
-    """Settings with the precision that this machine takes, as it decides the result."""
-    precision = resolve_precision(settings.precision, resolve_device(settings.device))
-    return settings.model_copy(update={"precision": precision})
-
-
 def _check_instances(
     instances: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance], test: Sequence[LabelledInstance]
 ) -> None:
+    """Refuse, before hours of training, what cannot be learnt from, or judged by."""
     if not instances:
         raise ConfigError("training: there are no instances; expected at least one. Give labelled instances.")
     names = [instance.name for part in (instances, held_out, test) for instance in part]
@@ -115,33 +108,10 @@ def _check_instances(
     check_disjoint(instances, held_out)
     check_disjoint([*instances, *held_out], test)
     for instance in (*held_out, *test):
-        _check_judge(instance)
-
-
-def _check_judge(instance: LabelledInstance) -> None:
-    """Refuse, before hours of training, what an encoder cannot be judged by."""
-    try:
-        normalise_losses(instance.losses)
-    except DataError as error:
-        raise DataError(f"instance '{instance.name}': {error}") from error
-
-
-def _request(
-    start: Trainable,
-    instances: Sequence[LabelledInstance],
-    held_out: Sequence[LabelledInstance],
-    test: Sequence[LabelledInstance],
-    settings: TrainingSettings,
-    lineage: Mapping[str, Any],
-    beside: Sequence[Channel],
-) -> dict[str, Any]:
-    """Everything that decides the result."""
-    parts = {"instances": instances, "held_out": held_out, "test": test}
-    described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
-    made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
-    given = {"beside": describe_channels(beside)} if beside else {}
-    prompts = {"prompts": [start.prompts.query, start.prompts.train]} if start.prompts else {}
-    return {**described, **made_by, **given, **prompts}
+        try:
+            normalise_losses(instance.losses)
+        except DataError as error:
+            raise DataError(f"instance '{instance.name}': {error}") from error
 
 
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:

@@ -88,26 +88,20 @@ class Frozen:
 
     def names(self) -> list[str]:
         """A file name for each block of texts, from all that decides its content: runs share files of one name."""
+        kept = ("embeddings.", *(f"layers.{number}." for number in range(self.depth)))
+        weights = hashlib.sha256(repr(self.model.shape.epsilon).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            if name.startswith(kept):
+                weights.update(name.encode() + tensor.float().cpu().numpy().tobytes())
         kind = {"depth": self.depth, "dtype": np.dtype(self.dtype).name, "precision": self.precision}
-        key = json_digest({**kind, "heads": self.model.shape.heads, "weights": _lower_digest(self.model, self.depth)})
-        return [f"{self._content(key, first)}.npy" for first in range(0, len(self.texts), BLOCK)]
-
-    def _content(self, key: str, first: int) -> str:
-        bounds = self.texts.offsets[first : first + BLOCK + 1]
-        summed = hashlib.sha256(key.encode())
-        summed.update((bounds - bounds[0]).astype("<i8").tobytes())
-        summed.update(self.texts.ids[bounds[0] : bounds[-1]].astype("<i4").tobytes())
-        return summed.hexdigest()[:32]
-
-
-def _lower_digest(model: SentenceBert, depth: int) -> str:
-    kept = ("embeddings.", *(f"layers.{number}." for number in range(depth)))
-    summed = hashlib.sha256(repr(model.shape.epsilon).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        if name.startswith(kept):
-            summed.update(name.encode())
-            summed.update(tensor.float().cpu().numpy().tobytes())
-    return summed.hexdigest()
+        key = json_digest({**kind, "heads": self.model.shape.heads, "weights": weights.hexdigest()})
+        found = []
+        for first in range(0, len(self.texts), BLOCK):
+            bounds = self.texts.offsets[first : first + BLOCK + 1]
+            content = key.encode() + (bounds - bounds[0]).astype("<i8").tobytes()
+            content += self.texts.ids[bounds[0] : bounds[-1]].astype("<i4").tobytes()
+            found.append(f"{hashlib.sha256(content).hexdigest()[:32]}.npy")
+        return found
 
 
 class Activations:
@@ -125,9 +119,15 @@ class Activations:
         for path, block in frozen.team.share(missing):
             write_file(path, _to_bytes(frozen.compute(block)))
         frozen.team.wait()
-        self._blocks = [
-            _expect(path, frozen, block) if (found := there[path]) is None else found for path, block in wanted
-        ]
+        self._blocks = []
+        for path, block in wanted:
+            found = _open(path, frozen, block) if there[path] is None else there[path]
+            if found is None:
+                raise TrainingError(
+                    f"{path}: stored activations are missing or damaged; every process must see the same folder. "
+                    "Give a shared one, and run the same command again."
+                )
+            self._blocks.append(found)
 
     def means(self, rows: Rows) -> DenseFeatures:
         """Means of some texts, ``(rows, h)``; only where no layer is left to learn."""
@@ -139,13 +139,11 @@ class Activations:
 
     def hidden(self, rows: Rows) -> Float32[Tensor, "t h"]:
         """Hidden states of some texts end to end."""
-        return torch.from_numpy(np.concatenate([self._hidden(int(row)) for row in rows])).float()
-
-    def _hidden(self, row: int) -> np.ndarray:
-        number, offsets = row // BLOCK, self._texts.offsets
-        first = offsets[number * BLOCK]
-        piece: np.ndarray = self._blocks[number][offsets[row] - first : offsets[row + 1] - first]
-        return piece
+        pieces, offsets = [], self._texts.offsets
+        for row in rows.tolist():
+            first = offsets[row // BLOCK * BLOCK]
+            pieces.append(self._blocks[row // BLOCK][offsets[row] - first : offsets[row + 1] - first])
+        return torch.from_numpy(np.concatenate(pieces)).float()
 
 
 def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
@@ -159,16 +157,6 @@ def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
     except (OSError, ValueError):
         return None
     return found if found.shape == shape and found.dtype == frozen.dtype else None
-
-
-def _expect(path: Path, frozen: Frozen, block: range) -> np.ndarray:
-    found = _open(path, frozen, block)
-    if found is None:
-        raise TrainingError(
-            f"{path}: stored activations are missing or damaged; every process must see the same folder. "
-            "Give a shared one, and run the same command again."
-        )
-    return found
 
 
 def _to_bytes(array: np.ndarray) -> bytes:
@@ -270,7 +258,8 @@ def make_trunk(model: Network, texts: Texts, settings: TrainingSettings, team: T
     """The layers that learn as the settings ask; activations of the others are computed if they are not there yet."""
     usual = 2048 if team.device == "cpu" else 32768
     tokens = settings.chunk_tokens or (BAG_TOKENS if isinstance(model, SentenceBag) else usual)
-    trunk = Trunk(model, texts, team, settings.precision, tokens, _depth(model, settings))
+    depth = None if settings.train_layers == "all" else len(model.layers) - settings.train_layers
+    trunk = Trunk(model, texts, team, settings.precision, tokens, depth)
     if trunk.depth is not None and isinstance(model, SentenceBert):
         frozen = Frozen(model, texts, trunk.depth, settings.activations, settings.precision, tokens, team)
         trunk = replace(trunk, stored=Activations(folder, frozen))
@@ -278,13 +267,6 @@ def make_trunk(model: Network, texts: Texts, settings: TrainingSettings, team: T
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in learning)
     return trunk
-
-
-def _depth(model: Network, settings: TrainingSettings) -> int | None:
-    """Number of layers that stay as they are; None if the embeddings learn too."""
-    if settings.train_layers == "all":
-        return None
-    return len(model.layers) - settings.train_layers
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
 """Training beside channels: gradients, weights, resuming, bad input."""
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from worlds.halves_world import BLIND, KNOWING, halves
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_checkpoint
-from worlds.training_world import tiny_settings
+from worlds.training_world import Interruption, interrupt_at, tiny_settings, without_times
 
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
@@ -34,35 +33,10 @@ LEARN, UNSEEN, LAST = [halves(1, "a"), halves(2, "b")], halves(3, "h"), halves(4
 CHANNELS = (KNOWING, BLIND)
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals from so few draws that they cost nothing."""
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
-
-
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainingSettings:
     """Twelve steps on what responses say."""
     return tiny_settings(tmp_path, view="response")
-
-
-class Interruption(BaseException):
-    """Stands for a signal."""
-
-
-def interrupt_at(step: int) -> Callable[[Mapping[str, Any]], None]:
-    """A progress that stops the run after some step."""
-
-    def progress(record: Mapping[str, Any]) -> None:
-        if record["step"] >= step:
-            raise Interruption
-
-    return progress
-
-
-def without_times(folder: Path) -> dict[str, bytes]:
-    """All files but the times."""
-    return {name: content for name, content in tree(folder).items() if not name.endswith(("times.jsonl", ".lock"))}
 
 
 def test_the_gradient_beside_given_scores_is_that_of_the_plain_sum(settings: TrainingSettings) -> None:

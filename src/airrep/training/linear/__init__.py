@@ -3,6 +3,5 @@
 beside      Channels beside an encoder in training: their group scores and weights.
 datamodels  Fit datamodels: regress losses on who was in the subset.
 recipe      Learn a recipe from labels: pools, temperatures and weights of channels.
-regression  Regularised linear regression of many targets on one design.
 weights     Group scores of channels on labelled instances; their weights by Eq. 8.
 """

@@ -41,14 +41,18 @@ class GivenChannels:
 
     @classmethod
     def of(cls, channels: Sequence[Channel], instances: Sequence[LabelledInstance]) -> "GivenChannels":
-        """Score the instances that are learnt from.
-
-        Raises:
-            DataError: a channel scores all subsets alike, or its scores are not finite.
-        """
+        """Score the instances that are learnt from (DataError: a channel scores all subsets alike)."""
         methods = _attributor(channels)
         scores = [_scores(methods, instance) for instance in instances]
-        found = [_deviation(one.title, [part[c] for part in scores]) for c, one in enumerate(methods.channels)]
+        found = []
+        for c, channel in enumerate(methods.channels):
+            wide = [one[c].astype(np.float64) for one in scores]
+            found.append(float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean())))
+            if not found[-1] > FLAT * max(float(np.abs(one).max()) for one in wide):
+                raise DataError(
+                    f"channel '{channel.title}': scores all subsets alike; expected scores that vary. "
+                    "Leave the channel out."
+                )
         deviations = np.array(found, np.float32)[:, None, None]
         return cls(methods, deviations, [one / deviations for one in scores])
 
@@ -78,22 +82,8 @@ def _scores(methods: ChannelsAttributor, instance: LabelledInstance) -> GivenSco
     return np.stack([score_instance(method, instance, one.pool, one.temperature) for one, method in parts])
 
 
-def _deviation(title: str, scores: Sequence[GroupScores]) -> float:
-    wide = [one.astype(np.float64) for one in scores]
-    found = float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean()))
-    if not found > FLAT * max(float(np.abs(one).max()) for one in wide):
-        raise DataError(
-            f"channel '{title}': scores all subsets alike; expected scores that vary. Leave the channel out."
-        )
-    return found
-
-
 class Mixture(nn.Module):
-    """The sum of given group scores and the encoder's, with weights above 0 that learn.
-
-    Args:
-        weights: ``(c + 1,)`` weights of the given channels, then the encoder's.
-    """
+    """The sum of given group scores and the encoder's; ``(c + 1,)`` weights above 0, the encoder's last, learn."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         super().__init__()

@@ -1,32 +1,39 @@
-"""Fit datamodels: regress losses on who was in the subset."""
+"""Fit datamodels: regress losses on who was in the subset.
 
-from collections.abc import Mapping
+Targets ``(q, m)`` are regressed on the rows of one design ``(m, n)``; there are usually far more columns than rows.
+Slopes are fitted on centred columns, so an intercept is never penalised.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
+from airrep.arrays import Rows
 from airrep.attributors.datamodels import KIND, write_datamodels
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
+from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.means import Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact, real_path
+from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
 from airrep.sparse import SparseRows
-from airrep.training.linear.regression import (
-    CrossValidated,
-    LassoPath,
-    PenaltyPath,
-    RidgePath,
-    cross_validate,
-    r_squared,
-)
+
+RIDGE = np.logspace(-3, 4, 15)
+"""Penalties of ridge regression that are tried, as multiples of the design's mean eigenvalue."""
+LASSO = np.logspace(0, -1.5, 10)
+"""Penalties of the lasso that are tried, as multiples of the least that makes all weights of a target 0."""
+ROUGH, FINE = 1e-3, 1e-6
+"""Duality gap of lasso fits, as a share of the target's variance: to choose the penalty, and for the weights."""
 
 
 class RegressionSettings(Settings):
@@ -108,7 +115,8 @@ def fit_datamodels(
     if finished is not None:
         return Datamodels(path, finished["report"])
     problem = _problem_of(instance)
-    regression = _regression(chosen, problem)
+    ridge, design = chosen.penalty == "ridge", problem.design
+    regression = RidgePath(design) if ridge else LassoPath(design, problem.targets)
     judged = cross_validate(regression, problem.targets, chosen.folds, chosen.seed)
     found = _describe(instance, problem, judged, resamples)
     shown = {"instance": instance.name, "cross-validated": f"LDS × 100 {100 * found['report']['lds']:+.1f}"}
@@ -117,18 +125,15 @@ def fit_datamodels(
         weights = regression.weights(problem.targets, judged.chosen)
         write_datamodels(folder, weights, problem.train, problem.queries)
         np.save(folder / "penalties.npy", regression.penalties(judged.chosen))
-        np.save(folder / "intercepts.npy", _intercepts(problem, weights))
+        predicted = design.sum(axis=0) / design.shape[0] @ weights
+        np.save(folder / "intercepts.npy", problem.targets.mean(axis=1) - predicted)
         instance.train.to_jsonl(folder / "train.jsonl")
         instance.queries.to_jsonl(folder / "queries.jsonl")
     return Datamodels(path, content["report"])
 
 
 def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance:
-    """The instance of a choice that must name one.
-
-    Raises:
-        ConfigError: it names several.
-    """
+    """The instance of a choice that must name one (ConfigError: it names several)."""
     if len(instances) != 1:
         raise ConfigError(
             f"{choice}: has {len(instances)} instances; expected one, as weights belong to its queries. "
@@ -161,18 +166,9 @@ def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return found, place
 
 
-def _regression(settings: RegressionSettings, problem: _Problem) -> PenaltyPath:
-    return RidgePath(problem.design) if settings.penalty == "ridge" else LassoPath(problem.design, problem.targets)
-
-
-def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:
-    """``(q,)`` float64: mean of the targets less the mean of what the weights predict."""
-    predicted = problem.design.sum(axis=0) / problem.design.shape[0] @ weights
-    found: np.ndarray = problem.targets.mean(axis=1) - predicted
-    return found
-
-
-def _describe(instance: LabelledInstance, problem: _Problem, judged: CrossValidated, resamples: int) -> dict[str, Any]:
+def _describe(
+    instance: LabelledInstance, problem: _Problem, judged: "CrossValidated", resamples: int
+) -> dict[str, Any]:
     """The manifest's part on the data and the quality of the regressions."""
     # Slopes, as the intercepts of different folds would add their noise to the ranks.
     score: LdsResult = lds(judged.slopes, -problem.targets, resamples=resamples)
@@ -199,3 +195,171 @@ def _describe(instance: LabelledInstance, problem: _Problem, judged: CrossValida
 def _plain(interval: Interval) -> list[float] | None:
     """An interval for JSON, which has no NaN."""
     return [float(end) for end in interval] if np.isfinite(interval).all() else None
+
+
+class RidgePath:
+    """Ridge: least Σ_j (y_j − ⟨w, x_j⟩)² + λ|w|². One eigendecomposition serves all targets and penalties.
+
+    Only the products of rows are needed: with K = XXᵀ of centred rows, w = Xᵀ(K + λI)⁻¹y.
+    """
+
+    def __init__(self, design: SparseRows) -> None:
+        self._design = design.astype(np.float64)
+        self._products = self._design.gram()
+        own = self._products.mean(axis=0)
+        # The mean diagonal of the centred products is the mean eigenvalue; the floor serves a design without variance.
+        self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
+
+    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
+        """For each penalty the predictions ``(q, asked)`` of a fit on the rows *seen*, without the intercept.
+
+        They are inner products of the weights with rows less the mean row seen.
+        """
+        values, vectors, projected = self._decompose(seen, targets)
+        across = self._products[np.ix_(asked, seen)]
+        own = self._products[np.ix_(seen, seen)].mean(axis=0)
+        basis = (across - across.mean(axis=1, keepdims=True) - own + own.mean()) @ vectors
+        for penalty in self._grid:
+            yield (projected / (values + penalty)) @ basis.T
+
+    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Weights ``(n, q)`` float32 of a fit on all rows, with the penalty ``chosen[i]`` for target i."""
+        values, vectors, projected = self._decompose(np.arange(len(self._products)), targets)
+        dual = (projected / (values + self._grid[chosen][:, None])) @ vectors.T
+        found: np.ndarray = (self._design.T @ dual.T).astype(np.float32)
+        return found
+
+    def penalties(self, chosen: np.ndarray) -> np.ndarray:
+        """Penalty of each target, ``(q,)``, from its number."""
+        found: np.ndarray = self._grid[chosen]
+        return found
+
+    def _decompose(self, seen: Rows, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvalues and vectors of the centred products, and the centred targets in their basis."""
+        products = self._products[np.ix_(seen, seen)]
+        own = products.mean(axis=0)
+        values, vectors = np.linalg.eigh(products - own - own[:, None] + own.mean())
+        return values.clip(min=0), vectors, _centred(targets[:, seen]) @ vectors
+
+
+class LassoPath:
+    """Lasso: least Σ_j (y_j − ⟨w, x_j⟩)² / 2m + λ Σ|w| (scikit-learn's), target by target; methods as of ridge."""
+
+    def __init__(self, design: SparseRows, targets: np.ndarray) -> None:
+        """Derive the penalties to try from the targets."""
+        need("penalty=lasso", "evaluation", "sklearn")
+        self._design = design.toarray().astype(np.float64)
+        centred = self._design - self._design.mean(axis=0)
+        most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)
+        self._grid = LASSO[:, None] * np.maximum(most, 1e-12)
+
+    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
+        centre = self._design[seen].mean(axis=0)
+        rows = self._design[asked] - centre
+        found = [(rows @ path).T for path in self._paths(self._design[seen] - centre, targets[:, seen], ROUGH)]
+        yield from np.stack(found, axis=1)
+
+    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        paths = self._paths(self._design - self._design.mean(axis=0), targets, FINE)
+        columns = [path[:, number].astype(np.float32) for path, number in zip(paths, chosen, strict=True)]
+        return np.stack(columns, axis=1)
+
+    def penalties(self, chosen: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._grid[chosen, np.arange(len(chosen))]
+        return found
+
+    def _paths(self, rows: np.ndarray, targets: np.ndarray, gap: float) -> Iterator[np.ndarray]:
+        """Weights ``(n, penalties)``, one target after another."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import lasso_path
+
+        rows = np.asfortranarray(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for target, alphas in zip(_centred(targets), self._grid.T, strict=True):
+                yield lasso_path(rows, target, alphas=alphas, tol=gap)[1]
+
+
+PenaltyPath: TypeAlias = RidgePath | LassoPath
+"""A regression with several penalties to choose from."""
+
+
+def _centred(targets: np.ndarray) -> np.ndarray:
+    centred: np.ndarray = targets - targets.mean(axis=1, keepdims=True)
+    return centred
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidated:
+    """Penalties, and predictions of rows by fits that did not see them."""
+
+    chosen: np.ndarray
+    """``(q,)`` int64 number of the penalty with the least squared error over all folds."""
+    slopes: np.ndarray
+    """``(q, m)`` predictions without intercepts: those of different folds can be compared."""
+    predictions: np.ndarray
+    """``(q, m)`` with intercepts."""
+
+
+def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int) -> CrossValidated:
+    """Choose each target's penalty by cross-validation, and predict every row without it.
+
+    Rows of a fold are predicted by a fit on the others whose penalty was chosen by cross-validation within these, so
+    that predictions owe nothing to the rows they are judged on. *targets* are ``(q, m)``; *seed* decides the cut.
+    ConfigError: fewer than 3 folds, or fewer than two rows in each.
+    """
+    m = targets.shape[1]
+    if not 3 <= folds <= m // 2:
+        raise ConfigError(
+            f"folds={folds}: {m} subsets are too few; expected 3 folds or more, of 2 subsets or more each. "
+            "Change it, or label more subsets."
+        )
+    parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]
+    slopes, predictions = np.empty(targets.shape), np.empty(targets.shape)
+    for number, asked in enumerate(parts):
+        others = parts[:number] + parts[number + 1 :]
+        chosen, seen = _choose(path, targets, others), np.sort(np.concatenate(others))
+        found = np.stack(list(path.slopes(seen, asked, targets)))[chosen, np.arange(len(targets))]
+        slopes[:, asked] = found
+        predictions[:, asked] = found + targets[:, seen].mean(axis=1, keepdims=True)
+    return CrossValidated(_choose(path, targets, parts), slopes, predictions)
+
+
+def _choose(path: PenaltyPath, targets: np.ndarray, parts: Sequence[Rows]) -> np.ndarray:
+    """Number of the penalty with the least squared error of each target over the parts, ``(q,)``; first of equals."""
+    errors: np.ndarray | float = 0.0
+    for number, asked in enumerate(parts):
+        seen = np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]]))
+        wanted = targets[:, asked] - targets[:, seen].mean(axis=1, keepdims=True)
+        errors = errors + np.stack([((wanted - found) ** 2).sum(axis=1) for found in path.slopes(seen, asked, targets)])
+    best: np.ndarray = np.asarray(errors).argmin(axis=0)
+    return best
+
+
+def r_squared(
+    predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, Interval]:
+    """R² = 1 − Σ_j (y_j − ŷ_j)² / Σ_j (y_j − ȳ)², mean over targets that vary, with a 95 % two-way interval.
+
+    *predictions* and *targets* are ``(q, m)``.
+    """
+    known = varies(targets)
+    wanted, errors = _centred(targets[known]), (predictions[known] - targets[known]) ** 2
+    q, m = wanted.shape
+    drawn = Resamples.draw(seed, resamples, q, m)
+    plain = _explained(errors, wanted, np.ones((1, m)))[0]
+    anew = _explained(errors, wanted, drawn.subsets.astype(np.float64))
+    of_queries = drawn.queries / drawn.queries.sum(axis=1, keepdims=True)
+    draws = Draws((anew * of_queries).sum(axis=1), of_queries @ plain, anew.mean(axis=1))
+    value = float(plain.mean())
+    values = bootstrap_spread(draws, value, q, m)
+    low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
+    return value, Interval(float(low), min(float(high), 1.0))  # R² has no least value
+
+
+def _explained(errors: np.ndarray, wanted: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """R² of each target when row j counts ``counts[:, j]`` times, ``(draws, q)``; NaN where it does not vary then."""
+    total = counts @ (wanted**2).T - (counts @ wanted.T) ** 2 / counts.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: np.ndarray = np.where(total > 0, 1 - (counts @ errors.T) / total, np.nan)
+    return found

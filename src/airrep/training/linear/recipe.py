@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,14 +45,8 @@ class Adapted(Shown):
     def _records(self) -> Iterator[dict[str, Any]]:
         for row in self.report["rows"]:
             low, high = row["lds"]["interval"]
-            gap = row["sum_minus_it"]
-            yield {
-                "name": row["name"],
-                "lds": row["lds"]["lds"],
-                "low": low,
-                "high": high,
-                "sum minus it": gap and gap["difference"],
-            }
+            gap = row["sum_minus_it"] and row["sum_minus_it"]["difference"]
+            yield {"name": row["name"], "lds": row["lds"]["lds"], "low": low, "high": high, "sum minus it": gap}
 
     def summary(self) -> str:
         return str(self.report["sentence"])
@@ -62,8 +56,7 @@ class Adapted(Shown):
         return {"channels": [one.model_dump(mode="json") for one in self.channels], **self.report}
 
 
-@dataclass(frozen=True)
-class _Judged:
+class _Judged(NamedTuple):
     """A way of scoring groups: a row of the report."""
 
     title: str
@@ -73,14 +66,11 @@ class _Judged:
     """True if this is a part of the sum, which the sum need not beat."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Group scores of one channel on one instance."""
+class _Part(NamedTuple):
+    """Group scores of one channel on one instance: of the subsets, ``(q, m)``, and of random groups."""
 
     scores: GroupScores
-    """Group scores of the subsets, ``(q, m)``."""
     reference: np.ndarray
-    """Group scores of random groups, ``(q, groups)``."""
 
 
 class _Member:
@@ -100,10 +90,10 @@ class _Member:
         if own != self.pooling:
             self.alone.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
 
-    def with_channel(self, channel: Channel) -> "_Member":
-        """Copy the member, with its scores, as another channel."""
+    def absolute(self) -> "_Member":
+        """Copy the member, with its scores, as a channel that is not relative."""
         other = copy(self)
-        other.channel = channel
+        other.channel = self.channel.model_copy(update={"relative": False})
         return other
 
 
@@ -177,18 +167,12 @@ def adapt(
         for one, weight in zip(made, weights, strict=True)
         if weight > 0
     )
-    flat = [one.title for one in every if not one.tells]
     others, missing = _judged(rivals, held_out)
-    left_out = {"scored_alike": flat, "rivals_missing": missing}
+    left_out = {"scored_alike": [one.title for one in every if not one.tells], "rivals_missing": missing}
     report = _report(made, weights, others, learn, held_out, resamples, tuned) | left_out
     shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
     listed = [unplaced(one, path) for one in channels]
-    content = {
-        "channels": listed,
-        "report": report,
-        "lineage": dict(lineage or {}),
-        "provenance": shown,
-    }
+    content = {"channels": listed, "report": report, "lineage": dict(lineage or {}), "provenance": shown}
     with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace) as made_in:
         (made_in / RECIPE).write_text(_recipe(listed), encoding="utf-8")
     return Adapted(path, channels, report)
@@ -268,29 +252,19 @@ def _tell(scores: Sequence[GroupScores]) -> bool:
     return any(bool(varies(one).any()) for one in scores)
 
 
-def _with_one_absolute(members: list[_Member]) -> list[_Member]:
-    """Members of which one at least is not relative, since there is nothing to be relative to if all are."""
-    return members if not all(one.channel.relative for one in members) else _all_absolute(members)
-
-
-def _all_absolute(members: Sequence[_Member]) -> list[_Member]:
-    return [one.with_channel(one.channel.model_copy(update={"relative": False})) for one in members]
-
-
 def _weighed(members: list[_Member], learn: Sequence[LabelledInstance]) -> tuple[list[_Member], list[float]]:
-    """Members with weights; none is relative where those that are not have nothing that rises with the labels.
+    """Members with weights; none is relative where all are, or the others have nothing that rises with the labels.
 
-    Raises:
-        NothingRisesError: no member rises with the labels.
+    NothingRisesError: no member rises with the labels.
     """
-    members = _with_one_absolute(members)
-    try:
-        return members, _weights(members, learn)
-    except NothingRisesError:
-        if not any(one.channel.relative for one in members):
-            raise
-        members = _all_absolute(members)
-        return members, _weights(members, learn)
+    if not all(one.channel.relative for one in members):
+        try:
+            return members, _weights(members, learn)
+        except NothingRisesError:
+            if not any(one.channel.relative for one in members):
+                raise
+    members = [one.absolute() for one in members]
+    return members, _weights(members, learn)
 
 
 def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> list[float]:

@@ -81,16 +81,9 @@ class MemberFeatures:
 def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.ndarray]) -> tuple[float, ...]:
     """Weights w_c ≥ 0 of channels that make Σ_c w_c g_c least wrong by Eq. 8, and its deviation over subsets about 1.
 
-    The loss is convex in w, so there is one best. Channels of less than a hundredth of all weights, in deviations,
-    get 0.
-
-    Args:
-        scores: for each channel its group scores on each instance, ``(q, m)``.
-        losses: of each instance, ``(q, m)``; NaN where missing.
-
-    Raises:
-        NothingRisesError: no channel rises with the labels.
-        DataError: the labels cannot be ranked.
+    The loss is convex in w, so there is one best. *scores* are, for each channel, those on each instance, ``(q, m)``,
+    as the losses; NaN where these are missing. Channels of less than a hundredth of all weights, in deviations, get 0.
+    NothingRisesError: no channel rises with the labels.
     """
     deviations = [_deviation(one) for one in scores]
     columns = [
@@ -119,21 +112,10 @@ def fit_ranking(
 ) -> np.ndarray:
     """The weights w of the least ranking loss (Eq. 8) of f = Σ_c w_c G_c, mean over all counted pairs.
 
-    The loss is convex in w, so there is one best.
-
-    Args:
-        columns: for each instance, group scores ``(c, q, m)`` of deviation about 1 over a query's subsets.
-        labels: for each instance ``(q, m)``, higher = better; NaN where missing.
-        bounds: least and greatest weight of each channel; None: no bound.
-        t_min: the least gap of labels that counts.
-        t_max: the greatest weight of a pair.
-        ridge: factor on Σ w², added to the loss: a bound where labels set none.
-
-    Returns:
-        ``(c,)`` float64.
-
-    Raises:
-        NoPairsError: no two labels of a query differ enough to be counted.
+    The loss is convex in w, so there is one best, ``(c,)`` float64. *columns* are for each instance group scores
+    ``(c, q, m)`` of deviation about 1 over a query's subsets; *bounds* the least and greatest weight of each channel,
+    None without; *ridge* times Σ w² is added to the loss: a bound where labels set none. NoPairsError: no two labels of
+    a query differ enough to be counted.
     """
     wanted = [torch.from_numpy(np.ascontiguousarray(one)).double() for one in labels]
     pairs = sum(count_pairs(one, t_min) for one in wanted)
