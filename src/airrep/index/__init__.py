@@ -13,6 +13,6 @@ sealing     Write the shards of an index, and seal them with its manifest.
 selection/  Pick training data from an index.
 shards      Shards: immutable pieces of an index on disk, and their blocks.
 sharing     An index that several machines make: build parts, join them.
-why         Why a hit scores as it does: its channels, and the words of both texts.
+why         Why a hit scores so: its channels, and the words of both texts.
 workers     Encoding of shards: in this process, or in the workers of an engine.
 """

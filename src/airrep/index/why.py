@@ -1,4 +1,4 @@
-"""Why a hit scores as it does: its channels, and the words of both texts.
+"""Why a hit scores so: its channels, and the words of both texts.
 
 The lexical part of a score is a sum over columns that both examples have. The product of a column is shared among
 the places where its n-gram stands in the query. N-grams that overlap there are one phrase, as far as the training
