@@ -122,7 +122,6 @@ class LabelStatistics:
 
     @cached_property
     def moved(self) -> Moved | None:
-        """Size of the losses' change by fine-tuning, up or down; None if that is unknown."""
         return moved(self.instances)
 
     @cached_property
@@ -158,7 +157,6 @@ class LabelStatistics:
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
-        """Overlap of the subsets of each instance."""
         return [overlap_of(one.subsets, len(one.train)) for one in self.instances]
 
     @cached_property
@@ -197,7 +195,6 @@ def level_of(value: float, look: float, bad: float) -> Level:
 
 
 def worst(*levels: Level) -> Level:
-    """The worst of the levels."""
     return min(levels, key=LEVELS.index)
 
 

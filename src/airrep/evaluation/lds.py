@@ -1,7 +1,7 @@
 """LDS of indexes on labelled instances, side by side."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -118,6 +118,7 @@ def evaluate_lds(
     return LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
 
 
+@dataclass(eq=False)
 class LdsStudy:
     """An evaluation by LDS, checked; :attr:`request` holds all that decides its result."""
 
@@ -129,37 +130,34 @@ class LdsStudy:
     more_request: ClassVar[Mapping[str, Any]] = {}
     """Further entries of :attr:`request` that decide the result."""
 
-    def __init__(
-        self,
-        indexes: Named,
-        instances: Sequence[LabelledInstance],
-        pool: PoolLike | None = None,
-        temperature: float = 1.0,
-        *,
-        tune: Sequence[LabelledInstance] = (),
-        resamples: int = RESAMPLES,
-    ) -> None:
-        """Digest every instance once; nothing is scored. Arguments and errors as for :func:`evaluate_lds`."""
-        self.indexes, self.instances, self.tune = indexes, instances, tune
+    indexes: Named
+    instances: Sequence[LabelledInstance]
+    pool: PoolLike | None = None
+    temperature: float = 1.0
+    _: KW_ONLY
+    tune: Sequence[LabelledInstance] = ()
+    resamples: int = RESAMPLES
+
+    def __post_init__(self) -> None:
+        """Digest every instance once; nothing is scored. Fields and errors are as of :func:`evaluate_lds`."""
         # An empty text is no pool of its own: `or pool` keeps it, to be refused.
-        self.asked_pool, self.pool = pool, pool or self.own_pool or pool
-        self.temperature, self.resamples = temperature, resamples
+        self.asked_pool, self.pool = self.pool, self.pool or self.own_pool or self.pool
         self._check()
         # The same digests decide the request and the subject, and show what is given twice or tuned and judged on.
-        judged, tuned = distinct(instances), [identity(instance) for instance in tune]
+        judged, tuned = distinct(self.instances), [identity(instance) for instance in self.tune]
         self._check_tuning(judged, tuned)
         self.request: Mapping[str, Any] = {
             "measure": self.measure,
-            **{f"index {number}": index.fingerprint for number, (_, index) in enumerate(indexes, start=1)},
+            **{f"index {number}": index.fingerprint for number, (_, index) in enumerate(self.indexes, start=1)},
             **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
             **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
             "pool": None if self.pool is None else str(Pooling.parse(self.pool)),
-            "temperature": temperature,
-            "resamples": resamples,
+            "temperature": self.temperature,
+            "resamples": self.resamples,
             **self.more_request,
         }
         self.subject = json_digest({"measure": self.measure, "instances": list(judged)})
-        check_names([name for name, _ in indexes])
+        check_names([name for name, _ in self.indexes])
 
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)

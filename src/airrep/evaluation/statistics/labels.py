@@ -73,8 +73,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
         return False
     wide = by_seed[:, known].astype(np.float64)
     repeats = (~np.isnan(wide)).sum(axis=0)
-    means = np.where(repeats > 0, np.nansum(wide, axis=0) / np.maximum(repeats, 1), np.nan)
-    deviation = np.nanstd(means, axis=1, ddof=1)
+    deviation = np.nanstd(_mean(wide), axis=1, ddof=1)
     least, most = (np.where(np.isnan(wide), end, wide) for end in (np.inf, -np.inf))
     equal = (least.min(axis=0) == most.max(axis=0))[repeats > 1]
     small = np.median(np.sqrt(noise[known])) < SAME_SEEDS * np.median(deviation)
