@@ -6,7 +6,7 @@ from typing import Any
 
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
-from airrep.answers.clean import CleanResult, ExampleFinding
+from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
 from airrep.answers.proof import Effects, ProofResult
 from airrep.answers.texts import STRETCH, Templates
@@ -77,15 +77,10 @@ def answer_tables(answer: Answer) -> list[Table]:
     return list(_MAKERS[type(answer)](answer))
 
 
-def _place(rank: int, rows: int | None) -> str:
-    """A rank, and among how many examples where that is known."""
-    return f"{rank:,}" if rows is None else f"{rank:,} of {rows:,}"
-
-
 def _of_set(result: SetResult) -> Iterator[Table]:
-    rows = result.provenance.rows
+    among = "" if result.provenance.rows is None else f" of {result.provenance.rows:,}"
     lines = [
-        _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], _place(hit.rank, rows)) for hit in result.hits
+        _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], f"{hit.rank:,}{among}") for hit in result.hits
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     title = f"{order.capitalize()} for all {result.queries:,} queries together"
@@ -97,7 +92,7 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
     columns = ("reason", "prompt → response")
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
-        lines = [_line(one.example, [short(one.reason, REASON)], note=_pair(one)) for one in found]
+        lines = [_line(one.example, [short(one.reason, REASON)], note=_like(one.other)) for one in found]
         caption = f"{len(found):,} of {result.examples:,}."
         caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
@@ -108,17 +103,12 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
         yield _table(HEADINGS.get(name, name.capitalize()), columns, [], why)
 
 
-def _pair(one: ExampleFinding) -> str:
-    """The text that a finding is like, or unlike."""
-    return "" if one.other is None else f"{one.other.id}: {_text(one.other)}"
-
-
 def _audited(result: AuditResult) -> Iterator[Table]:
     lines = []
     for one in result.leaks:
         share = NOTHING if one.text is None else f"{one.text.share:.0%}"
         cosine = NOTHING if one.meaning is None else f"{one.meaning.cosine:.3f}"
-        lines.append(_line(one.item, [one.verdict, share, cosine], note=_like(one)))
+        lines.append(_line(one.item, [one.verdict, share, cosine], note=_leak(one)))
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
@@ -152,12 +142,17 @@ def _thresholds(result: AuditResult) -> str:
     return f"{words}; {meaning}"
 
 
-def _like(found: Audited) -> str:
+def _like(other: Example | None, word: str = "") -> str:
+    """The text that another one is like, or unlike; empty if there is none."""
+    return "" if other is None else f"{word}{other.id}: {_text(other)}"
+
+
+def _leak(found: Audited) -> str:
     text, meaning = found.text, found.meaning
     if text is not None and found.verdict != "alike in meaning":
         of = "" if text.part == "item" else " (prompt)"
         return f"in {text.example.id}{of}: {short(text.words, TEXT)}"
-    return "" if meaning is None else f"like {meaning.example.id}: {_text(meaning.example)}"
+    return _like(None if meaning is None else meaning.example, "like ")
 
 
 def _mixed(result: MixResult) -> Iterator[Table]:
@@ -193,7 +188,7 @@ def _proved(result: ProofResult) -> Iterator[Table]:
     ]
     told = f"{result.repeats:,} repeats of 3 fine-tunes of {result.lm}, on {len(result.rows):,} named rows, as many "
     told += f"random ones like them, and {result.context:,} others. {result.note} Nats per token, 95 % intervals."
-    caption = " ".join([told, *map(_ended, result.cautions)])
+    caption = " ".join([told, *(f"{one[:1].upper()}{one[1:]}." for one in result.cautions)])
     yield Table(result.sentence, ("answer", *columns), tuple(lines[:ROWS]), caption, words=True)
     rows = [_line(one.example, (), rank) for rank, one in enumerate(result.rows, 1)]
     yield _table("The named rows", ("prompt → response",), rows)
@@ -202,10 +197,6 @@ def _proved(result: ProofResult) -> Iterator[Table]:
 def _shown(effects: Effects) -> list[str]:
     parts = (effects.without_named, effects.without_random, effects.difference)
     return [f"{_signed(one.value)} ({_signed(one.low)} to {_signed(one.high)})" for one in parts]
-
-
-def _ended(caution: str) -> str:
-    return f"{caution[:1].upper()}{caution[1:]}."
 
 
 def _table(title: str, columns: Iterable[str], lines: list[Line], caption: str = "") -> Table:

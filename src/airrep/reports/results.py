@@ -89,7 +89,8 @@ def write_report(
     """
     path = Path(out)
     check_page_free(path, replace)
-    given = _read(results)
+    several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
+    given = [read_result(one) if isinstance(one, str | Path) else one for one in several]
     answers = [one for one in given if isinstance(one, Answer)]
     if answers:
         if len(answers) < len(given):
@@ -110,12 +111,6 @@ def write_report(
     if replace:
         _remove_later(path, len(names))
     return path
-
-
-def _read(results: Sequence[Given] | Given) -> list[Result | Answer | Mapping[str, Any]]:
-    """What is given, read where it is a path."""
-    several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
-    return [read_result(one) if isinstance(one, str | Path) else one for one in several]
 
 
 def _remove_later(path: Path, pages: int) -> None:
@@ -147,12 +142,7 @@ class QueryPart:
 
 
 def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
-    """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
-
-    Raises:
-        ConfigError: there are none, or they come from different indexes, or from one by different recipes.
-        DataError: one is not the JSON form of a result.
-    """
+    """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs."""
     if not results:
         raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
     runs = [_run(result, f"report: result {number}") for number, result in enumerate(results, 1)]
@@ -163,7 +153,8 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
                 f"report: the runs come from different indexes, {first[:12]} and {index[:12]}; one is expected. "
                 "Write one report for each index, and for each recipe that it was asked with."
             )
-    return sorted(runs, key=_order)
+    kinds = list(_KINDS)
+    return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))
 
 
 def _run(result: Result | Mapping[str, Any], name: str) -> Run:
@@ -176,18 +167,8 @@ def _run(result: Result | Mapping[str, Any], name: str) -> Run:
     return _KINDS[kind].from_dict(result, name)
 
 
-def _order(run: Run) -> int:
-    if isinstance(run, TopResult):
-        return int(run.least)
-    return 2 if isinstance(run, GroupResult) else 3
-
-
 def merge(runs: Sequence[Run]) -> list[QueryPart]:
-    """Bring together what the runs say about each query, by the query's id.
-
-    Raises:
-        ConfigError: there are no queries, or two runs use one id for queries of different texts.
-    """
+    """Bring together what the runs say about each query, by the query's id; ConfigError if one id has two texts."""
     parts: dict[str, QueryPart] = {}
     for place, run in enumerate(runs):
         for entry in run.entries:

@@ -32,12 +32,7 @@ def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
     """Put the rows of runs of one measure, subject and tags into one evaluation, called like the first of them.
 
     Differences of rows are then to the first row of all, tested as `airrep compare` tests them. Facts and noise
-    ceiling are those of the first run; the order is that of the first runs.
-
-    Raises:
-        ConfigError: two runs to be joined have a row of one name.
-        DataError: two rows without a query that counts for both.
-        ArtifactError: a run without the matrices that its rows are paired from.
+    ceiling are those of the first run. ConfigError: two runs to be joined have a row of one name.
     """
     found: dict[tuple[object, ...], list[tuple[str, Evaluation]]] = {}
     for name, run in runs:
@@ -154,11 +149,7 @@ class Sources:
         return [one for one in sources if not set(self.curves) & one.evaluation.tags.keys()] or sources
 
     def curve(self, measure: Measure, tag: str) -> list[tuple[str, list[Point]]]:
-        """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values.
-
-        Raises:
-            ConfigError: a value is not a number, or stands twice.
-        """
+        """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values."""
         measured = [source for source in self._shown if source.evaluation.measure == measure]
         tagged = [source for source in measured if tag in source.evaluation.tags]
         groups: dict[str, list[Point]] = {}
