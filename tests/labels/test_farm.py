@@ -234,15 +234,6 @@ def test_quarantined_tasks_are_run_again_only_when_asked(tmp_path: Path, plan: S
     assert visible(whole.path) == visible(farm(plan, tmp_path / "fresh").path)
 
 
-@pytest.mark.slow
-def test_partial_labels_have_the_same_bytes_on_every_engine(tmp_path: Path, plan: SubsetPlan) -> None:
-    world = ToyWorld(poison=int(plan.subset_rows(0, 0)[0]))
-    here = farm(plan, tmp_path / "here", world, partial=True, retries=1)
-    there = farm(plan, tmp_path / "there", world, partial=True, retries=1, engine=LocalProcesses(2))
-    assert visible(here.path) == visible(there.path)
-    assert len(here.quarantined) == len(there.quarantined) > 0
-
-
 def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) -> None:
     with pytest.raises(TrainingError, match="all 10 fine-tunes failed, the first: fine-tune: the loss is not finite"):
         farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), retries=0, partial=True)
@@ -318,11 +309,6 @@ def test_two_parts_that_start_at_the_same_instant_do_not_take_each_other_for_oth
     assert start_at_once(hold(tmp_path, "1/2"), hold(tmp_path, "2/2")) == []
 
 
-def test_of_two_parts_in_different_numbers_one_goes_on(tmp_path: Path) -> None:
-    (failure,) = start_at_once(hold(tmp_path, "1/2"), hold(tmp_path, "1/3"))
-    assert "another process is making these labels in" in failure
-
-
 def test_parts_started_at_the_same_instant_make_the_labels_together(tmp_path: Path, plan: SubsetPlan) -> None:
     farm(plan, tmp_path / "alone")
     works = [lambda part=part: farm(plan, tmp_path / "labels", part=part) for part in ("1/2", "2/2")]
@@ -380,13 +366,6 @@ def test_labels_of_other_settings_are_refused(tmp_path: Path, plan: SubsetPlan) 
     fewer = sample(TRAIN[:39], tmp_path / "fewer", plan.settings, QUERIES)
     with pytest.raises(ArtifactError, match=r"another train \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
         label(fewer, TRAIN[:39], QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
-
-
-def test_other_corpora_than_the_plan_was_drawn_from_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
-    with pytest.raises(DataError, match="was drawn from another train corpus"):
-        label(plan, TRAIN[:30], QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
-    with pytest.raises(DataError, match="was drawn from another query corpus|another queries corpus"):
-        label(plan, TRAIN, None, ToyWorld(), FINE_TUNE, tmp_path / "labels")
 
 
 def test_results_of_two_settings_are_not_mixed(tmp_path: Path, plan: SubsetPlan) -> None:

@@ -16,7 +16,6 @@ from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_removal, draw_subset, draw_without_repeats, fitted, quotas, sample
-from airrep.runtime.artifacts.making import locked
 from airrep.runtime.artifacts.manifests import LOCK, partial_path
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream
@@ -24,6 +23,7 @@ from airrep.runtime.seeding import stream
 SMALL = SamplingSettings(instances=3, train_count=30, query_count=5, subsets=4, size=8)
 
 STRATA = np.repeat(np.arange(6), [1, 1, 2, 5, 11, 20])
+REMOVED = {"kind": "removals"}
 SHAPE = ("instances", "train_count", "query_count", "size", "subsets")
 
 
@@ -153,12 +153,6 @@ def test_removals_are_the_whole_pool_and_the_pool_less_a_few(tmp_path: Path, cor
     assert all(np.array_equal(plan.subset_rows(1, j), more.subset_rows(1, j)) for j in range(7))
 
 
-def test_every_example_of_the_pool_may_be_left_out_once(tmp_path: Path, corpus: Corpus) -> None:
-    plan = sample(corpus, tmp_path / "plan", changed(kind="removals", removals=30, instances=1))
-    pool = set(plan.train_rows(0))
-    assert sorted(row for j in range(1, 31) for row in pool - set(plan.subset_rows(0, j))) == sorted(pool)
-
-
 @pytest.mark.parametrize("by", ["source", "label"])
 def test_removals_by_source_leave_out_each_of_the_pool_whole(tmp_path: Path, by: str) -> None:
     corpus = Corpus.from_examples(Example(f"p{i}", f"r{i}", f"{i}", **{by: "cab"[i % 3]}) for i in range(60))
@@ -245,13 +239,6 @@ def test_a_finished_plan_is_kept_and_another_needs_replace(tmp_path: Path, corpu
     assert sample(corpus, out, changed(size=9), replace=True).settings.size == 9
 
 
-def test_a_plan_opens_as_it_was_written(tmp_path: Path, corpus: Corpus) -> None:
-    plan = sample(corpus, tmp_path / "plan", SMALL)
-    opened = open_plan(tmp_path / "plan")
-    assert (opened.settings, opened.fingerprint, opened.path) == (SMALL, plan.fingerprint, tmp_path / "plan")
-    assert all(np.array_equal(opened.subset_rows(i, j), plan.subset_rows(i, j)) for i in range(3) for j in range(4))
-
-
 def test_the_same_subsets_of_the_same_data_have_one_fingerprint(tmp_path: Path, corpus: Corpus) -> None:
     plain = sample(corpus, tmp_path / "a", changed(instances=1))
     held = sample(corpus, tmp_path / "b", changed(instances=1, held_out=1))
@@ -271,9 +258,7 @@ def flip(path: Path) -> None:
     [
         (lambda out: flip(out / "members.npy"), r"members\.npy: was altered after it was written"),
         (lambda out: (out / "train.npy").unlink(), r"train\.npy: is missing"),
-        (lambda out: (out / "queries.npy").write_bytes(b""), r"queries\.npy: has 0 bytes; expected"),
         (lambda out: (out / "manifest.json").unlink(), "manifest"),
-        (lambda out: flip(out / "manifest.json"), r"manifest\.json"),
     ],
 )
 def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callable[[Path], None], message: str) -> None:
@@ -284,32 +269,12 @@ def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callab
     assert "\n" not in str(caught.value)
 
 
-def test_two_writers_do_not_share_a_directory(tmp_path: Path, corpus: Corpus) -> None:
-    partial = partial_path(tmp_path / "plan")
-    partial.mkdir()
-    with locked(partial), pytest.raises(ArtifactError, match="another process is writing there"):
-        sample(corpus, tmp_path / "plan", SMALL)
-
-
-def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years of work")
-    for replace in (False, True):
-        with pytest.raises(ArtifactError, match="was not written by airrep"):
-            sample(corpus, tmp_path / "mine", SMALL, replace=replace)
-    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
-
-
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
         ({"query_count": 51}, DataError, "instance 0: 50 examples of the query corpus may be drawn; expected 51 or"),
         ({"train_count": 46}, DataError, "instance 0: 45 examples of the train corpus may be drawn; expected 46 or"),
-        (
-            {"size": 30},
-            DataError,
-            "instance 0: 30 examples are to be drawn from a train pool of 30; expected at most 29",
-        ),
+        ({"size": 30}, DataError, "instance 0: 30 examples are to be drawn from a train pool of 30"),
         ({"disjoint_instances": True}, DataError, "instance 1: 10 examples of the train corpus may be drawn"),
         ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: 0 examples of the query corpus"),
         ({"stratify": "source"}, DataError, "example 'e2': has no source; expected one to stratify by"),
@@ -318,26 +283,14 @@ def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> 
         ({"removals": 3}, ConfigError, "kind=random, removals=3, removals_by=None: do not go together"),
         ({"removals_by": "source"}, ConfigError, "kind=random, removals=None, removals_by=source: do not go together"),
         (
-            {"kind": "removals", "removals_by": "source", "removals": 3},
+            {**REMOVED, "removals_by": "source", "removals": 3},
             ConfigError,
-            "removals_by=source: leaves out each source whole; expected neither removals nor removal_size",
+            "removals_by=source: leaves out each source",
         ),
-        (
-            {"kind": "removals", "removals_by": "source"},
-            DataError,
-            "example 'e2': has no source; expected one to remove by",
-        ),
+        ({**REMOVED, "removals_by": "source"}, DataError, "example 'e2': has no source; expected one to remove by"),
         ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
-        (
-            {"kind": "removals", "removals": 11, "removal_size": 3},
-            DataError,
-            "33 examples are to be left out of a train pool of 30; expected at most 30. Lower removals",
-        ),
-        (
-            {"kind": "removals", "removals": 1, "removal_size": 30},
-            DataError,
-            "30 examples are to be left out of a train pool of 30; expected at most 29. Lower removal_size",
-        ),
+        ({**REMOVED, "removals": 11, "removal_size": 3}, DataError, "33 examples .* at most 30. Lower removals"),
+        ({**REMOVED, "removals": 1, "removal_size": 30}, DataError, "30 examples .* at most 29. Lower removal_size"),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),
     ],
 )

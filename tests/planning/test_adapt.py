@@ -19,17 +19,9 @@ from airrep.planning.budget import Costs, LearnPlan
 from airrep.runtime.artifacts.manifests import read_manifest
 
 PLAN = LearnPlan(
-    size=4,
-    subsets=6,
-    held_out_subsets=8,
-    pool=20,
-    held_out_pool=10,
-    queries=5,
-    held_out_queries=4,
-    epochs=1,
-    train_layers=1,
-    steps=6,
-)
+    size=4, subsets=6, held_out_subsets=8, pool=20, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,
+    train_layers=1, steps=6,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +38,8 @@ def parts(tmp_path_factory):
 
 COSTS = Costs(fine_tune=0.4, evaluate=0.1, encode=0.01, layers=2)
 WEIGHING = PLAN.model_copy(update={"subsets": 0, "pool": 0, "queries": 0, "steps": 0, "warms": True})
-RIVALS = [
-    "default channels",
-    "default channels, with the LM",
-    "n-grams of the LM's tokens",
-    "TF-IDF",
-    "TF-IDF of responses",
-]
+RIVALS = ["default channels", "default channels, with the LM", "n-grams of the LM's tokens", "TF-IDF"]
+RIVALS += ["TF-IDF of responses"]
 
 
 @pytest.mark.slow

@@ -38,12 +38,8 @@ def test_one_call_judges_and_goes_on(lm: str, tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "ngram")
     queries, told = make_corpus(12, "q"), list[str]()
     made = airrep.judge(index, queries, lm, budget="5m", fine_tune=TUNING, tell=told.append)
-    assert [row.name for row in made.evaluation.rows] == [
-        "this index (ngram)",
-        "TF-IDF",
-        "gradients (LoGra)",
-        "random scores",
-    ]
+    names = [row.name for row in made.evaluation.rows]
+    assert names == ["this index (ngram)", "TF-IDF", "gradients (LoGra)", "random scores"]
     assert made.path.parent.parent == tmp_path / "index-judged"
     assert airrep.open(made.path).facts["judgement"] == made.sentence
     assert made.to_dict()["sentence"] == made.sentence
@@ -90,19 +86,16 @@ def test_a_budget_is_measured_and_refused_before_any_fine_tune(lm: str, tmp_path
 
 
 @pytest.mark.usefixtures("quick")
-def test_queries_that_share_nothing_with_the_data_are_refused_before_any_fine_tune(lm: str, tmp_path: Path) -> None:
+def test_an_index_that_tells_nothing_is_refused_before_any_fine_tune_and_such_a_rival_left_out(
+    lm: str, tmp_path: Path
+) -> None:
+    foreign, told = [airrep.Example("日本", "語"), airrep.Example("中", "国")], list[str]()
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "tfidf")
-    foreign = [airrep.Example("日本", "語"), airrep.Example("中", "国")]
     with pytest.raises(ConfigError, match="scores all examples alike for these queries"):
         airrep.judge(index, foreign, lm, budget="5m", fine_tune=TUNING)
     assert not (tmp_path / "index-judged").exists()
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_rival_that_tells_nothing_is_left_out_and_told(lm: str, tmp_path: Path) -> None:
-    index = airrep.build_index(make_corpus(60), tmp_path / "index", HashAttributor())
-    foreign, told = [airrep.Example("日本", "語"), airrep.Example("中", "国")], list[str]()
-    made = airrep.judge(index, foreign, lm, budget="5m", fine_tune=TUNING, tell=told.append)
+    other = airrep.build_index(make_corpus(60), tmp_path / "other", HashAttributor())
+    made = airrep.judge(other, foreign, lm, budget="5m", fine_tune=TUNING, tell=told.append)
     assert "TF-IDF" not in [row.name for row in made.evaluation.rows]
     assert "without TF-IDF: it scores all subsets alike for these queries" in told
 
@@ -122,13 +115,7 @@ def _evaluation(own: tuple[float, float, float], rival: float, gap: tuple[float,
     ("own", "rival", "gap", "verdict", "told"),
     [
         ((0.62, 0.55, 0.69), 0.51, (-0.11, -0.18, -0.04), "better", "counting (51), by 11 (4 to 18): trust"),
-        (
-            (0.62, 0.55, 0.69),
-            0.6,
-            (-0.02, -0.1, 0.05),
-            "as good",
-            "not shown to be better than counting (60; diff",
-        ),
+        ((0.62, 0.55, 0.69), 0.6, (-0.02, -0.1, 0.05), "as good", "not shown to be better than counting (60; diff"),
         ((0.3, 0.2, 0.4), 0.6, (0.3, 0.2, 0.4), "worse", "counting (60) predicts fine-tunes better than this index"),
         ((0.03, -0.05, 0.1), 0.01, (-0.02, -0.1, 0.1), "not shown", "not shown to predict fine-tunes at all"),
     ],
