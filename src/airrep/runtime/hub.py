@@ -36,15 +36,19 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
     missing = f"{kind} {name}: there is no such folder"
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns)))
-    except GatedRepoError as error:
-        raise _refused(kind, name) from error
-    except RepositoryNotFoundError as error:
-        raise ConfigError(
-            f"{missing}, and the Hugging Face Hub has no such public model. Check the name, or log in: hf auth login"
-        ) from error
     except unreachable as error:
-        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-            raise _refused(kind, name) from error
+        absent = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
+        if absent:
+            raise ConfigError(
+                f"{missing}, and the Hugging Face Hub has no such public model. Check the name, or log in: "
+                "hf auth login"
+            ) from error
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(error, GatedRepoError) or status in (401, 403):
+            raise ConfigError(
+                f"{kind} {name}: the Hugging Face Hub gives it only to users who were granted access, which you are "
+                "not (yet). Ask for access on its page there, then log in: hf auth login"
+            ) from error
         raise ConfigError(
             f"{missing}, and the Hugging Face Hub could not be asked ({type(error).__name__}). {instead}"
         ) from error
@@ -61,13 +65,6 @@ def model_folder(kind: str, name: str) -> Path:
         return fetched(name, loose=True)
     except ArtifactError as error:
         raise ConfigError(f"{kind} {error}") from error
-
-
-def _refused(kind: str, name: str) -> ConfigError:
-    return ConfigError(
-        f"{kind} {name}: the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). "
-        "Ask for access on its page there, then log in: hf auth login"
-    )
 
 
 def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Path]:

@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from airrep._version import __version__
 from airrep.errors import AirRepError, ArtifactError, near_path
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, file_digest, json_digest, within_limits
 from airrep.runtime.publishing import sync, write_file
-from airrep.runtime.remote.outputs import LAST
+from airrep.runtime.remote.outputs import LAST, Files
 
 MANIFEST = LAST
 LOCK = ".lock"
@@ -38,8 +38,6 @@ _OWN = "manifest_sha256"
 """Key of a manifest: the checksum over all of its other lines."""
 _OWN_LINE = re.compile(rb'(?<=\n) "manifest_sha256": "([^"\n]*)",\n|,\n "manifest_sha256": "([^"\n]*)"(?=\n}\n)')
 _UNKNOWN = "checksum of the other lines"
-Files: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Entries of a manifest: names of files with their ``bytes`` and ``sha256``."""
 
 
 def partial_path(out: Path) -> Path:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing
@@ -25,8 +25,8 @@ LAST = "manifest.json"
 """The file that makes a folder whole."""
 BEGUN = ".airrep-upload.json"
 """The file that is there while a folder is published: the names of its files, and of those before."""
-Files = Mapping[str, Mapping[str, Any]]
-"""Names of files with their ``bytes`` and ``sha256``."""
+Files: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Names of files with their ``bytes`` and ``sha256``, as a manifest has them."""
 
 
 def is_taken(out: str | PathLike[str]) -> bool:
