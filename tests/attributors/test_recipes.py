@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from worlds.small_world import make_corpus
 
-from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import (
     SHIPPED,
@@ -18,7 +17,7 @@ from airrep.attributors.recipes import (
     recipe_text,
     shipped_recipes,
 )
-from airrep.attributors.settings import METHOD_SETTINGS
+from airrep.attributors.settings import METHOD_SETTINGS, refuse_dropped
 from airrep.errors import ConfigError
 from airrep.index.building import build_index
 

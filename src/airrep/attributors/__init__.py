@@ -4,7 +4,6 @@ base         The contract of attribution methods: encode examples, ask queries.
 conformance  A public check that an attributor keeps its contract.
 datamodels   Attribution by datamodels that were fitted already.
 direct       Methods that score training examples as they pass, and keep no features of them.
-dropped      Names that airrep had before: methods and settings, each with what to type instead.
 encoder      Attribution by sentence encoders: AirRep and plain embeddings.
 gradient/    Methods that read gradients of the LM: hooks, projections, curvature.
 installed    Methods of other packages, found by their entry points.

@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from airrep.attributors.base import Attributor, SeveralMethods
-from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.settings import METHOD_SETTINGS
+from airrep.attributors.settings import METHOD_SETTINGS, refuse_dropped
 from airrep.errors import LM, ConfigError, near, need
 from airrep.lm.folders.forms import meant
 from airrep.runtime.settings import Settings

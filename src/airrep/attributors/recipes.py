@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from airrep.attributors.dropped import refuse_dropped
 from airrep.attributors.installed import installed_method, installed_methods
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, tokens_of, whole_folder
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, refuse_dropped, tokens_of, whole_folder
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name

@@ -13,10 +13,9 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.gradient.base import GradientAttributor
-from airrep.attributors.gradient.learnt import READER, STATE
 from airrep.attributors.gradient.projection import project_gradients, random_projections
 from airrep.attributors.gradient.reading import find_sites
-from airrep.attributors.gradient.store import pack_arrays, unpack_arrays
+from airrep.attributors.gradient.store import READER, STATE, pack_arrays, unpack_arrays
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError

@@ -7,7 +7,7 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text.terms import Terms
+from airrep.attributors.text.bm25 import Terms
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError

@@ -4,12 +4,11 @@ base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
-learnt      Methods that learn arrays from a corpus, and keep them in the store.
 less        Attribution by gradients of low-rank adapters: LESS.
 logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.
-store       Gradients kept on disk, found again by text.
+store       Gradients and learnt arrays kept on disk, found again by text or fingerprint.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 whole/      Whole gradients with EK-FAC curvature, as they pass or as factors.
 """

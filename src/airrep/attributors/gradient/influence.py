@@ -11,15 +11,17 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows
 from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
-from airrep.attributors.gradient.learnt import READER, LearnsArrays, with_key
 from airrep.attributors.gradient.reading import Site
 from airrep.attributors.gradient.store import (
+    READER,
     GradientStore,
+    LearnsArrays,
     by_chunks,
     chunk_rows,
     chunks,
     keep_arrays,
     recall_arrays,
+    with_key,
 )
 from airrep.attributors.settings import InfluenceSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example

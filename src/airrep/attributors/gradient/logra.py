@@ -12,10 +12,9 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import OwnPool
 from airrep.attributors.gradient.curvature import Kronecker, principal_space, unit
-from airrep.attributors.gradient.learnt import LearnsArrays
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
-from airrep.attributors.gradient.store import array_digest, by_chunks
+from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError

@@ -8,6 +8,5 @@ lexical   Attribution by words and hashed n-grams: TF-IDF and DSIR.
 ngram_lm  Attribution by a counting language model over the n-grams of responses.
 ngrams    Hashed counts of word n-grams, and their log ratios.
 tally     N-grams of a corpus, counted in bounded memory; its tokens while there is room.
-terms     Terms of two letters or more and their runs: numbered, counted, placed.
 tokens    Texts as token numbers.
 """

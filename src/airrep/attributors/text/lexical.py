@@ -10,8 +10,8 @@ import numpy as np
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
+from airrep.attributors.text.bm25 import Terms
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
-from airrep.attributors.text.terms import Terms
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_texts

@@ -15,8 +15,7 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.attributors.gradient.reading import DocumentPlaces, find_sites
 from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
-from airrep.attributors.gradient.whole.factors import HeldGradients
-from airrep.attributors.gradient.whole.low_rank import low_rank
+from airrep.attributors.gradient.whole.factors import HeldGradients, low_rank
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, NotFittedError, TrainingError

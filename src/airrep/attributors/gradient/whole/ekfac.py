@@ -10,10 +10,10 @@ import torch
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
-from airrep.attributors.gradient.learnt import LearnsArrays
 from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import read_gradients
+from airrep.attributors.gradient.store import LearnsArrays
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
