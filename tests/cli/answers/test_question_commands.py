@@ -161,7 +161,7 @@ def test_audit_shows_what_leaks(run: Run) -> None:
     assert "question e 3 answer 21" in table
     assert "2 items: 1 contained, 1 clean" in table
     assert "meaning was not compared" in table
-    ran = run("audit", "index", "eval.jsonl", "--nearly", "2")
+    ran = run("audit", "index", "eval.jsonl", "--set", "nearly=2")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
 
 
@@ -185,7 +185,18 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     index, queries = airrep.Index("index"), airrep.read_corpus("queries.jsonl")
     assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
     assert ran.err == ""
-    named = ("--most", "forum=0", "--most", "books=3", "--diversity", "0.3", "--tokens", "40", "--tokenizer", "words")
+    named = (
+        "--most",
+        "forum=0",
+        "--most",
+        "books=3",
+        "--set",
+        "diversity=0.3",
+        "--tokens",
+        "40",
+        "--set",
+        "tokenizer=words",
+    )
     ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
     assert ran.status == 0, ran.err
     picked = airrep.read_corpus("picked.jsonl")
@@ -195,7 +206,7 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     for flags in (["--count", "3"], ["--count", "3", "--json", "--by", "source", "--most", "a"], ["--json"]):
         ran = run("select", "index", "queries.jsonl", *flags)
         assert (ran.status, ran.err.count("\n")) == (1, 1)
-    ran = run("select", "index", "queries.jsonl", "--json", "--resample", "--tokens", "5")
+    ran = run("select", "index", "queries.jsonl", "--json", "--set", "resample=true", "--tokens", "5")
     assert "--resample: needs --count" in ran.err
 
 
@@ -225,7 +236,7 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     assert "… 10 more" in ran.out
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
-    ran = run("group", "index", "queries.jsonl", "--groups", "groups.json", "--wide")
+    ran = run("group", "index", "queries.jsonl", "--by", "groups.json", "--wide")
     assert ran.out.count("groups in between are left out") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
 
