@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
-    from airrep.planning.verdict import Judgement
+    from airrep.planning.judge import Judgement
     from airrep.runtime.engine import Engine
     from airrep.training.linear.recipe import Adapted
 
