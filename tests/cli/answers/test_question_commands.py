@@ -292,7 +292,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
-    made = ("mix", "index", "queries.jsonl", "--axolotl", "axolotl")
+    made = ("mix", "index", "queries.jsonl", "--write", "axolotl=axolotl")
     assert run(*made).status == 0
     before = tree(Path("axolotl"))
     (Path("axolotl") / "source-9.jsonl").write_text("of another time")
@@ -312,7 +312,7 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
     for listed, command in (
         ("picked.jsonl", ("select", *asked, "--count", "31", "--out", "picked.jsonl")),
         ("lists/keep.jsonl", ("clean", "index", "--kind", "duplicate", "--lists", "lists")),
-        ("axolotl", ("mix", *asked, "--axolotl", "axolotl")),
+        ("axolotl", ("mix", *asked, "--write", "axolotl=axolotl")),
     ):
         said = run(*command).err
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
@@ -336,7 +336,7 @@ def test_only_conversations_that_were_written_are_told(run: Run) -> None:
     kept = len(Path("lists/keep.jsonl").read_text().splitlines())
     assert kept < 5
     assert f"lists: {kept} prompts were several messages" in said
-    assert "several messages" not in run("mix", "chats", "chats.jsonl", "--top", "1", "--axolotl", "axolotl").err
+    assert "several messages" not in run("mix", "chats", "chats.jsonl", "--top", "1", "--write", "axolotl=axolotl").err
     for file in Path("axolotl").glob("*.jsonl"):
         for line in map(json.loads, file.read_text().splitlines()):
             assert [one["role"] for one in line["messages"]] == ["system", "user", "assistant", "user", "assistant"]
