@@ -164,7 +164,7 @@ OPERATIONS = {
     "select": written("select", "index", "queries.jsonl", "--count", "5", "--out", "out/picked.jsonl"),
     "clean": Operation(command("clean", "index", "--kind", "duplicate", "--lists", "out/lists")),
     "audit": written("audit", "index", "queries.jsonl", "--out", "out/r"),
-    "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--yaml", "out/mix.yaml"),
+    "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--write", "yaml=out/mix.yaml"),
     "export": written("export", "index", "--to", "csv", "--out", "out/e.csv"),
     "export that replaces": replacing(
         *("export", "index", "--to", "embedding-atlas", "--out", "out/e.parquet"),

@@ -188,7 +188,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
         if part.state != first.state:
             raise ArtifactError(
                 f"{part.path}: its method learnt something else from the same corpus than that of {first.path}, as "
-                f"machines round. Build it again with: --state {first.path}"
+                f"machines round. Build it again with: --set state={first.path}"
             )
         other = by_number.setdefault(part.share.number, part)
         if other is not part:
@@ -197,7 +197,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
     if missing:
         raise ArtifactError(
             f"append: of {first.share.of} parts, {len(missing)} are missing: {', '.join(missing[:8])}"
-            f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --shard {missing[0]}/{first.share.of}"
+            f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --part {missing[0]}/{first.share.of}"
         )
     return [by_number[number] for number in sorted(by_number)]
 

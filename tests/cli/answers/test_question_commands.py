@@ -166,12 +166,14 @@ def test_audit_shows_what_leaks(run: Run) -> None:
 
 
 def test_mix_writes_configurations(run: Run) -> None:
-    ran = run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml", "--llama-factory", "lf.yaml", "--json")
+    ran = run(
+        "mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml", "--json"
+    )
     assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
     assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
     assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
     assert "interleave_probs" in Path("lf.yaml").read_text()
-    assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
+    assert "exists already" in run("mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml").err
     assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
     told = "examples have no field 'source': they are left out."
     assert told in " ".join(run("mix", "index", "queries.jsonl").out.split())
@@ -423,7 +425,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
 def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
     write("d.jsonl", [airrep.Example(f"p {n}", f"red {n}", f"e{n}", source=("a,b", "c")[n % 2]) for n in range(10)])
     assert run("index", "d.jsonl", "--out", "i", "--method", "ngram").status == 0
-    ran = run("mix", "i", "d.jsonl", "--yaml", "m.yaml", "--llama-factory", "l.yaml")
+    ran = run("mix", "i", "d.jsonl", "--write", "yaml=m.yaml", "--write", "llama-factory=l.yaml")
     assert (ran.status, Path("m.yaml").exists(), Path("l.yaml").exists()) == (1, False, False)
     assert "the source 'a,b' has a comma" in ran.err
 
