@@ -23,16 +23,13 @@ PAIRS = {
     "audit": airrep.audit,
     "mix": airrep.mix,
     "prove": airrep.prove,
-    "judge": airrep.judge,
     "report": airrep.write_report,
     "sample": airrep.sample,
     "label": airrep.label,
     "train": airrep.train_encoder,
     "warmup": airrep.warm_up,
     "compare": airrep.compare_evaluations,
-    "evaluate lds": airrep.evaluate_lds,
-    "evaluate classify": airrep.classify,
-    "evaluate select": evaluate_selection,
+    "evaluate": evaluate_selection,
 }
 
 
@@ -58,7 +55,7 @@ def test_what_has_one_name_has_one_default(words: str) -> None:
         "delete",
         "sample",
         "warmup",
-        "evaluate classify",
+        "evaluate",
     ):  # no such names
         assert shared
     for name, default in shared.items():

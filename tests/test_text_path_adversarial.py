@@ -114,7 +114,7 @@ def test_kind_and_effect_are_two_questions(place: Path) -> None:
 @pytest.mark.slow
 def test_processes_and_shards_change_nothing(place: Path, tmp_path: Path) -> None:
     known = without_torch(place / "absent")
-    for name, how in {"two": ("--workers", "2", "--shard-rows", "16"), "one": ("--workers", "1")}.items():
+    for name, how in {"two": ("--workers", "2", "--set", "shard_rows=16"), "one": ("--workers", "1")}.items():
         made = run(known, "index", place / "train.jsonl", "--out", tmp_path / name, *how)
         assert made.returncode == 0, made.stderr
     assert hits(tmp_path / "one", QUERY) == hits(tmp_path / "two", QUERY) != []

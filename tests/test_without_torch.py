@@ -44,7 +44,7 @@ MAKING = (
     "report top group --out page.html",
     "sample train.jsonl --instances 1 --query-count 5 --subsets 8 --size 20 --out subsets",
     "label subsets train.jsonl --import losses.npy --lm other --out labels",
-    "evaluate lds index ngram --labels labels --data train.jsonl --out lds",
+    "evaluate index ngram --labels labels --data train.jsonl --out lds",
     "demo --out demo",
 )
 ASKING = (
@@ -56,8 +56,8 @@ ASKING = (
     "clean index --json",
     "audit index queries.jsonl --json",
     "mix index queries.jsonl --json",
-    "evaluate lds index ngram --labels labels --data train.jsonl --json",
-    "evaluate classify tfidf ngram --queries queries.jsonl --json",
+    "evaluate index ngram --labels labels --data train.jsonl --json",
+    "evaluate tfidf ngram --queries queries.jsonl --json",
     "compare lds --json",
     "show --verify static",
     "show top",
@@ -174,7 +174,7 @@ NEEDY = {
     f"label subsets train.jsonl --lm {LM} --out OUT": "lm",
     "train labels --data train.jsonl --out OUT": "lm",
     f"adapt train.jsonl --lm {LM} --out OUT": "lm",
-    f"judge index --queries queries.jsonl --lm {LM} --out OUT": "lm",
+    f"prove index queries.jsonl --lm {LM} --budget 30m --out OUT": "lm",
     f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
     f"warmup train.jsonl --lm {LM} --out OUT": "lm",
     "train labels --method datamodels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
@@ -183,8 +183,8 @@ NEEDY = {
 
 
 JUDGED = {
-    "evaluate lds index ngram --labels labels --data train.jsonl --out OUT": "evaluation",
-    "evaluate classify tfidf ngram --queries queries.jsonl --out OUT": "evaluation",
+    "evaluate index ngram --labels labels --data train.jsonl --out OUT": "evaluation",
+    "evaluate tfidf ngram --queries queries.jsonl --out OUT": "evaluation",
     "compare lds --json": "evaluation",
     "train labels --method datamodels --data train.jsonl --out OUT": "evaluation",
     f"index train.jsonl --method logra --lm {LM} --out OUT": "lm",
@@ -272,7 +272,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from text_commands import Absent
 sys.meta_path.insert(0, Absent(sys.argv[2:]))
-sys.argv = ["airrep", "serve", "index", "--no-token", "--port", "0"]
+sys.argv = ["airrep", "serve", "index", "--set", "token=none", "--port", "0"]
 from airrep.cli.app import main
 main()
 """

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {
     "explain": "airrep top INDEX QUERIES, with --better as before",
     "datamodels": "airrep train LABELS#i --method datamodels --out DIR",
-    "diagnose": "airrep evaluate lds INDEX... --labels LABELS --why, with or without an index",
-    "evaluate loo": "airrep evaluate lds INDEX... --labels LABELS --removals",
+    "diagnose": "airrep evaluate INDEX... --labels LABELS --why, with or without an index",
+    "evaluate classify": "airrep evaluate INDEX... --queries QUERIES",
+    "evaluate lds": "airrep evaluate INDEX... --labels LABELS",
+    "evaluate loo": "airrep evaluate INDEX... --labels LABELS",
+    "evaluate select": "airrep evaluate INDEX... --queries QUERIES --lm MODEL --count N",
+    "judge": "airrep prove INDEX QUERIES --lm MODEL --budget 30m",
     "compact": "airrep delete INDEX --compact",
     "join": "airrep append NEW-INDEX PART...",
     "methods": "airrep show methods, or airrep show METHOD",
@@ -18,14 +22,35 @@ COMMANDS: Mapping[str, str] = {
 """Commands of the command line."""
 _LEARNING = "labels of your model: airrep label, then airrep train or airrep adapt --labels"
 _OF_TEACHERS = ("", "-steps", "-sizes", "-instances", "-pool", "-temperature", "-queries")
+_SETTINGS = (
+    *("address", "checkpoints", "contained", "context", "cosine", "curve", "diversity", "drop"),
+    *("drop_duplicates", "engine", "exact", "figures", "full", "gpus", "join", "max_new_tokens", "max_tokens", "mixed"),
+    *("nearly", "none", "order", "random", "removals_by", "resample", "resamples"),
+    *("retries", "retry_quarantined", "seed", "shard_rows", "skip_unlabelled", "state", "token", "tokenizer"),
+    *("top", "train_layers", "vote", "what_if"),
+)
 OPTIONS: Mapping[str, str] = {
+    **{f"--{name.replace('_', '-')}": f"--set {name}=VALUE (true, where it stood alone)" for name in _SETTINGS},
+    "--activations": "--set shared=DIR",
+    "--axolotl": "--write axolotl=DIR",
+    "--config": "--set FILE.yaml",
+    "--disjoint": "--set disjoint_instances=true",
+    "--encoder": "--set near_by=ENCODER",
+    "--groups": "--by FILE.json",
+    "--index-set": "--set NAME:key=value",
+    "--llama-factory": "--write llama-factory=FILE",
+    "--no-token": "--set token=none",
+    "--no-vectors": "--set vectors=false",
+    "--removals": "nothing, as labels of removals are known as such",
+    "--shard": "--part i/n",
+    "--start": "--set start=ENCODER",
+    "--yaml": "--write yaml=FILE",
     "--beside": "airrep adapt, which trains its encoder beside the channels that count",
     "--merged": "--set merged=true",
     "--harmful": "--least, or airrep clean INDEX QUERIES --kind harmful",
     "--member": "--recipe FILE.yaml, which lists the channels",
     "--rival": "airrep compare RUN..., which tests one method against another",
     "--stratify": "--set stratify=source, or --set stratify=label",
-    "--train-layers": "--set train_layers=N, or --set train_layers=all",
     "--temperature": "a recipe's temperature, or, of group, what-if and evaluate, --pool attention:0.2",
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }

@@ -1,4 +1,4 @@
-"""The command evaluate lds --why, on labels that cost nothing."""
+"""The command evaluate --why, on labels that cost nothing."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def run(folder, capsys, monkeypatch):
 
 
 def test_diagnose_prints_findings_worst_first_with_anchors_and_ends_well_whatever_it_finds(run):
-    status, out, err = run("evaluate", "lds", "--why", "--labels", "labels", *DATA)
+    status, out, err = run("evaluate", "--why", "--labels", "labels", *DATA)
     assert (status, err) == (0, "")
     assert "6 queries, 12 subsets of 6, 2 seeds. Advice: docs/diagnosis.md." in out
     assert "#reliability-of-the-labels" in out
@@ -50,7 +50,7 @@ def test_diagnose_prints_findings_worst_first_with_anchors_and_ends_well_whateve
 
 
 def test_diagnose_says_what_a_second_seed_would_cost_by_the_times_that_labelling_noted(run):
-    status, out, _ = run("evaluate", "lds", "--why", "--labels", "one", *DATA, "--json")
+    status, out, _ = run("evaluate", "--why", "--labels", "one", *DATA, "--json")
     assert status == 0
     found = {one["anchor"]: one for one in json.loads(out)["findings"]}
     assert found["reliability-of-the-labels"]["level"] == "unknown"
@@ -58,7 +58,7 @@ def test_diagnose_says_what_a_second_seed_would_cost_by_the_times_that_labelling
 
 
 def test_diagnose_looks_at_an_index_and_writes_what_it_found_once(run):
-    asked = ("evaluate", "lds", "tfidf", "--why", "--labels", "labels", *DATA, "--out", "run")
+    asked = ("evaluate", "tfidf", "--why", "--labels", "labels", *DATA, "--out", "run")
     status, out, err = run(*asked)
     assert status == 0, err
     assert "#nearly-constant-group-scores" in out
@@ -80,14 +80,14 @@ def test_diagnose_looks_at_an_index_and_writes_what_it_found_once(run):
 
 def test_diagnose_refuses_an_index_of_other_data_in_one_line(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
-    status, out, err = run("evaluate", "lds", "small", "--why", "--labels", "labels", *DATA)
+    status, out, err = run("evaluate", "small", "--why", "--labels", "labels", *DATA)
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert "small: lacks the example" in err
 
 
-@pytest.mark.parametrize("beside", ["--removals", "--what-if", "--tune labels#0", "--tag role=x", "--resamples 60"])
+@pytest.mark.parametrize("beside", ["--set what_if=true", "--tune labels#0", "--tag role=x", "--set resamples=60"])
 def test_what_a_diagnosis_would_leave_without_effect_is_refused(run, beside):
-    status, out, err = run("evaluate", "lds", "tfidf", "--why", "--labels", "labels", *DATA, *beside.split())
+    status, out, err = run("evaluate", "tfidf", "--why", "--labels", "labels", *DATA, *beside.split())
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert beside.split()[0] in err
     assert "--why" in err

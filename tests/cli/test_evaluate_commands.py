@@ -90,11 +90,11 @@ def _refused(ran: tuple[int, str, str], words: str) -> None:
     assert words in err
 
 
-JUDGE = ("--labels", "labels#0", *LABELS, "--resamples", "50")
+JUDGE = ("--labels", "labels#0", *LABELS, "--set", "resamples=50")
 
 
 def test_evaluate_lds_prints_one_table_for_several_indexes(run):
-    status, out, err = run("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE)
+    status, out, err = run("evaluate", "tfidf", "words=tfidf", *JUDGE)
     assert status == 0, err
     assert out.count("tfidf") >= 2  # as a path, and as a method
     assert "words" in out
@@ -106,7 +106,7 @@ def test_evaluate_lds_prints_one_table_for_several_indexes(run):
 
 def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     chosen = ("--pool", "attention", "--tune", "labels#1", "--tag", "role=tasks", "--tag", "size=6", "--json")
-    command = ("evaluate", "lds", "my words=tfidf", *JUDGE, *chosen, "--out", "run")
+    command = ("evaluate", "my words=tfidf", *JUDGE, *chosen, "--out", "run")
     status, out, err = run(*command)
     assert status == 0, err
     found = json.loads(out)
@@ -120,17 +120,17 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     status, out, err = run(*command)
     assert (status, json.loads(out)) == (0, found)
     assert "run: was finished already" in err
-    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run"), "made with another")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--out", "run"), "made with another")
     assert tree(Path("run")) == before
     assert run("show", "run", "--verify")[0] == 0
-    assert run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
+    assert run("evaluate", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
     assert Evaluation.read("run").rows[0].name == "tfidf"
 
 
 def test_show_prints_what_evaluating_and_comparing_printed(run):
     asked = {
-        "made-lds": ("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE),
-        "made-loo": ("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--resamples", "50"),
+        "made-lds": ("evaluate", "tfidf", "words=tfidf", *JUDGE),
+        "made-loo": ("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "resamples=50"),
         "made-compare": ("compare", "made-lds"),
     }
     for folder, command in asked.items():
@@ -143,9 +143,7 @@ def test_show_prints_what_evaluating_and_comparing_printed(run):
 
 
 def test_evaluate_loo_shows_the_effects_noise(run):
-    status, out, err = run(
-        "evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--resamples", "50"
-    )
+    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "resamples=50")
     assert status == 0, err
     assert "LOO × 100" in out
     assert "Pearson" in out
@@ -154,28 +152,23 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "signal-to-noise ratio of the effects: " in said
     assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
     assert "same sign" not in out.lower()
-    status, out, err = run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--what-if")
+    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
     assert "predicted by what-if; effects above 0, so of what had helped: " in " ".join(out.split())
-    status, out, err = run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--json")
+    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
-    _refused(
-        run("evaluate", "lds", "tfidf", "--removals", "--labels", "labels#0", *LABELS),
-        "labels/0: is not made of removals",
-    )
-    _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
-    _refused(
-        run("evaluate", "lds", "tfidf", "--removals", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to"
-    )
+    whole = ("--set", "what_if=true")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: is not made of removals")
+    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
     tuned = ("--labels", "removals", "--tune", "labels#1")
-    _refused(run("evaluate", "lds", "tfidf", "--removals", *LABELS, *tuned), "--tune")
-    _refused(run("evaluate", "lds", "--labels", "labels#0", *LABELS), "names no index")
+    _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
+    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "names no index")
 
 
 @pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])
-@pytest.mark.parametrize("removals", ["--removals 3", "--removals-by source"])
+@pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
     drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
     _refused(run(*drawn), f"{asked.split()[0]}: is of random subsets, and removals are none")
@@ -185,15 +178,14 @@ def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removal
 def test_evaluate_loo_tells_what_each_source_did(run):
     judged = (
         "evaluate",
-        "lds",
         "tfidf",
-        "--removals",
         "--labels",
         "sources",
         *LABELS,
-        "--what-if",
-        "--resamples",
-        "50",
+        "--set",
+        "what_if=true",
+        "--set",
+        "resamples=50",
     )
     status, out, err = run(*judged)
     assert status == 0, err
@@ -216,23 +208,23 @@ def test_evaluate_loo_tells_what_each_source_did(run):
 
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
-    asked = ("evaluate", "lds", "tfidf", *LABELS, "--labels")
+    asked = ("evaluate", "tfidf", *LABELS, "--labels")
     _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
     _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
     _refused(
-        run("evaluate", "lds", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
+        run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
         "instances labels/1 and labels/1: have the same",
     )
-    loo = ("evaluate", "lds", "tfidf", "--removals", *LABELS, "--labels", "removals", "--labels", "removals")
+    loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
     _refused(run(*loo), "instances removals/0 and removals/0: have the same")
-    _refused(run("evaluate", "lds", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
+    _refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 
 def test_runs_are_compared_pair_by_pair(run):
     for pool in ("sum", "mean", "attention"):
-        assert run("evaluate", "lds", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
-    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+        assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
+    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert status == 0, err
     assert "adjusted after Holm for these 3 pairs; 50 bootstrap draws" in out
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
@@ -242,11 +234,11 @@ def test_runs_are_compared_pair_by_pair(run):
         [("attention", "sum"), ("mean", "sum")],
     )
     before = tree(Path("compared"))
-    again = ("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+    again = ("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert "was finished already" in run(*again)[2]
     _refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
     assert tree(Path("compared")) == before
-    assert run("evaluate", "lds", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
+    assert run("evaluate", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
     _refused(
         run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
     )
@@ -257,12 +249,12 @@ def test_runs_are_compared_pair_by_pair(run):
 def test_labels_in_the_published_layout_bring_their_data(run):
     write_published(Path("bench/flan"), TRAIN.take(range(30)), QUERIES)
     assert run("index", "bench/flan/train.jsonl", "--method", "tfidf", "--out", "flan-index")[0] == 0
-    status, out, err = run("evaluate", "lds", "flan-index", "--labels", "bench/flan", "--resamples", "50")
+    status, out, err = run("evaluate", "flan-index", "--labels", "bench/flan", "--set", "resamples=50")
     assert status == 0, err
     assert "8 queries and 6 subsets of flan" in out
     assert "one seed, so no noise ceiling is known" in out
-    _refused(run("evaluate", "lds", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
-    _refused(run("evaluate", "lds", "flan-index", "--labels", "labels"), "other train data")
+    _refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
+    _refused(run("evaluate", "flan-index", "--labels", "labels"), "other train data")
 
 
 def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +266,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
 
     monkeypatch.setattr("airrep.evaluation.select.DataSelection", stopped)
     (folder / "run.yaml").write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\n")
-    line = ("evaluate", "select", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name")
+    line = ("evaluate", "tfidf", "--queries", "queries.jsonl", "--lm", "owner/name")
     line += ("--by", "source", "--count", "2")
     told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
     assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
@@ -287,25 +279,25 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
-    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams=2: is of no index here")
-    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
-    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
-    assert run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
+    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams: is of no index here")
+    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
+    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
+    assert run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
 
 
 def test_bad_names_and_tags_are_refused(run):
-    _refused(run("evaluate", "lds", "=tfidf", *JUDGE), "'=tfidf': names no index")
-    _refused(run("evaluate", "lds", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
+    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': names no index")
+    _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
-    _refused(run("evaluate", "lds", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
+    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
 
 
 def test_evaluate_refuses_other_data_and_other_indexes(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
-    _refused(run("evaluate", "lds", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
-    _refused(run("evaluate", "lds", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
-    _refused(run("evaluate", "lds", "tfidf", "--labels", "labels#7", *LABELS), "has no instance '7'")
+    _refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
+    _refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "has no instance '7'")
 
 
 @pytest.mark.slow
@@ -316,10 +308,10 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert "next: airrep index dm/train.jsonl --method datamodels --set weights=dm" in err
     status, _, err = run("index", "dm/train.jsonl", "--method", "datamodels", "--set", "weights=dm", "--out", "dmi")
     assert status == 0, err
-    status, out, err = run("evaluate", "lds", "dmi", "--labels", "labels#0", *LABELS, "--json")
+    status, out, err = run("evaluate", "dmi", "--labels", "labels#0", *LABELS, "--json")
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
-    _refused(run("evaluate", "lds", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
+    _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
     _refused(
         run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one"
     )
@@ -329,7 +321,9 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert run("show", "dm", "--verify")[0] == 0
 
 
-@pytest.mark.parametrize("beside", ["--held-out labels#1", "--test labels#1", "--mixed", "--dry-run", "--steps 3"])
+@pytest.mark.parametrize(
+    "beside", ["--held-out labels#1", "--test labels#1", "--set mixed=true", "--dry-run", "--steps 3"]
+)
 def test_datamodels_refuse_options_of_an_encoder(run, beside):
     asked = ("train", "labels#0", "--method", "datamodels", *LABELS, "--out", "idle", *beside.split())
     _refused(run(*asked), beside.split()[0].removeprefix("--"))

@@ -41,7 +41,7 @@ GROUPS = ["[" * 100_000, "[[1e400]]", '{"a": "b"}', "[[99999999999999999999]]", 
 @pytest.mark.parametrize("text", GROUPS, ids=range(len(GROUPS)))
 def test_files_of_groups_that_are_none(run: Run, text: str) -> None:
     Path("groups.json").write_text(text)
-    status, _, err = run("group", "index", "q.jsonl", "--groups", "groups.json")
+    status, _, err = run("group", "index", "q.jsonl", "--by", "groups.json")
     assert (status, err.count("\n")) == (1, 1)
 
 

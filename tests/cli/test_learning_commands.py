@@ -50,7 +50,7 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     labelled = _run(*said, "--set", "epochs=1", folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     following = labelled.stderr.strip().split("next: airrep ")[1]
-    assert following == "evaluate lds INDEX --removals --labels effects --data pool.jsonl --data asked.jsonl"
+    assert following == "evaluate INDEX --removals --labels effects --data pool.jsonl --data asked.jsonl"
     indexed = _run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words", folder=folder)
     assert indexed.returncode == 0, indexed.stderr
     judged = _run(*following.replace("INDEX", "words").split(), folder=folder)
@@ -107,7 +107,7 @@ def test_adapt_refuses_a_budget_that_is_none(folder):
 
 def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(folder):
     pytest.importorskip("peft")
-    arguments = ["warmup", "data.jsonl", "--lm", "lm", "--out", "warm", "--count", 60, "--checkpoints", 2]
+    arguments = ["warmup", "data.jsonl", "--lm", "lm", "--out", "warm", "--count", 60, "--set", "checkpoints=2"]
     tuning = ["--set", "learning_rate=1e-2", "--set", "lora_rank=2", "--set", "batch_tokens=512"]
     made = _run(*arguments, *tuning, folder=folder)
     assert made.returncode == 0, made.stderr

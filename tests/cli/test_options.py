@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from worlds.commands import runner
 
 from airrep.cli.evaluate_commands import SelectionOptions
-from airrep.cli.flags import SettingsFlags
+from airrep.cli.flags import Setting, SettingsFlags
 from airrep.cli.label_commands import SamplingOptions, WarmupOptions
 from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, TuningOptions, shared_options
 from airrep.cli.train_commands import TrainingOptions
@@ -41,11 +41,15 @@ def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]
     """What is read from the source is what pydantic knows: type, default, limit, docstring."""
     flags: SettingsFlags = get_args(options)[1]
     assert flags.source == f"{settings.__module__}:{settings.__name__}"
-    for name, option in zip(flags.names, flags.options(), strict=True):
+    for name, option in zip((*flags.names, *flags.rare), flags.options(), strict=True):
         known = settings.model_fields[name]
         kind, shown = get_args(option.annotation)
-        assert option.name == flags.prefix + name
+        assert option.name == name
         words = " ".join(settings.meanings()[name].split()).partition(". ")[0].removesuffix(".")
+        if name in flags.rare:
+            assert (shown.text, option.default) == (f"{words}.", known.default), name
+            assert shown.least == next((limit.ge for limit in known.metadata if hasattr(limit, "ge")), None), name
+            continue
         assert shown.help.startswith(words), name
         if flags.mode == "own":
             assert option.default == known.default, name
@@ -103,7 +107,7 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     )
     assert "--count is given 2 times" in run("select", "idx", "q", "--count", "3", "--count", "3").err
     assert "report: --title is given 3 times" in run("report", "r", *(["--title", "t"] * 3), "--out", "o").err
-    assert "lds: --pool is given 2 times" in run("evaluate", "lds", "i", "--pool", "sum", "--pool", "mean").err
+    assert "evaluate: --pool is given 2 times" in run("evaluate", "i", "--pool", "sum", "--pool", "mean").err
     ran = run("index", "data.jsonl", "--out", "o", "--set", "ngrams=1", "--set", "ngrams=2", "--set", "view=response")
     assert "--set ngrams=2: 'ngrams' is set already" in ran.err
 
@@ -118,7 +122,7 @@ def test_an_argument_given_as_an_option_is_told_its_place(
         "airrep: error: top: --queries is no option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
         "Give the value alone, at its place.\n"
     )
-    assert "lds: --index is no option; expected airrep evaluate lds" in run("evaluate", "lds", "--index=i").err
+    assert "evaluate: --index is no option; expected airrep evaluate" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
 
 
@@ -139,7 +143,7 @@ def told(capsys: pytest.CaptureFixture[str], lm: str, **options: Any) -> tuple[A
 def test_fine_tunes_take_the_settings_of_a_training_where_none_is_given(tmp_path: Path, capsys) -> None:
     config = tmp_path / "run.yaml"
     config.write_text("base_model: b\nlearning_rate: 3e-4\nnum_epochs: 4\nsample_packing: true\n")
-    tuning, lines = told(capsys, "owner/name", training=config, settings=["epochs=7"])
+    tuning, lines = told(capsys, "owner/name", training=config, settings={"epochs": 7})
     assert (tuning.learning_rate, tuning.epochs, tuning.schedule) == (3e-4, 7, "cosine")
     assert len(lines) == 1
     assert "learning_rate 0.0003" in lines[0]
@@ -150,12 +154,12 @@ def test_fine_tunes_take_the_settings_of_a_training_where_none_is_given(tmp_path
 
 
 def test_the_rate_is_told_where_nobody_said_it(tmp_path: Path, capsys) -> None:
-    tuning, lines = told(capsys, "owner/name", settings=["epochs=3"])
+    tuning, lines = told(capsys, "owner/name", settings={"epochs": 3})
     assert tuning.learning_rate == 2e-5
     (line,) = lines
     assert line.startswith("fine-tunes take airrep's own rate: learning_rate 2e-05, 3 epochs, batch 32, ")
     assert "--training" in line
-    assert told(capsys, "owner/name", settings=["learning_rate=2e-5"])[1] == []
+    assert told(capsys, "owner/name", settings={"learning_rate": 2e-5})[1] == []
 
 
 def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -> None:
@@ -168,12 +172,54 @@ def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -
     tuning, lines = told(capsys, str(tmp_path))
     assert (tuning.lora_rank, tuning.learning_rate) == (4, 1e-3)
     assert len(lines) == 1
-    as_it_is, lines = told(capsys, str(tmp_path), settings=["merged=true", "learning_rate=1"])
+    as_it_is, lines = told(capsys, str(tmp_path), settings={"merged": True, "learning_rate": 1})
     assert as_it_is.lora_rank is None  # of another training than the one that is asked about
     assert lines == []
     (tmp_path / "args.json").write_text("{")
-    tuning, lines = told(capsys, str(tmp_path), settings=["learning_rate=1"])
+    tuning, lines = told(capsys, str(tmp_path), settings={"learning_rate": 1})
     assert tuning.lora_rank is None
     assert lines == [
         f"{tmp_path / 'args.json'}: cannot be read as JSON (JSONDecodeError). Restore the file. Nothing of it is taken"
     ]
+
+
+def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
+    taken: list[tuple[Any, ...]] = []
+
+    def command(
+        order: Annotated[int, Setting("Words.", 4)] = 8, vote: Annotated[list[int] | None, Setting("K.", 1)] = None
+    ) -> None:
+        """Do it."""
+        taken.append((order, vote))
+
+    (tmp_path / "own.yaml").write_text("order: 5\nvote: [2]\n")
+    assert run(command).exit_code == 0
+    assert run(command, "--set", "order=6", "--set", "vote=3,4").exit_code == 0
+    assert run(command, "--set", str(tmp_path / "own.yaml"), "--set", "order=7").exit_code == 0
+    assert taken == [(8, None), (6, [3, 4]), (7, [2])]
+    assert "--set order=...: Words (8)." in run(command, "--help").output
+    for wrong, told in {"order=x": "integer", "order=3": "4 or more", "size=1": "expected one of order, vote"}.items():
+        error = run(command, "--set", wrong).exception
+        assert isinstance(error, ConfigError)
+        assert told in str(error)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("audit index q.jsonl --nearly 0.5", "--set nearly=VALUE"),
+        ("index d.jsonl --out i --config a.yaml", "--set FILE.yaml"),
+        ("index d.jsonl --out i --shard 1/2", "--part i/n"),
+        ("mix index q.jsonl --axolotl d", "--write axolotl=DIR"),
+        ("evaluate i --labels l --removals", "labels of removals are known as such"),
+        ("evaluate lds i --labels l", "airrep evaluate INDEX... --labels LABELS"),
+        ("judge index", "airrep prove INDEX QUERIES --lm MODEL --budget"),
+    ],
+)
+def test_what_is_gone_says_what_to_type(
+    line: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = runner(capsys, monkeypatch)(*line.split())
+    assert ran.status in (1, 2)
+    assert told in ran.err
+    assert ran.err.count("\n") == 1

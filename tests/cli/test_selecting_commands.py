@@ -1,4 +1,4 @@
-"""The commands evaluate classify and evaluate select."""
+"""The command evaluate, by the queries' classes and by selection."""
 
 import json
 from pathlib import Path
@@ -39,9 +39,9 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return run
 
 
-CLASSIFY = ("evaluate", "classify", "words=train-index")
-SELECT = ("evaluate", "select", "words=train-index", "--queries", "queries.jsonl", "--lm", "lm", "--count", "3")
-QUICK = ("--max-new-tokens", "4", "--set", "learning_rate=1e-2", "--set", "epochs=1", "--set", "device=cpu")
+CLASSIFY = ("evaluate", "words=train-index")
+SELECT = ("evaluate", "words=train-index", "--queries", "queries.jsonl", "--lm", "lm", "--count", "3")
+QUICK = ("--set", "max_new_tokens=4", "--set", "learning_rate=1e-2", "--set", "epochs=1", "--set", "device=cpu")
 
 
 def _refused(ran: Ran, words: str) -> None:
@@ -52,7 +52,7 @@ def _refused(ran: Ran, words: str) -> None:
 
 
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
-    status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--vote", "3", "--vote", "5")
+    status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
     assert status == 0, err
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "chance 30.0"):
         assert words in out, words
@@ -67,14 +67,14 @@ def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
     value = json.loads(out)
     assert value["measure"] == "classify"
     assert value["tags"] == {"role": "tasks"}
-    assert value["command"].startswith("airrep evaluate classify words=train-index --queries queries.jsonl")
+    assert value["command"].startswith("airrep evaluate words=train-index --queries queries.jsonl")
     before = tree(Path("classified"))
     status, again, err = run(*asked)
     assert (status, json.loads(again)) == (0, value)
     assert "classified: was finished already" in err
     assert tree(Path("classified")) == before
-    _refused(run(*asked, "--vote", "2"), "another settings.votes")
-    assert run(*asked, "--vote", "2", "--replace")[0] == 0
+    _refused(run(*asked, "--set", "vote=2"), "another settings.votes")
+    assert run(*asked, "--set", "vote=2", "--replace")[0] == 0
     assert run("show", "classified", "--verify")[0] == 0
 
 
@@ -82,7 +82,7 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
     Path("recipe.yaml").write_text("- method: ngram\n- method: tfidf\n")
     Path("words.yaml").write_text("- method: ngram\n")
     assert run("index", "train.jsonl", "--recipe", "recipe.yaml", "--out", "channels-index")[0] == 0
-    asked = ("evaluate", "classify", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
+    asked = ("evaluate", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
     assert run(*asked)[0] == 0
     _refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
     assert "was finished already" in run(*asked, "--set", "d:recipe=recipe.yaml")[2]
@@ -91,10 +91,12 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 def test_classify_refuses_in_one_line(run: Run) -> None:
     _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
     _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--vote", "31"), "there are 30 examples")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are 30 examples")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
-    status, out, err = run(*CLASSIFY, "--queries", "gaps.jsonl", "--skip-unlabelled", "--where", "label != 'towns'")
+    status, out, err = run(
+        *CLASSIFY, "--queries", "gaps.jsonl", "--set", "skip_unlabelled=true", "--where", "label != 'towns'"
+    )
     assert status == 0, err
     assert "7 queries (1 left out) of 3 classes (by label), 21 training examples" in out
     assert "2 queries have a class that no training example has: always wrong" in out
@@ -102,7 +104,18 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
 
 @pytest.mark.slow
 def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
-    asked = (*SELECT, *QUICK, "--full", "--selecting", "other.jsonl", "--tag", "role=tasks", "--out", "selected")
+    asked = (
+        *SELECT,
+        *QUICK,
+        "--set",
+        "full=true",
+        "--selecting",
+        "other.jsonl",
+        "--tag",
+        "role=tasks",
+        "--out",
+        "selected",
+    )
     status, out, err = run(*asked)
     assert status == 0, err
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
@@ -121,7 +134,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
 
 
 def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = (*SELECT, "--no-random", "--retries", "0", "--json")
+    asked = (*SELECT, "--set", "random=false", "--set", "retries=0", "--json")
     log = Path("log")
 
     def select(*more: str, poison: str = "", out: str = "left") -> Ran:
@@ -155,29 +168,32 @@ def test_select_refuses_in_one_line(run: Run) -> None:
     _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
     _refused(run(*SELECT, "--selecting", "gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
-        run(*SELECT, "--max-new-tokens", "64", *rate, "--set", "device=cpu"),
+        run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
         "max_new_tokens is 64; expected less than 64",
     )
-    _refused(run(*SELECT, "--engine", "boat", *rate), "--engine boat: does not exist")
-    assert run(*SELECT[:-2])[0] == 2
+    _refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
+    _refused(run(*SELECT[:-2]), "--count")
 
 
 def test_repeated_queries_are_told(run: Run) -> None:
-    ran = run("evaluate", "classify", "train-index", "--queries", "queries.jsonl", "--json")
+    ran = run("evaluate", "train-index", "--queries", "queries.jsonl", "--json")
     lines = Path("queries.jsonl").read_text().splitlines()
     Path("twice.jsonl").write_text("\n".join([*lines, *(line.replace('"q', '"again-q') for line in lines)]) + "\n")
-    again = run("evaluate", "classify", "train-index", "--queries", "twice.jsonl", "--json")
+    again = run("evaluate", "train-index", "--queries", "twice.jsonl", "--json")
     assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
     facts = json.loads(again.out)["facts"]
     assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
-    assert "repeat the texts of others" in run(
-        "evaluate", "classify", "train-index", "--queries", "twice.jsonl"
-    ).out.replace("\n", " ")
+    assert "repeat the texts of others" in run("evaluate", "train-index", "--queries", "twice.jsonl").out.replace(
+        "\n", " "
+    )
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
     for words, told in (
-        (("select", "train-index", "queries.jsonl", "--count", "3", "--tokenizer", "words", "--json"), "--tokenizer"),
+        (
+            ("select", "train-index", "queries.jsonl", "--count", "3", "--set", "tokenizer=words", "--json"),
+            "--set tokenizer",
+        ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "a=1", "--most", "a=2", "--json"),
             "has a quota already",
@@ -193,15 +209,15 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
                 "queries.jsonl",
                 "--by",
                 "label",
-                "--yaml",
-                "w.yaml",
-                "--llama-factory",
-                "x/../w.yaml",
+                "--write",
+                "yaml=w.yaml",
+                "--write",
+                "llama-factory=x/../w.yaml",
             ),
             "asked for twice",
         ),
-        (("mix", "train-index", "queries.jsonl", "--by", "label", "--axolotl", "same", "--out", "same"), "twice"),
-        (("compare", "found", "--resamples", "3"), "50"),
+        (("mix", "train-index", "queries.jsonl", "--by", "label", "--write", "axolotl=same", "--out", "same"), "twice"),
+        (("compare", "found", "--set", "resamples=3"), "50"),
     ):
         ran = run(*words)
         assert ran.status in (1, 2)

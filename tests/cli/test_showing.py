@@ -124,7 +124,7 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     rows = [record(number) for number in range(40)] + [{**record(5), "id": "copy"}]
     Path("twice.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run("index", "twice.jsonl", "--out", "twice", "--method", "tfidf").status == 0
-    ran = run("clean", "twice", "--kind", "duplicate,outlier", "--lists", "lists", "--drop", "duplicate")
+    ran = run("clean", "twice", "--kind", "duplicate,outlier", "--lists", "lists", "--set", "drop=duplicate")
     assert "100%" in ran.out
     assert "twice.jsonl:41" in ran.out
     assert "repeats: twice.jsonl:6" in ran.out
@@ -133,9 +133,9 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     assert "copy" in [one["id"] for one in dropped]
     assert {reason["kind"] for one in dropped for reason in one["dropped_for"]} == {"duplicate"}
     assert len(Path("lists/keep.jsonl").read_text().splitlines()) + len(dropped) == 41
-    ran = run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--drop", "label")
+    ran = run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--set", "drop=label")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert run("clean", "twice", "--kind", "duplicate", "--drop", "duplicate").status == 1
+    assert run("clean", "twice", "--kind", "duplicate", "--set", "drop=duplicate").status == 1
 
 
 def test_the_source_to_drop_is_named(run: Run) -> None:

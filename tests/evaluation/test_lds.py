@@ -264,7 +264,7 @@ def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):
     losses[2, 5] = np.nan
     asked = [dataclasses.replace(ONE, by_seed=by_seed, losses=losses), TWO]
     made = evaluate_lds([_index(folder), _index(folder, "other")], asked, resamples=20, names=["one", "ü"])
-    made = dataclasses.replace(made, tags={"role": "tasks"}, command="airrep evaluate lds")
+    made = dataclasses.replace(made, tags={"role": "tasks"}, command="airrep evaluate")
     back = Evaluation.read(made.save(tmp_path / "run"))
     assert back.to_dict() == json.loads(json.dumps(made.to_dict()))
     assert (back.queries, back.request) == (made.queries, made.request)
@@ -327,7 +327,7 @@ def test_bad_requests_are_one_line(folder):
     with pytest.raises(DataError, match="two rows are called 'x'"):
         evaluate_lds([index, index], [ONE], names=["x", "x"])
     assert not index.attributor.encoded  # before any query is
-    with pytest.raises(ConfigError, match="evaluate lds: two instances are named a"):
+    with pytest.raises(ConfigError, match="evaluate: two instances are named a"):
         evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")

@@ -71,7 +71,7 @@ def hang_up(port: int, reset: bool) -> None:
 
 def test_browsers_that_hang_up_do_not_end_the_command(tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(9), tmp_path / "index", "tfidf")
-    command = [sys.executable, "-m", "airrep.cli.app", "serve", str(index.path), "--no-token", "--port", "0"]
+    command = [sys.executable, "-m", "airrep.cli.app", "serve", str(index.path), "--set", "token=none", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as served:
         try:
             assert served.stdout is not None

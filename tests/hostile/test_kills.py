@@ -43,7 +43,7 @@ SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
 KILLS = 2
 """Kills of each command in the short form."""
-SLOW = {"adapt --labels", "index of channels", "label --command", "evaluate select", "compare", "adapt"}
+SLOW = {"adapt --labels", "index of channels", "label --command", "evaluate --lm", "compare", "adapt"}
 """Commands that have one kill there, as each takes seconds."""
 PIECES = 3 if LONG else 1
 """Tests that share the kills of each command, so that processes end at the same time."""
@@ -108,16 +108,16 @@ def written(*arguments: str) -> Operation:
     return Operation(command(*arguments), (), command(*arguments, "--replace"))
 
 
-INDEX = ("index", "train.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
-SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
+INDEX = ("index", "train.jsonl", "--out", "out/i", "--method", "tfidf", "--set", "shard_rows=16")
+SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--set", "shard_rows=16")
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
 REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
 LEARNT = ("adapt", "train.jsonl", "--queries", "queries.jsonl", "--queries", "more.jsonl")
 OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
 SELECTS = (
-    *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
-    *("--max-new-tokens", "2"),
+    *("evaluate", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
+    *("--set", "max_new_tokens=2"),
 )
 TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in open(sys.argv[2])))"
 ADAPTED = LearnPlan(
@@ -164,7 +164,7 @@ OPERATIONS = {
     "select": written("select", "index", "queries.jsonl", "--count", "5", "--out", "out/picked.jsonl"),
     "clean": Operation(command("clean", "index", "--kind", "duplicate", "--lists", "out/lists")),
     "audit": written("audit", "index", "queries.jsonl", "--out", "out/r"),
-    "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--yaml", "out/mix.yaml"),
+    "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--write", "yaml=out/mix.yaml"),
     "export": written("export", "index", "--to", "csv", "--out", "out/e.csv"),
     "export that replaces": replacing(
         *("export", "index", "--to", "embedding-atlas", "--out", "out/e.parquet"),
@@ -175,30 +175,28 @@ OPERATIONS = {
     "sample --write": Operation(command("sample", "train.jsonl", "--out", "out/p", *DRAWN, "--write", "out/files")),
     "label": Operation(make_labels()),
     "label that grows": Operation(make_labels(2), [make_labels()]),
-    "warmup": Operation(command(*WARM, "--checkpoints", "1")),
-    "warmup that replaces": replacing(*WARM, "--seed", "1", older=WARM),
+    "warmup": Operation(command(*WARM, "--set", "checkpoints=1")),
+    "warmup that replaces": replacing(*WARM, "--set", "seed=1", older=WARM),
     "train": Operation(train),
     "save an encoder": Operation(save_encoder),
-    "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
-    "evaluate lds --removals": Operation(
+    "evaluate": Operation(command("evaluate", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
+    "evaluate of removals": Operation(
         command(
             "evaluate",
-            "lds",
             "index",
-            "--removals",
             "--labels",
             "removed",
             *LABELS,
-            "--resamples",
-            "50",
+            "--set",
+            "resamples=50",
             "--out",
             "out/r",
         )
     ),
-    "evaluate classify": Operation(
-        command("evaluate", "classify", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")
+    "evaluate --queries": Operation(
+        command("evaluate", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")
     ),
-    "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
+    "evaluate --lm": Operation(command(*SELECTS, "--out", "out/r")),
     "compare": Operation(command("compare", "judged", "--out", "out/c")),
     "adapt --labels": Operation(
         command(*LEARNT, "--labels", "labels#0", "--held-out", "unseen#0", "--recipe", "tfidf.yaml", "--out", "out/s")
@@ -209,7 +207,7 @@ OPERATIONS = {
     ),
     "join": Operation(
         command("append", "out/i", "out/one", "out/two"),
-        [command(*INDEX[:3], f"out/{part}", *INDEX[4:], "--shard", f"{n}/2") for n, part in ((1, "one"), (2, "two"))],
+        [command(*INDEX[:3], f"out/{part}", *INDEX[4:], "--part", f"{n}/2") for n, part in ((1, "one"), (2, "two"))],
     ),
     "index of gradients": Operation(command("index", "more.jsonl", "--method", "logra", "--lm", "lm", *SMALL[2:4])),
     "index that asks the LM again": Operation(
@@ -217,9 +215,7 @@ OPERATIONS = {
     ),
     "index of channels": Operation(command("index", "more.jsonl", "--lm", "lm", "--recipe", "lm-whole", *SMALL[2:4])),
     "adapt": Operation(adapt),
-    "evaluate lds --why": Operation(
-        command("evaluate", "lds", "--why", "--labels", "labels#0", *LABELS, "--out", "out/r")
-    ),
+    "evaluate --why": Operation(command("evaluate", "--why", "--labels", "labels#0", *LABELS, "--out", "out/r")),
     "datamodels": Operation(
         command("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")
     ),
@@ -248,7 +244,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command("index", "train.jsonl", "--out", "index", "--method", "tfidf")()
         command("top", "index", "queries.jsonl", "--out", "run")()
         command("index", "train.jsonl", "--out", "counted", "--method", "ngram")()
-        command("evaluate", "lds", "index", "counted", "--labels", "labels#0", *LABELS, "--out", "judged")()
+        command("evaluate", "index", "counted", "--labels", "labels#0", *LABELS, "--out", "judged")()
         sample(TRAIN, "other", open_plan("plan").settings, make_corpus(20, "more"))
         label(open_plan("other"), TRAIN, make_corpus(20, "more"), ToyWorld(), FINE_TUNE, "unseen")
         command(*("sample", "train.jsonl", "--queries", "queries.jsonl", "--out", "removals"), *REMOVED)()

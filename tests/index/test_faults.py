@@ -135,7 +135,7 @@ def test_no_permission_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_kills_of_the_command_itself(tmp_path: Path) -> None:
     """The real encoder, in a process of its own, killed three times and then left to finish."""
     train = Path(airrep.__file__).parent / "data" / "queries.jsonl"
-    command = [sys.executable, "-m", "airrep.cli.app", "index", str(train), "--shard-rows", "4", "--out"]
+    command = [sys.executable, "-m", "airrep.cli.app", "index", str(train), "--set", "shard_rows=4", "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     for seconds in (3.0, 3.6, 4.2):
         process = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL)

@@ -80,7 +80,7 @@ def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
     one, two, three = parts_of(tmp_path / "a")
     out = tmp_path / "joined"
     with pytest.raises(
-        ArtifactError, match=r"of 3 parts, 1 are missing: 2\. Make them with: airrep index … --shard 2/3"
+        ArtifactError, match=r"of 3 parts, 1 are missing: 2\. Make them with: airrep index … --part 2/3"
     ):
         join_parts([one, three], out)
     shutil.copytree(two, tmp_path / "again")
@@ -120,7 +120,7 @@ def test_states_that_machines_rounded_differently_are_refused(tmp_path: Path, mo
     monkeypatch.setattr(Rounding, "drift", "1")
     build_part(TRAIN, tmp_path / "p2", "2/2", Rounding(), shard_rows=8)
     with pytest.raises(
-        ArtifactError, match=r"p2: its method learnt something else .* Build it again with: --state .*p1"
+        ArtifactError, match=r"p2: its method learnt something else .* Build it again with: --set state=.*p1"
     ):
         join_parts([first.path, tmp_path / "p2"], tmp_path / "joined")
 
@@ -132,7 +132,7 @@ def test_shares_that_cannot_be_are_refused(tmp_path: Path, share: str) -> None:
 
 
 def test_more_parts_than_shards_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--shard 2/8: 50 examples are 7 shards of 8; expected one for each "):
+    with pytest.raises(ConfigError, match=r"--part 2/8: 50 examples are 7 shards of 8; expected one for each "):
         build_part(TRAIN, tmp_path / "p", "2/8", HashAttributor(), shard_rows=8)
 
 
@@ -170,18 +170,18 @@ def test_interrupted_parts_and_joins_resume(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_command_line_makes_and_joins_parts(tmp_path: Path) -> None:
     TRAIN.to_jsonl(tmp_path / "train.jsonl")
-    common = ["index", str(tmp_path / "train.jsonl"), "--method", "tfidf", "--shard-rows", "8"]
+    common = ["index", str(tmp_path / "train.jsonl"), "--method", "tfidf", "--set", "shard_rows=8"]
     runner = CliRunner()
     for number in (1, 2):
-        more = ["--state", str(tmp_path / "p1")] if number == 2 else []
-        out = ["--out", str(tmp_path / f"p{number}"), "--shard", f"{number}/2", *more]
+        more = ["--set", f"state={tmp_path / 'p1'}"] if number == 2 else []
+        out = ["--out", str(tmp_path / f"p{number}"), "--part", f"{number}/2", *more]
         assert runner.invoke(app, [*common, *out]).exit_code == 0
     joined = runner.invoke(app, ["append", str(tmp_path / "joined"), str(tmp_path / "p1"), str(tmp_path / "p2")])
     assert joined.exit_code == 0, joined.output
     assert "joined: 50 examples, method tfidf" in joined.output
     assert runner.invoke(app, [*common, "--out", str(tmp_path / "whole")]).exit_code == 0
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
-    refused = runner.invoke(app, [*common, "--out", str(tmp_path / "x"), "--state", str(tmp_path / "p1")])
+    refused = runner.invoke(app, [*common, "--out", str(tmp_path / "x"), "--set", f"state={tmp_path / 'p1'}"])
     assert isinstance(refused.exception, ConfigError)
     with pytest.raises(DataError):
         build_part([], tmp_path / "none", "1/1", "tfidf")

@@ -202,7 +202,7 @@ def test_the_caption_counts_queries_subsets_and_what_was_left_out() -> None:
 
 def test_commands_are_listed_once_each() -> None:
     one, two = made_evaluation(seed=1, tags={"role": "a"}), made_evaluation(seed=2, tags={"role": "b"})
-    commands = ("airrep evaluate lds --out runs/1", "airrep evaluate lds --out runs/2")
+    commands = ("airrep evaluate --out runs/1", "airrep evaluate --out runs/2")
     assert value_table("", panels(one, two, one)).commands == commands
     assert value_table("", panels(dataclasses.replace(one, command=""))).commands == ()
 
@@ -341,5 +341,5 @@ def test_runs_are_listed_with_counts_tags_and_commands() -> None:
     (line,) = sources_table(Sources([made])).lines
     assert line.head.text == "run"
     assert [cell.text for cell in line.cells] == [
-        "lds", "role=tasks, lm=x", "1,500", "0 to 1", "30", "90.0", "airrep evaluate lds --out runs/0",
+        "lds", "role=tasks, lm=x", "1,500", "0 to 1", "30", "90.0", "airrep evaluate --out runs/0",
     ]  # fmt: skip

@@ -136,7 +136,7 @@ def test_captions_that_no_report_wrote_remove_nothing(tmp_path: Path) -> None:
 
 
 def test_a_curve_that_cannot_be_drawn_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"--curve size: "):
+    with pytest.raises(ConfigError, match=r"--set curve=size: "):
         evaluation_page([lds("a")], curves=["size"])
 
 
@@ -156,8 +156,8 @@ def test_the_command_reads_evaluations(
     assert run("report", "lds", "--out", "page.html", monkeypatch=monkeypatch) == 0
     assert "Linear datamodelling score" in Path("page.html").read_text()
     assert run("report", "lds", "top", "--out", "other.html", monkeypatch=monkeypatch) == 1
-    assert run("report", "top", "--out", "other.html", "--curve", "size", monkeypatch=monkeypatch) == 1
+    assert run("report", "top", "--out", "other.html", "--set", "curve=size", monkeypatch=monkeypatch) == 1
     messages = capsys.readouterr().err
     assert "page.html: written" in messages
     assert "expected evaluations alone or results alone" in messages
-    assert "--curve and --join are for evaluations; expected none of them here" in messages
+    assert "--set figures=, curve= and join= are for evaluations; expected none of them here" in messages

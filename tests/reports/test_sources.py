@@ -104,9 +104,9 @@ def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
 
 
 def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
-    with pytest.raises(ConfigError, match=r"--curve size: b .*size=many"):
+    with pytest.raises(ConfigError, match=r"--set curve=size: b .*size=many"):
         Sources([source("a", size="1"), source("b", size="many")]).curve("lds", "size")
-    with pytest.raises(ConfigError, match=r"--curve size: a and b of tasks .* 1"):
+    with pytest.raises(ConfigError, match=r"--set curve=size: a and b of tasks .* 1"):
         Sources([source("a", size="1", role="tasks"), source("b", size="1.0", role="tasks")]).curve("lds", "size")
     with pytest.raises(ConfigError, match="size=nan"):
         Sources([source("a", size="nan")]).curve("lds", "size")

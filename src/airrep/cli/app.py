@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from airrep._version import __version__
+from airrep.cli.flags import Setting
 from airrep.cli.options import ReplaceOption, note, print_json, shared_options
 from airrep.cli.running.once import OnceCommand, OneLineGroup, RecordedCommand
 from airrep.errors import LM, AirRepError, ConfigError, need
@@ -51,14 +52,9 @@ def report_command(
     ],
     out: Annotated[Path, "HTML page to write."],
     title: Annotated[str | None, "Title of the page."] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of evaluations: also write each figure as SVG here.")
-    ] = None,
-    curve: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TAG", help="Of evaluations: draw values against a numeric tag; may be repeated."),
-    ] = None,
-    join: Annotated[bool, "Of evaluations: those of the same tags, queries and labels become one."] = False,
+    figures: Annotated[Path | None, Setting("Folder; of evaluations: also write each figure as SVG there.")] = None,
+    curve: Annotated[list[str] | None, Setting("Tags; of evaluations: draw values against a numeric tag.")] = None,
+    join: Annotated[bool, Setting("Of evaluations: those of the same tags, queries and labels become one.")] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, from answers, or from evaluations."""
@@ -83,7 +79,7 @@ def report_command(
         return
     if figures is not None or curve or join:
         raise ConfigError(
-            "report: --figures, --curve and --join are for evaluations; expected none of them here. Leave them out."
+            "report: --set figures=, curve= and join= are for evaluations; expected none of them here. Leave them out."
         )
     from airrep.reports.results import write_report
 
@@ -249,7 +245,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "answers.question_commands": ("clean", "audit", "mix"),
     "app": ("report", "show", "demo"),
     "running.run_commands": ("rerun",),
-    "proving.proving_commands": ("prove", "judge"),
+    "proving.proving_commands": ("prove",),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
     "evaluate_commands": ("evaluate", "compare"),

@@ -1,18 +1,18 @@
 """Commands that judge methods by labels, and compare what was judged."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from airrep import dropped
 from airrep.cli import options
-from airrep.cli.flags import SettingsFlags
-from airrep.cli.judging import INDEXES, EvaluationOptions, IndexesArgument, open_named, parse_named
+from airrep.cli.flags import SetFlag, Setting, SettingsFlags
+from airrep.cli.judging import INDEXES, EvaluationOptions, open_named, parse_named
 from airrep.cli.options import shared_options
-from airrep.cli.running.once import OneLineGroup
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from airrep.index.index import Index
     from airrep.labels.instance import LabelledInstance
 
-
-RESAMPLES = 1000
-MOVED_HELP = "A setting of one index that is another now, as NAME:key=value: NAME:recipe=kind, say."
 
 DataOption = Annotated[
     list[str] | None,
@@ -32,184 +29,226 @@ LabelsOption = Annotated[
     list[str] | None,
     f"Labels to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout.",
 ]
-MovedOption = Annotated[list[str] | None, typer.Option("--set", help=MOVED_HELP)]
-QueriesOption = Annotated[str, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")]
-ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behind each interval.")]
+SettingsOption = Annotated[
+    Mapping[str, Any],
+    SetFlag(
+        "What is another now of one index, as NAME:key=value: NAME:recipe=kind, say; or a setting of the fine-tuning "
+        "or the LM, such as learning_rate=1e-4."
+    ),
+]
+_OF_SELECTION = ("random", "full", "none", "max_new_tokens", "seed")
+SelectionOptions = Annotated[
+    Mapping[str, Any],
+    SettingsFlags("airrep.evaluation.contest:SelectSettings", ("by", "seeds"), _OF_SELECTION, mode="own"),
+]
+_OF_LABELS = ("labels", "data", "pool", "tune", "resamples", "what_if", "why", "partial")
+_OF_QUERIES = ("queries", "by", "where")
+_OF_ENGINE = ("workers", "engine", "address", "gpus", "retries", "partial", "training")
+_EFFECTIVE: Mapping[str, tuple[str, ...]] = {
+    "labels": _OF_LABELS,
+    "labels and --why": ("labels", "data", "pool", "why", "partial"),
+    "queries": (*_OF_QUERIES, "vote", "skip_unlabelled"),
+    "queries and an --lm": (*_OF_QUERIES, "lm", "count", "selecting", "seeds", *_OF_SELECTION, *_OF_ENGINE),
+}
+"""The options, and the settings, that have an effect on what is judged by these."""
 
 app = typer.Typer()
-evaluate = typer.Typer(cls=OneLineGroup, no_args_is_help=True, help="Judge indexes by labels.")
-app.add_typer(evaluate, name="evaluate")
 
 
-@evaluate.command("classify")
+@dataclass(frozen=True)
+class ByLabels:
+    """What judges by labels."""
+
+    labels: LabelsOption = None
+    data: DataOption = None
+    pool: options.PoolOption = None
+    tune: Annotated[list[str] | None, "Other labels, on which each attention pool gets its best temperature."] = None
+    why: Annotated[bool, "Show why an LDS is low: findings on the labels, and on each INDEX if given."] = False
+    resamples: Annotated[int, Setting("Bootstrap draws behind each interval, of labels.", 50)] = 1000
+    what_if: Annotated[
+        bool,
+        Setting("Predict labels of removals by the change of the whole pool's group score, as by `airrep what-if`."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ByQueries:
+    """What judges by queries: by their classes, or by fine-tuning an LM on what is selected for them."""
+
+    selection: SelectionOptions
+    running: options.EngineOptions
+    queries: Annotated[str | None, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")] = None
+    where: options.WhereOption = None
+    lm: Annotated[str | None, "Target LM: a folder or a Hub id; select examples for each task, and fine-tune it."] = (
+        None
+    )
+    count: Annotated[
+        int | None, typer.Option(min=1, help="With --lm: examples selected for each task; the paper takes 1000.")
+    ] = None
+    selecting: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Other queries of the same tasks to select by, so that none is tested on."),
+    ] = None
+    vote: Annotated[list[int] | None, Setting("Also the class that most of the top K have; 10 if not given.", 1)] = None
+    skip_unlabelled: Annotated[bool, Setting("Leave out queries without class, counted.")] = False
+    retries: options.RetriesOption = 2
+
+
+@app.command("evaluate")
 @shared_options
-def classify_command(
-    indexes: IndexesArgument,
-    queries: QueriesOption,
+def evaluate_command(
+    ctx: typer.Context,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
-    by: Annotated[str, "Field that holds the class: label, source or a metadata field."] = "label",
-    vote: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Also the class that most of the top K have; may be repeated; 10 if not given."),
-    ] = None,
-    skip_unlabelled: Annotated[bool, "Leave out queries without class, counted."] = False,
-    where: options.WhereOption = None,
-    moved: MovedOption = None,
+    by_labels: ByLabels,
+    by_queries: ByQueries,
+    indexes: Annotated[list[str] | None, INDEXES] = None,
+    *,
+    training: options.TrainingOption = None,
+    partial: Annotated[bool, "Accept unfinished labels, or finish without fine-tunes that failed."] = False,
+    settings: SettingsOption,
 ) -> None:
-    """How often the top training example has the query's label (identical-class test).
+    """Judge indexes: by --labels; by the classes of --queries; or by fine-tuning an --lm on what they select.
 
-    A query never finds itself: training examples with its own texts are passed over. All indexes hold the same data.
+    --labels tells how well indexes rank labelled subsets: LDS with intervals, and each one's paired difference to the
+    first. An index may be of any data that contains the train pools. For a fair comparison give --tune, with labels
+    that are not among --labels. Of labels that leave examples out (`airrep sample --removals K`) the value is the rank
+    correlation of scores and effects over removals; labels of 2 or more seeds also tell the effects' signal-to-noise
+    ratio and the noise ceiling. With --why each finding has its number, a verdict and a paragraph of advice in
+    docs/diagnosis.md.
+
+    --queries tells how often the top training example has the query's label, or its value of --by (identical-class
+    test). A query never finds itself: training examples with its own texts are passed over. All indexes hold the same
+    data.
+
+    --queries with --lm and --count selects examples for each task, fine-tunes the LM on them, and measures its answers:
+    unigram F1. --training takes the settings of the fine-tuning from your own training. With --out, run it again after
+    an interruption: it goes on with what is missing.
     """
+    gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
+    if gone is not None and not Path((indexes or [""])[0]).exists():
+        raise ConfigError(gone)
+    if by_labels.labels or by_labels.why or by_queries.queries is None:
+        _check_given(ctx, "labels and --why" if by_labels.why else "labels")
+        _by_labels(indexes or [], by_labels, reading, judging, settings, partial=partial)
+        return
+    _check_given(ctx, "queries" if by_queries.lm is None else "queries and an --lm")
+    moved = {name: value for name, value in settings.items() if by_queries.lm is None or ":" in name}
+    opened = open_named(indexes or [], moved)
+    if not opened:
+        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX. Name one.")
+    if by_queries.lm is None:
+        _by_classes(opened, by_queries, reading, judging)
+        return
+    own = options.TuningOptions({name: value for name, value in settings.items() if name not in moved}, training)
+    _by_selection(opened, by_queries, own, reading, judging, partial=partial)
+
+
+def _check_given(ctx: typer.Context, by: str) -> None:
+    """Refuse what would have no effect."""
+    known = {name for names in _EFFECTIVE.values() for name in names}
+    idle = sorted(options.typed(ctx) & known - {*_EFFECTIVE[by]})
+    if idle:
+        flag = options.flag_of(ctx, idle[0])
+        raise ConfigError(f"evaluate: {flag} has no effect beside --{by}; expected one of them. Leave one out.")
+
+
+def _by_classes(
+    opened: "list[tuple[str, Index]]", asked: ByQueries, reading: options.ReadingOptions, judging: EvaluationOptions
+) -> None:
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_classification
     from airrep.evaluation.classify import Classification, ClassifySettings
 
-    values = {"by": by, "where": where, "skip_unlabelled": skip_unlabelled}
-    settings = ClassifySettings.of({**values, **({"votes": tuple(vote)} if vote else {})})
-    asked = Classification(open_named(indexes, moved), reading.read(queries), settings)
+    values = {"by": asked.selection["by"], "where": asked.where, "skip_unlabelled": asked.skip_unlabelled}
+    settings = ClassifySettings.of({**values, **({"votes": tuple(asked.vote)} if asked.vote else {})})
+    test = Classification(opened, reading.read(asked.queries or ""), settings)
     with Meter("ranking for queries") as meter:
-        judging.deliver(asked.request, lambda: asked.run(meter), print_classification)
+        judging.deliver(test.request, lambda: test.run(meter), print_classification)
 
 
-SelectionOptions = Annotated[
-    Mapping[str, Any],
-    SettingsFlags(
-        "airrep.evaluation.contest:SelectSettings",
-        ("by", "seeds", "random", "full", "none", "where", "max_new_tokens", "seed"),
-        mode="own",
-    ),
-]
-
-
-@evaluate.command("select")
-@shared_options
-def evaluate_select_command(
-    indexes: IndexesArgument,
-    queries: QueriesOption,
-    lm: Annotated[str, "Target LM: a folder or a Hub id."],
-    count: Annotated[int, typer.Option(min=1, help="Training examples selected for each task; the paper takes 1000.")],
+def _by_selection(
+    opened: "list[tuple[str, Index]]",
+    asked: ByQueries,
+    configuring: options.TuningOptions,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
-    selecting: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Other queries of the same tasks to select by, so that none is tested on."),
-    ] = None,
     *,
-    selection: SelectionOptions,
-    running: options.EngineOptions,
-    retries: options.RetriesOption = 2,
-    partial: Annotated[bool, "Finish without fine-tunes that failed."] = False,
-    configuring: Annotated[
-        options.TuningOptions,
-        {"settings": "A setting of the fine-tuning or the LM, as key=value, such as learning_rate=1e-4."},
-    ],
-    moved: Annotated[list[str] | None, typer.Option("--index-set", help=MOVED_HELP)] = None,
+    partial: bool,
 ) -> None:
-    """Select examples for each task, fine-tune the LM on them, and measure its answers: unigram F1.
-
-    --training takes the settings of the fine-tuning from your own training. With --out, run it again after an
-    interruption: it goes on with what is missing.
-    """
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.contest import Contest, SelectSettings
     from airrep.evaluation.select import DataSelection
 
-    chosen = SelectSettings.of({"count": count, **selection})
-    contest = Contest(open_named(indexes, moved), reading.read(queries), reading.read_if(selecting), chosen)
-    asked = DataSelection(contest, *configuring.of_lm(lm, reading=reading), running.make())
-    often: dict[str, Any] = {"retries": retries, "partial": partial, "replace": judging.replace}
+    if asked.count is None:
+        raise ConfigError("evaluate: --lm needs --count, the examples selected for each task. Give it.")
+    chosen = SelectSettings.of({"count": asked.count, "where": asked.where, **asked.selection})
+    contest = Contest(opened, reading.read(asked.queries or ""), reading.read_if(asked.selecting), chosen)
+    study = DataSelection(contest, *configuring.of_lm(asked.lm or "", reading=reading), asked.running.make())
+    often: dict[str, Any] = {"retries": asked.retries, "partial": partial, "replace": judging.replace}
     with Meter("selecting") as meter:
         judging.deliver(
-            asked.request,
-            lambda: asked.run(judging.run, **often, progress=meter, on_task=TaskMeter()),
+            study.request,
+            lambda: study.run(judging.run, **often, progress=meter, on_task=TaskMeter()),
             print_selection,
             partial=partial,
         )
 
 
-@dataclass(frozen=True)
-class _Removing:
-    """Options of labels that leave examples out."""
-
-    removals: Annotated[
-        bool,
-        "LABELS leave examples out (`airrep sample --removals K`): judge how well scores tell what that does.",
-    ] = False
-    what_if: Annotated[
-        bool,
-        "Judge labels of --removals, predicted by the change of the whole pool's group score, as by `airrep what-if`.",
-    ] = False
-
-    def study(self) -> "type[LdsStudy]":
-        """The study that is asked for."""
-        from airrep.evaluation.lds import LdsStudy
-        from airrep.evaluation.loo import LooStudy, WhatIfStudy
-
-        if self.what_if:
-            return WhatIfStudy
-        return LooStudy if self.removals else LdsStudy
-
-
-@evaluate.command("lds")
-@shared_options
-def lds_command(
+def _by_labels(
+    indexes: list[str],
+    asked: ByLabels,
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
-    removing: _Removing,
-    indexes: Annotated[list[str] | None, INDEXES] = None,
-    labels: LabelsOption = None,
-    data: DataOption = None,
-    pool: options.PoolOption = None,
-    tune: Annotated[list[str] | None, "Other labels, on which each attention pool gets its best temperature."] = None,
-    settings: MovedOption = None,
-    resamples: ResamplesOption = RESAMPLES,
-    partial: options.PartialOption = False,
-    why: Annotated[
-        bool,
-        "Show why an LDS is low: findings on the labels, and on each INDEX if given.",
-    ] = False,
+    settings: Mapping[str, Any],
+    *,
+    partial: bool,
 ) -> None:
-    """How well indexes rank labelled subsets: LDS with intervals, and each one's paired difference to the first.
-
-    An index may be of any data that contains the train pools. For a fair comparison give --tune, with labels that
-    are not among --labels. With --removals the value is the rank correlation of scores and effects over removals;
-    labels of 2 or more seeds also tell the effects' signal-to-noise ratio and the noise ceiling. With --why each
-    finding has its number, a verdict and a paragraph of advice in docs/diagnosis.md.
-    """
     from airrep.cli.show.evaluations import print_correlations
+    from airrep.labels.gather import gather
 
-    kind = removing.study()
-    _refuse_beside(why, removing, judging, tune, resamples)
-    if not (indexes or why):
-        raise ConfigError("evaluate lds: names no index; expected INDEX or NAME=INDEX, or --why. Name one.")
-    labels = _given(labels, indexes or (), kind.measure)
-    opened, named = open_named(indexes or (), settings), [*labels, *(tune or ())]
-    judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
-    if why:
-        _tell_why(labels, judged, [index for _, index in opened], judging, *options.typed_pool(pool))
+    if not (indexes or asked.why):
+        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX, or --why. Name one.")
+    if not asked.labels:
+        index = parse_named(indexes[0])[1] if indexes else "INDEX"
+        raise ConfigError(
+            "evaluate: no labels are named, and no --queries; expected losses after fine-tunes: --labels LABELS. They "
+            f"come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep prove {index} QUERIES --lm MODEL "
+            "--budget 30m` judges by them in one step."
+        )
+    opened, tune = open_named(indexes, settings), asked.tune or []
+    corpora = [reading.read(path) for path in asked.data or ()]
+    judged, tuned = (
+        gather(part, corpora, partial=partial, beside=[*asked.labels, *tune], read=reading.read)
+        for part in (asked.labels, tune)
+    )
+    pool = options.typed_pool(asked.pool)
+    if asked.why:
+        if judging.tag:
+            raise ConfigError("evaluate: --tag has no effect beside --why; expected one of them. Leave one out.")
+        _tell_why(asked.labels, judged, [index for _, index in opened], judging, *pool)
         return
-    asked = kind(opened, judged, *options.typed_pool(pool), tune=tuned, resamples=resamples)
-    judging.deliver(asked.request, asked.run, print_correlations)
+    kind = _study(asked.labels, judged, what_if=asked.what_if)
+    if tune and kind.measure == "loo":
+        raise ConfigError("evaluate: --tune has no effect on labels of removals. Leave it out.")
+    study = kind(opened, judged, *pool, tune=tuned, resamples=asked.resamples)
+    judging.deliver(study.request, study.run, print_correlations)
 
 
-def _refuse_beside(
-    why: bool, removing: _Removing, judging: EvaluationOptions, tune: list[str] | None, resamples: int
-) -> None:
-    """Refuse options that another one would leave without effect."""
-    removals = removing.removals or removing.what_if
-    given = {
-        "--removals or --what-if": why and removals,
-        "--tune": (why or removals) and bool(tune),
-        "--tag": why and bool(judging.tag),
-        "--resamples": why and resamples != RESAMPLES,
-    }
-    found = next((name for name, refused in given.items() if refused), None)
-    if found is not None:
-        beside = "--why" if why else "--removals"
-        raise ConfigError(f"evaluate lds: {found} has no effect beside {beside}; expected one of them. Leave one out.")
+def _study(labels: Sequence[str], judged: "Sequence[LabelledInstance]", *, what_if: bool) -> "type[LdsStudy]":
+    """The study of labels: of random subsets, or of removals, as their plan or their sizes tell."""
+    from airrep.evaluation.lds import LdsStudy
+    from airrep.evaluation.loo import LooStudy, WhatIfStudy
+    from airrep.labels.instance import is_of_removals
+    from airrep.labels.labels import Labels, holds_labels
+
+    if what_if:
+        return WhatIfStudy
+    folders = {Path(one.partition("#")[0]) for one in labels}
+    planned = [Labels(one).plan.settings.kind == "removals" for one in folders if holds_labels(one)]
+    return LooStudy if any(planned) or any(map(is_of_removals, judged)) else LdsStudy
 
 
 def _tell_why(
@@ -235,41 +274,12 @@ def _tell_why(
     )
 
 
-def _given(labels: list[str] | None, indexes: Sequence[str], measure: str) -> list[str]:
-    """The labels that are named; where none are, the way to them is told."""
-    if labels:
-        return labels
-    index = parse_named(indexes[0])[1] if indexes else "INDEX"
-    judge = "judges by them in one step" if measure == "lds" else "asks how well random subsets are ranked, without any"
-    raise ConfigError(
-        "evaluate: no labels are named; expected losses after fine-tunes: --labels LABELS. They come of `airrep sample "
-        f"DATA --out SUBSETS` and `airrep label`; `airrep judge {index} --lm MODEL --queries QUERIES` {judge}."
-    )
-
-
-def _gather(
-    *parts: Sequence[str],
-    data: Sequence[str] | None,
-    reading: options.ReadingOptions,
-    partial: bool,
-    named: Sequence[str],
-) -> "Iterator[list[LabelledInstance]]":
-    """Labelled instances of each list of choices; the data are read once."""
-    from airrep.labels.gather import gather
-
-    corpora = [reading.read(path) for path in data or ()]
-    for part in parts:
-        yield gather(part, corpora, partial=partial, beside=named, read=reading.read)
-
-
 @app.command("compare")
 @shared_options
 def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
     to: Annotated[str | None, "Compare with the row of this name alone."] = None,
-    resamples: Annotated[
-        int | None, typer.Option(min=50, help="Bootstrap draws of lds and loo; 1,000 if not given.")
-    ] = None,
+    resamples: Annotated[int | None, Setting("Bootstrap draws of lds and loo; 1,000 if not given.", 50)] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:

@@ -1,8 +1,8 @@
-"""Flags made from the fields of settings: their names, types, defaults and docstrings."""
+"""Settings on the command line: flags made from their fields, and those that --set takes."""
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from inspect import Parameter as Option
@@ -26,6 +26,22 @@ class _Field(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Setting:
+    """Stands beside the type of what few people set: it is no flag of its own, but a name for --set."""
+
+    text: str
+    """Its help."""
+    least: float | None = None
+
+
+@dataclass(frozen=True)
+class SetFlag:
+    """Stands beside the type of what --set gives: settings by name."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class SettingsFlags:
     """Flags for some fields of a class of settings; a command gets those that were typed, by the fields' names.
 
@@ -35,26 +51,26 @@ class SettingsFlags:
     source: str
     """Module and class, such as ``"airrep.lm.settings:LmSettings"``."""
     names: tuple[str, ...]
-    prefix: str = ""
-    """Put before each name."""
+    rare: tuple[str, ...] = ()
+    """Fields that are no flags, but names for --set."""
     mode: Literal["layered", "own"] = "layered"
-    """Whether --set and --config may also give them, so that a flag that was not typed must leave them alone, or the
+    """Whether --set may also give them, so that a flag that was not typed must leave them alone, or the
     flags alone do, with the fields' own defaults and limits."""
-    spelt: Mapping[str, str] = field(default_factory=dict)
-    """Flags that are not called like their fields."""
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of these flags, by names with the prefix."""
-        return {self.prefix + name: values[self.prefix + name] for name in self.names}
+        """The values of these flags, by name."""
+        return {name: values[name] for name in (*self.names, *self.rare)}
 
     def options(self) -> Iterator[Option]:
         """One option for each field."""
         fields = _fields(*self.source.split(":"))
-        for name in self.names:
+        for name in (*self.names, *self.rare):
             kind, default, least, text = fields[name]
-            flag = self.prefix + name
-            spelt = self.spelt.get(name, f"--{flag.replace('_', '-')}")
-            if self.mode == "own":
+            spelt, value = f"--{name.replace('_', '-')}", default
+            shown: Any = Setting(f"{text}.", least)
+            if name in self.rare:
+                pass
+            elif self.mode == "own":
                 spelt_out = [] if kind is bool else [spelt]  # Typer adds --no-NAME to a bool without a spelling
                 shown = typer.Option(*spelt_out, min=least, help=f"{text}.")
                 value = str(default) if kind is str and default is not None else default
@@ -62,7 +78,7 @@ class SettingsFlags:
                 shown, value = typer.Option(spelt, help=f"{text}{_shown(default)}."), None
             taken: Any = kind if value is not None else kind | None
             hint: Any = Annotated[taken, shown]
-            yield Option(flag, Option.KEYWORD_ONLY, default=value, annotation=hint)
+            yield Option(name, Option.KEYWORD_ONLY, default=value, annotation=hint)
 
 
 def _shown(default: Any) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.dry_runs import DryRunOption
+from airrep.cli.flags import Setting
 from airrep.cli.options import note, open_moved_index, shared_options
 from airrep.errors import AirRepError, ConfigError
 
@@ -45,23 +46,22 @@ def index_command(
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
     *,
-    configuring: Annotated[
-        options.ConfigOptions,
-        {"config": "YAML file with settings of the method.", "settings": "One setting, as key=value."},
-    ],
-    shard_rows: Annotated[int, "Examples in one shard: what an interruption can lose."] = 4096,
-    shard: Annotated[
+    configuring: options.ConfigOptions,
+    shard_rows: Annotated[int, Setting("Examples in one shard: what an interruption can lose.")] = 4096,
+    part: Annotated[
         str | None,
-        "i/n: make only the i-th of n parts, each from all of DATA; `airrep append NEW-INDEX PART...` joins them.",
+        "i/n: make the i-th of n parts, each from all of DATA; `airrep append NEW-INDEX PART...` joins them.",
     ] = None,
-    state: Annotated[Path | None, "With --shard: a finished part, whose method is taken as it has learnt."] = None,
+    state: Annotated[
+        Path | None, Setting("With --part: a finished part, whose method is taken as it has learnt.")
+    ] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
-    if state is not None and shard is None:
-        raise ConfigError("index: --state belongs to --shard. Leave it out.")
+    if state is not None and part is None:
+        raise ConfigError("index: --set state= belongs to --part. Leave it out.")
     if encoder is not None and method is None and recipe is None and (lm is not None or warmed is not None):
         raise ConfigError(
             "index: --encoder alone means that encoder and nothing else, which reads no LM; expected --recipe lm "
@@ -92,16 +92,16 @@ def index_command(
             "replace": replace,
             "engine": running.make(),
         }
-        if shard is not None:
-            part = build_part(corpus, out, shard, method, state=state, progress=meter, **how)
+        if part is not None:
+            made = build_part(corpus, out, part, method, state=state, progress=meter, **how)
         else:
             built = build_index(corpus, out, method, progress=meter, **how)
-    if shard is not None:
-        name, count = part.lineage["method"], len(part.shards)
-        _tell_left_out(out, len(corpus) - part.rows)
-        told = f"{count} shards, method {name}{_of_base(part.lineage)}"
-        note(f"{out}: part {part.share} of {part.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
-        _tell_cautions(part.lineage, [corpus], out)  # every part is given all examples
+    if part is not None:
+        name, count = made.lineage["method"], len(made.shards)
+        _tell_left_out(out, len(corpus) - made.rows)
+        told = f"{count} shards, method {name}{_of_base(made.lineage)}"
+        note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
+        _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
         return
     _tell_left_out(out, len(corpus) - len(built))
     outcome = "was finished already" if existed and not replace else "built"
@@ -201,9 +201,9 @@ def append_command(
         list[str], typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or the parts of a new index.")
     ],
     reading: options.ReadingOptions,
-    settings: options.ChangedOption = None,
+    settings: options.ChangedOption,
 ) -> None:
-    """Add examples to an index; or join the parts that `airrep index --shard` made into a new one.
+    """Add examples to an index; or join the parts that `airrep index --part` made into a new one.
 
     Data are read as those were that the index was built from; options that you type replace these.
     """
@@ -288,8 +288,10 @@ def export_command(
         Path | None, typer.Option(metavar="FILE", help="For records: examples that select, clean or mix wrote.")
     ] = None,
     data: Annotated[str | None, "For records: what the index was made from."] = None,
-    no_vectors: Annotated[bool, "Leave out the column of dense features."] = False,
-    exact: Annotated[bool, "For csv: leave cells as they are that a spreadsheet would run as formulas."] = False,
+    vectors: Annotated[bool, Setting("Whether dense features are a column.")] = True,
+    exact: Annotated[
+        bool, Setting("For csv: leave cells as they are that a spreadsheet would run as formulas.")
+    ] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Write the examples of an index to a file for other tools; or the records that examples were read from.
@@ -312,15 +314,17 @@ def export_command(
             out,
             to,
             where=where,
-            vectors=not no_vectors,
+            vectors=vectors,
             exact=exact,
             replace=replace,
             progress=meter,
         )
-    vectors = f", vectors of {made.width:,} numbers" if made.width else ""
-    note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{vectors}")
+    dense = f", vectors of {made.width:,} numbers" if made.width else ""
+    note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{dense}")
     if made.guarded:
-        note(f"{out}: {made.guarded:,} cells begin as formulas do; each got a ' before it. --exact leaves them")
+        note(
+            f"{out}: {made.guarded:,} cells begin as formulas do; each got a ' before it. --set exact=true leaves them"
+        )
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")

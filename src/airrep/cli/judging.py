@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 INDEXES = typer.Argument(
     metavar="INDEX...", help="Index directories, one row for each; NAME=INDEX says what its row is called."
 )
-IndexesArgument = Annotated[list[str], INDEXES]
 
 
 @dataclass(frozen=True)
@@ -87,19 +86,19 @@ def parse_named(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def open_named(texts: Sequence[str], settings: Sequence[str] | None = None) -> "list[tuple[str, Index]]":
+def open_named(texts: Sequence[str], settings: Mapping[str, Any]) -> "list[tuple[str, Index]]":
     """Open indexes given as INDEX or NAME=INDEX, with ``NAME:key=value`` settings that are others now."""
     from airrep.evaluation.result import check_names
 
     paths = [parse_named(text) for text in texts]
     check_names([name for name, _ in paths])
-    moved: dict[str, list[str]] = {name: [] for name, _ in paths}
-    for text in settings or ():
+    moved: dict[str, dict[str, Any]] = {name: {} for name, _ in paths}
+    for text, value in settings.items():
         name = next((name for name in moved if text.startswith(f"{name}:")), None)
         if name is None:
             raise ConfigError(f"--set {text}: is of no index here; expected NAME:key=value. Name one as NAME=INDEX.")
-        moved[name].append(text.removeprefix(f"{name}:"))
-    return [(name, open_moved_index(path, settings=moved[name])) for name, path in paths]
+        moved[name][text.removeprefix(f"{name}:")] = value
+    return [(name, open_moved_index(path, moved[name])) for name, path in paths]
 
 
 def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.dry_runs import DryRunOption
-from airrep.cli.flags import SettingsFlags
+from airrep.cli.flags import Setting, SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import LM, ConfigError, need
 
@@ -23,13 +23,11 @@ QueriesOption = Annotated[str | None, f"Where queries come from, when not from D
 app = typer.Typer()
 
 
-_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "disjoint_instances", "held_out")
 SamplingOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
         "airrep.labels.plan:SamplingSettings",
-        (*_DRAWN, "removals", "removals_by", "seed"),
-        spelt={"disjoint_instances": "--disjoint"},
+        ("instances", "train_count", "query_count", "subsets", "size", "held_out", "removals"),
     ),
 ]
 
@@ -55,13 +53,14 @@ def sample_command(
     from airrep.labels.outside import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
-    kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}
-    idle = next((name for name in ("subsets", "size") if kind and drawing[name] is not None), None)
+    values = configuring.values(drawing)
+    kind = {"kind": "removals"} if values.get("removals") or values.get("removals_by") else {}
+    idle = next((name for name in ("subsets", "size") if kind and values.get(name) is not None), None)
     if idle is not None:
         raise ConfigError(
             f"--{idle}: is of random subsets, and removals are none; expected one or the other. Leave --{idle} out."
         )
-    chosen = SamplingSettings.of(configuring.values(drawing) | kind)
+    chosen = SamplingSettings.of(values | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)
@@ -110,7 +109,7 @@ def label_command(
     *,
     running: options.EngineOptions,
     retries: options.RetriesOption = 2,
-    retry_quarantined: Annotated[bool, "Try fine-tunes again that were given up."] = False,
+    retry_quarantined: Annotated[bool, Setting("Try fine-tunes again that were given up.")] = False,
     partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
@@ -118,7 +117,7 @@ def label_command(
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
-    --training takes the settings of the fine-tuning from your own training. --config and --set hold them too, such as
+    --training takes the settings of the fine-tuning from your own training. --set holds them too, such as
     --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
@@ -155,8 +154,8 @@ def label_command(
     read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
-        whole = "" if labels.plan.settings.removals_by is None else " --what-if"
-        following = f"airrep evaluate lds INDEX --removals --labels {out} {read}{whole}"
+        whole = "" if labels.plan.settings.removals_by is None else " --set what_if=true"
+        following = f"airrep evaluate INDEX --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
 
 
@@ -207,9 +206,9 @@ class WarmupOptions:
     count: Annotated[
         int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the order of the examples.")] = 0
+    seed: Annotated[int, Setting("Of the draw and of the order of the examples.", 0)] = 0
     checkpoints: Annotated[
-        int, typer.Option(min=0, help="How often all weights are kept, for TracIn and TRAK; the last time is the end.")
+        int, Setting("How often all weights are kept, for TracIn and TRAK; the last time is the end.", 0)
     ] = 0
 
 
@@ -230,7 +229,7 @@ def warmup_command(
     """Fine-tune the LM on a sample of the data; the result is an LM for `airrep index --warmed` and for --lm.
 
     For --warmed, fine-tune as your model was, on as many examples as the groups have that you ask about: --count 100
-    was enough. --training takes the settings from your own training. --config and --set hold them too, such as --set
+    was enough. --training takes the settings from your own training. --set holds them too, such as --set
     learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank
     adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
     """

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import Parameter as Option
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, get
 
 import typer
 
-from airrep.cli.flags import SettingsFlags
+from airrep.cli.flags import SetFlag, Setting, SettingsFlags
 from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
+    from airrep.planning.judge import Judgement
     from airrep.runtime.engine import Engine
     from airrep.training.linear.recipe import Adapted
 
@@ -55,14 +56,11 @@ PoolOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace what is there."]
 PartialOption = Annotated[bool, "Accept unfinished labels."]
-MixedOption = Annotated[bool, "Accept labels of several LMs, fine-tunings or precisions."]
+MixedOption = Annotated[bool, Setting("Accept labels of several LMs, fine-tunings or precisions.")]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
+SetOption = Annotated[Mapping[str, Any], SetFlag("One setting, as key=value, or a YAML file of them; may be repeated.")]
 ChangedOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="A setting that is another now, as key=value: where a model has moved to.",
-    ),
+    Mapping[str, Any], SetFlag("A setting that is another now, as key=value: where a model has moved to.")
 ]
 RecipeOption = Annotated[
     str | None,
@@ -77,16 +75,14 @@ BetterOption = Annotated[
 ]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
-DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
+DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
 ]
-ComputeOptions = Annotated[
-    Mapping[str, Any], SettingsFlags("airrep.lm.settings:LmSettings", ("device", "precision", "max_tokens"))
-]
-RetriesOption = Annotated[int, typer.Option(min=0, help="How often a failed fine-tune is tried again.")]
+ComputeOptions = Annotated[Mapping[str, Any], SettingsFlags("airrep.lm.settings:LmSettings", ("device", "precision"))]
+RetriesOption = Annotated[int, Setting("How often a failed fine-tune is tried again.", 0)]
 
 
 def note(text: str) -> None:
@@ -112,19 +108,14 @@ def _escaped(character: str) -> str:
 
 @dataclass(frozen=True)
 class ConfigOptions:
-    """Options that hold settings without a flag of their own: a YAML file, and --set."""
+    """The option that holds settings without a flag of their own."""
 
-    config: Annotated[Path | None, "YAML file with settings."] = None
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")] = (
-        None
-    )
+    settings: SetOption = field(default_factory=dict[str, Any])
 
     def values(self, flags: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Any]:
-        """Settings by name: a flag that was given counts before --set, and --set before the YAML file."""
-        from airrep.runtime.settings import read_settings
-
+        """Settings by name: a flag that was given counts before --set."""
         given = {name: value for name, value in {**(flags or {}), **named}.items() if value is not None}
-        values = read_settings(self.config, self.settings or ()) | given
+        values = {**self.settings, **given}
         _tell_checkpoint(values.get("lm"))
         return values
 
@@ -139,14 +130,17 @@ class ConfigOptions:
         return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
 
 
+TrainingOption = Annotated[
+    Path | None,
+    "A trainer's folder or config file whose settings the fine-tunes take, where no flag and no --set gives one.",
+]
+
+
 @dataclass(frozen=True)
 class TuningOptions(ConfigOptions):
     """Options of commands that fine-tune the target LM: settings, and a training to take them from."""
 
-    training: Annotated[
-        Path | None,
-        "A trainer's folder or config file whose settings the fine-tunes take, where no flag and no --set gives one.",
-    ] = None
+    training: TrainingOption = None
 
     def of_lm(
         self, lm: str, flags: Mapping[str, Any] | None = None, *, reading: "ReadingOptions", **named: Any
@@ -205,21 +199,23 @@ class EngineOptions:
     """Options of the engine: where work runs, and in how many processes."""
 
     workers: WorkersOption = None
-    engine: Annotated[str, "Where work runs: local (this machine) or ray."] = "local"
-    address: Annotated[str | None, "Address of a Ray cluster; a new local one if not given."] = None
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")] = 0
+    engine: Annotated[str, Setting("Where work runs: local (this machine) or ray.")] = "local"
+    address: Annotated[str | None, Setting("Address of a Ray cluster; a new local one if not given.")] = None
+    gpus: Annotated[float, Setting("GPUs of each worker on Ray; may be a fraction.", 0)] = 0
 
     def make(self) -> "Engine | None":
         """The engine; None for this process alone."""
         from airrep.runtime.ray_engine import make_engine
 
         if self.engine != "ray" and (self.address is not None or self.gpus):
-            raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
+            raise ConfigError("--set address=, gpus=: belong to Ray. Add --set engine=ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
         if self.engine == "local":
             tell_workers(self.workers or 1)
-        return make_engine(self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--engine")
+        return make_engine(
+            self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--set engine="
+        )
 
 
 def tell_workers(workers: int) -> None:
@@ -248,9 +244,15 @@ def _as_typed(text: str) -> str:
 
 
 def typed(ctx: typer.Context) -> set[str]:
-    """Names of the options that were given on the command line."""
+    """Names of the options that were given on the command line, and of what --set gives there."""
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    set_here = {text.partition("=")[0].strip() for text in ctx.params.get("settings") or ()}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"} | set_here
+
+
+def flag_of(ctx: typer.Context, name: str) -> str:
+    """An option, or what --set gives, as it is typed."""
+    return f"--{name.replace('_', '-')}" if name in ctx.params else f"--set {name}"
 
 
 FIELDS = ("prompt_field", "response_field", "id_field", "label_field", "source_field")
@@ -371,7 +373,7 @@ class QueryOptions:
     response: Annotated[str | None, "One query, typed in: its response."] = None
     better: BetterOption = None
     recipe: RecipeOption = None
-    settings: ChangedOption = None
+    settings: ChangedOption = field(default_factory=dict)
 
     def question(self, index: "Index") -> "tuple[Corpus, Better | None]":
         """The queries, and the better answers to them if there are any."""
@@ -396,14 +398,14 @@ class QueryOptions:
 
     def index(self) -> "Index":
         """The index, with what has moved, and with the weights of another recipe, if one is named."""
-        return open_moved_index(self.path, self.settings, recipe=self.recipe)
+        return open_moved_index(self.path, self.settings, self.recipe)
 
 
-def open_moved_index(path: Path, settings: list[str] | None = None, **named: str | None) -> "Index":
-    """Open an index, taking its encoder or language model from another place if one is named."""
+def open_moved_index(path: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None) -> "Index":
+    """Open an index, taking its encoder, language model or weights from another place if one is named."""
     from airrep.index.index import Index
 
-    index, moved = Index(path), ConfigOptions(settings=settings).values(named)
+    index, moved = Index(path), ConfigOptions(settings or {}).values(recipe=recipe)
     if "recipe" in moved:
         moved["channels"] = moved.pop("recipe")
     return index.made_with(moved) if moved else index
@@ -495,7 +497,7 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
         ) from None
 
 
-def show(found: "Kept | Adapted", print_found: Callable[[Any], None], as_json: bool) -> None:
+def show(found: "Kept | Adapted | Judgement", print_found: Callable[[Any], None], as_json: bool) -> None:
     """Print a result for people, or as JSON."""
     if as_json:
         print_json(found.to_dict())
@@ -507,18 +509,62 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take whole option classes, one option for each field, and flags of settings.
 
     A text beside a type is an option's help; a mapping beside an option class has the help that some fields get here.
+    What has a :class:`Setting` beside it is no option: --set takes it, and the command's help tells of it.
     """
     hints = get_type_hints(command, include_extras=True)
     parameters = inspect.signature(command).parameters.values()
+    found = [option for one in parameters for option in _options(one.name, hints[one.name], one.default)]
+    rare = {one.name: one for one in found if isinstance(_split(one.annotation)[1], Setting)}
+    options = [one for one in found if one.name not in rare]
+    others = any(one.name == "settings" for one in options)
+    if rare and not others:
+        options += _options("settings", SetOption, None)
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
+        values |= _taken(values.pop("settings", None) or (), rare, others=others)
         command(**{one.name: _collect(one.name, hints[one.name], values) for one in parameters})
 
-    options = [option for one in parameters for option in _options(one.name, hints[one.name], one.default)]
     vars(wrapper)["__signature__"] = inspect.Signature(options)
     wrapper.__annotations__ = {option.name: option.annotation for option in options}
+    wrapper.__doc__ = "\n\n".join([inspect.cleandoc(command.__doc__ or ""), *map(_told, rare.values())])
     return wrapper
+
+
+def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) -> dict[str, Any]:
+    """The values of what --set alone gives, and under "settings" what else it gives."""
+    if not texts:
+        return {**{name: one.default for name, one in rare.items()}, "settings": {}}
+    from airrep.runtime.settings import read_settings
+
+    given = read_settings(texts)
+    taken = {name: _checked(one, given.pop(name)) if name in given else one.default for name, one in rare.items()}
+    if given and not others:
+        raise ConfigError(f"--set {next(iter(given))}: is no setting here; expected one of {', '.join(rare)}.")
+    return {**taken, "settings": given}
+
+
+def _checked(option: Option, value: Any) -> Any:
+    """A value of --set as its type is; several values may stand with commas between them."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    kind, setting = _split(option.annotation)
+    if any(get_origin(one) is list for one in (kind, *get_args(kind))):
+        value = [one.strip() for one in str(value).split(",")] if not isinstance(value, list) else value
+    try:
+        checked = TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(f"--set {option.name}={value}: {error.errors()[0]['msg'].lower()}. Correct it.") from None
+    for one in checked if isinstance(checked, list) else [checked]:
+        if setting.least is not None and one is not None and one < setting.least:
+            raise ConfigError(f"--set {option.name}={value}: expected {setting.least} or more. Correct it.")
+    return checked
+
+
+def _told(option: Option) -> str:
+    """A line of help on what --set alone takes."""
+    default = "" if option.default in (None, False) else f" ({option.default})"
+    return f"--set {option.name}=...: {_split(option.annotation)[1].text.removesuffix('.')}{default}."
 
 
 def _split(hint: Any) -> tuple[Any, Any]:
@@ -534,7 +580,7 @@ def _collect(name: str, hint: Any, values: Mapping[str, Any]) -> Any:
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return values[name]
     hints = get_type_hints(kind, include_extras=True)
-    return kind(**{field.name: _collect(field.name, hints[field.name], values) for field in fields(kind)})
+    return kind(**{one.name: _collect(one.name, hints[one.name], values) for one in fields(kind)})
 
 
 def _options(name: str, hint: Any, default: Any, text: str | None = None, panel: str | None = None) -> Iterator[Option]:
@@ -543,11 +589,13 @@ def _options(name: str, hint: Any, default: Any, text: str | None = None, panel:
     if isinstance(beside, SettingsFlags):
         yield from beside.options()
         return
+    if isinstance(beside, SetFlag):
+        kind, default, beside = list[str] | None, None, typer.Option("--set", help=beside.text)
     if is_dataclass(kind):
         hints, panel = get_type_hints(kind, include_extras=True), getattr(kind, "panel", None)
-        for field in fields(kind):
-            own = Option.empty if field.default is MISSING else field.default
-            yield from _options(field.name, hints[field.name], own, beside.get(field.name), panel)
+        for one in fields(kind):
+            own = Option.empty if one.default is MISSING else one.default
+            yield from _options(one.name, hints[one.name], own, beside.get(one.name), panel)
         return
     if isinstance(beside, str):
         # Without a name of its own Typer would give a bool a second flag, --no-NAME.

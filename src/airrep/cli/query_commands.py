@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import Setting
 from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError, need
 
@@ -56,8 +57,14 @@ def top_command(
 def group_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
-    by: Annotated[str | None, "A field whose values are the groups, such as source."] = None,
-    groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD|FILE",
+            help="A field whose values are the groups, such as source; or JSON of groups, FILE.json: names with lists "
+            "of ids or rows, or a list of such lists.",
+        ),
+    ],
     pool: options.PoolOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score."] = False,
 ) -> None:
@@ -68,12 +75,7 @@ def group_command(
 
     delivery.check("group")
     chosen_pool = _pool(pool)
-    if by is not None and groups is None:
-        chosen: Any = by
-    elif groups is not None and by is None:
-        chosen = read_groups(groups)
-    else:
-        raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
+    chosen: Any = read_groups(Path(by)) if by.endswith(".json") else by
     opened = asking.index()
     asked, better = asking.question(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
@@ -130,37 +132,38 @@ def select_command(
     count: Annotated[int | None, "How many training examples to pick; all that fit into --tokens if not given."] = None,
     out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
     where: options.WhereOption = None,
-    drop_duplicates: Annotated[bool, "Of equal texts pick only the first."] = False,
-    diversity: Annotated[float, "0 or more, below 1: how much being like a pick before counts against the rank."] = 0.0,
+    drop_duplicates: Annotated[bool, Setting("Of equal texts pick only the first.")] = False,
+    diversity: Annotated[
+        float, Setting("0 or more, below 1: how much being like a pick before counts against the rank.")
+    ] = 0.0,
     by: Annotated[str | None, "A field, such as source, whose values have quotas: --most."] = None,
     most: Annotated[
         list[str] | None, "At most so many of each value of --by: 500; or of one, forum=500; may be repeated."
     ] = None,
     tokens: Annotated[int | None, "Budget of tokens: picking ends before the pick that would exceed it."] = None,
     tokenizer: Annotated[
-        str | None, "Counts them: words, subwords, or a folder or Hub id of a model; subwords if not given."
+        str | None, Setting("Counts tokens: words, subwords, or a folder or Hub id of a model; subwords if not given.")
     ] = None,
-    by_weight: Annotated[
-        bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
+    resample: Annotated[
+        bool, Setting("Draw by importance weight for all queries together; needs a dsir index.")
     ] = False,
-    seed: Annotated[int | None, "Of the draws of --resample; 0 if not given."] = None,
+    seed: Annotated[int | None, Setting("Seed of resample's draws; 0 if not given.", 0)] = None,
     as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
     from airrep.index.results.provenance import ZERO
-    from airrep.index.selection.picking import resample
-    from airrep.index.selection.picking import select as pick
+    from airrep.index.selection import picking
     from airrep.index.selection.picks import SelectionResult, check_selection
 
-    if seed is not None and not by_weight:
-        raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
+    if seed is not None and not resample:
+        raise ConfigError("--set seed: belongs to resample=true; ranks need no chance. Add it, or leave this out.")
     if tokenizer is not None and tokens is None:
-        raise ConfigError("--tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
-    if by_weight and (count is None or diversity or by or most or tokens is not None or asking.better is not None):
+        raise ConfigError("--set tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
+    if resample and (count is None or diversity or by or most or tokens is not None or asking.better is not None):
         raise ConfigError(
-            "--resample: needs --count, and takes no --diversity, --by, --most, --tokens or --better. Change that."
+            "--set resample=true: needs --count; takes no diversity, --by, --most, --tokens or --better. Change that."
         )
     if out is not None:
         check_selection(out, replace=replace)
@@ -170,14 +173,16 @@ def select_command(
     opened = asking.index()
     asked, better = asking.question(opened)
     selection: SelectionResult[Any]
-    if by_weight:
-        selection = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
+    if resample:
+        selection = picking.resample(
+            opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates
+        )
         how = f"drawn by importance weight with seed {seed or 0}"
     else:
         wanted: dict[str, Any] = {"better": better, "diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
         wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
         with Meter("encoding queries") as meter:
-            selection = pick(opened, asked, count, **wanted, progress=meter)
+            selection = picking.select(opened, asked, count, **wanted, progress=meter)
         how = f"the last at rank {selection[-1].rank} for its query"
         if not any(one.score for one in selection):
             how += f"; {ZERO}"
@@ -225,10 +230,12 @@ def serve_command(
     ] = None,
     host: Annotated[str, "Address to serve; another than the default lets other machines in."] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8766,
-    token: Annotated[str | None, "Token that the page must bring; one made by chance if not given."] = None,
-    no_token: Annotated[bool, "Let everybody on this machine ask."] = False,
+    token: Annotated[
+        str | None, Setting("Token that the page must bring, one made by chance if not given; none lets all here ask.")
+    ] = None,
     recipe: options.RecipeOption = None,
-    settings: options.ChangedOption = None,
+    *,
+    settings: options.ChangedOption,
 ) -> None:
     """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
     serving, explorer_class = _explorer_parts()
@@ -236,9 +243,9 @@ def serve_command(
 
     if better is not None and queries is None:
         raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
-    secret = serving.choose_token(token, no_token, host)
+    secret = serving.choose_token(None if token == "none" else token, token == "none", host)
     with serving.listen(host, port) as open_socket:
-        moved = options.open_moved_index(path, settings, recipe=recipe)
+        moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = read.read_if(queries)

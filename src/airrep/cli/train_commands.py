@@ -9,7 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.dry_runs import DryRunOption
-from airrep.cli.flags import SettingsFlags
+from airrep.cli.flags import Setting, SettingsFlags
 from airrep.cli.options import note, shared_options, show
 from airrep.errors import LM, ConfigError, need
 
@@ -65,9 +65,9 @@ def train_command(
         "datamodels: regress each query's losses on who was in the subset; of one instance, whose queries and examples "
         "alone the result knows.",
     ] = "encoder",
-    device: options.DeviceOption = None,
     precision: options.PrecisionOption = None,
-    activations: Annotated[Path | None, "Directory of activations that several runs share."] = None,
+    device: options.DeviceOption = None,
+    shared: Annotated[Path | None, Setting("Directory of activations that several runs share.")] = None,
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
     *,
@@ -77,12 +77,12 @@ def train_command(
 ) -> None:
     """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
 
-    --config and --set hold settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
+    --set holds settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
     share the work of each step.
     """
-    values = configuring.values(learning, device=device, precision=precision)
+    values = configuring.values(learning, precision=precision, device=device)
     if method == "datamodels":
-        beside = {"--activations": activations, "--mixed": mixed, "--dry-run": dry_run}
+        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run}
         _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
         return
     need("airrep train", "lm", "torch")
@@ -108,7 +108,7 @@ def train_command(
         chosen,
         test=judge,
         lineage=lineage,
-        activations=activations,
+        activations=shared,
         progress=StepMeter(chosen.steps),
         replace=replace,
     )
@@ -178,7 +178,7 @@ def adapt_command(
     ] = None,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
-    start: Annotated[str, options.START_HELP] = "default",
+    start: Annotated[str, Setting(options.START_HELP)] = "default",
     device: options.DeviceOption = None,
     *,
     configuring: options.TuningOptions,
@@ -190,7 +190,7 @@ def adapt_command(
     It measures this machine and chooses how much to label. It fine-tunes the LM on random subsets, learns from the
     losses how to weigh and pool channels and, where there is time, an encoder. It judges on examples and queries that
     took no part: random rows, or your --queries. --training takes the settings of the fine-tuning from your own
-    training, since a verdict holds for that. --config and --set hold settings too. Run it again to go on.
+    training, since a verdict holds for that. --set holds settings too. Run it again to go on.
 
     With --labels and --held-out it learns from labels that you have, and fine-tunes nothing. Sixteen labelled subsets
     are enough to begin with.

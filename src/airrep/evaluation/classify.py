@@ -130,7 +130,7 @@ class Classification:
         if lacking and not settings.skip_unlabelled:
             raise DataError(
                 f'query "{self._queries[lacking[0]].id}": has no {settings.by}, like {len(lacking) - 1:,} '
-                "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
+                "others; expected one for each. Add them, or leave such queries out with --set skip_unlabelled=true."
             )
         # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *settings.votes)) if "votes" in settings.model_fields_set else 1

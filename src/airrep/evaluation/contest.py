@@ -99,7 +99,7 @@ class Contest:
                 queries to select by.
         """
         if not indexes:
-            raise ConfigError("evaluate select: expected at least one index. Name some.")
+            raise ConfigError("evaluate: expected at least one index. Name some.")
         beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
         check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
         pools = TrainingPool.of(indexes, settings.by, settings.where)
@@ -124,7 +124,7 @@ class Contest:
         self._copies = len(pools[0].order) - len(self._pool.order)
         if settings.count > len(self._pool.order):
             raise ConfigError(
-                f"evaluate select: {settings.count:,} examples are to be selected of {len(self._pool.order):,} "
+                f"evaluate: {settings.count:,} examples are to be selected of {len(self._pool.order):,} "
                 "that are no query; expected no more than there are. Lower --count."
             )
 

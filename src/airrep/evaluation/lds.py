@@ -113,8 +113,8 @@ def evaluate_lds(
         >>> found.measure, [row.name for row in found.rows]
         ('lds', ['tfidf'])
     """
-    opened, judged = named_indexes(indexes, "evaluate lds", names), labelled_instances(instances, "evaluate lds")
-    tuned = labelled_instances(tune, "evaluate lds: tune")
+    opened, judged = named_indexes(indexes, "evaluate", names), labelled_instances(instances, "evaluate")
+    tuned = labelled_instances(tune, "evaluate: tune")
     return LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
 
 

@@ -78,7 +78,7 @@ def evaluate_loo(
         >>> found.measure, [row.name for row in found.rows]
         ('loo', ['tfidf'])
     """
-    opened, judged = named_indexes(indexes, "evaluate loo", names), labelled_instances(instances, "evaluate loo")
+    opened, judged = named_indexes(indexes, "evaluate", names), labelled_instances(instances, "evaluate")
     study = WhatIfStudy if what_if else LooStudy
     return study(opened, judged, pool, temperature, resamples=resamples).run()
 
@@ -92,9 +92,7 @@ class LooStudy(LdsStudy):
 
     def _check(self) -> None:
         if self.temperature != 1 and self.asked_pool is None:
-            raise ConfigError(
-                "evaluate lds --removals: a temperature belongs to attention; the pool is sum. Add --pool attention."
-            )
+            raise ConfigError("evaluate: a temperature belongs to attention; the pool is sum. Add --pool attention.")
         super()._check()
 
     @cached_property

@@ -101,7 +101,7 @@ def evaluate_selection(
     """
     check_retries(retries)
     contest = Contest(
-        named_indexes(indexes, "evaluate select"),
+        named_indexes(indexes, "evaluate"),
         as_corpus(queries, "queries"),
         None if selecting is None else as_corpus(selecting, "selecting"),
         SelectSettings.given(settings),
@@ -252,7 +252,7 @@ class DataSelection:
             failed = self._answer(jobs, files, retries, on_task)
             if failed and not partial:
                 raise TrainingError(
-                    f"evaluate select: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
+                    f"evaluate: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
                     "kept beside --out. Run the same command again, or pass --partial to leave them out."
                 )
             references, rows = [query.response for query in self._contest.queries], list[Row]()
@@ -302,7 +302,7 @@ class DataSelection:
         refused = self._loaded.unusable(examples)
         if refused:
             raise DataError(
-                f"evaluate select: {len(refused):,} of the {len(examples):,} selected examples cannot be used with the "
+                f"evaluate: {len(refused):,} of the {len(examples):,} selected examples cannot be used with the "
                 f"LM {self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the indexes, or "
                 "choose others with --where."
             )

@@ -200,7 +200,7 @@ def choose_token(given: str | None, without: bool, host: str) -> str | None:
     """
     if without:
         if given is not None:
-            raise ConfigError("--token, --no-token: contradict each other. Give one of them.")
+            raise ConfigError("a token and no token: contradict each other. Give one of them.")
         if not is_loopback(host):
             raise ConfigError(
                 f"--no-token: would let every machine that reaches {host} read the data. Leave it out, or serve "

@@ -62,7 +62,7 @@ def open_part(path: str | Path) -> IndexPart:
     """
     folder = fetched(path)
     found = read_manifest(folder, KIND)
-    share = Share.parse(found["share"], "--shard")
+    share = Share.parse(found["share"], "--part")
     return IndexPart(folder, share, found["rows"], tuple(found["shards"]), found["lineage"], found["files"])
 
 
@@ -99,13 +99,13 @@ def build_part(
     Raises:
         ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
     """
-    mine, path = Share.parse(share, "--shard"), real_path(out)
+    mine, path = Share.parse(share, "--part"), real_path(out)
     method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(
-            f"--shard {mine}: {len(train):,} examples are {shards} shards of {shard_rows:,}; expected one for each "
-            "part at least. Take fewer parts, or lower --shard-rows."
+            f"--part {mine}: {len(train):,} examples are {shards} shards of {shard_rows:,}; expected one for each "
+            "part at least. Take fewer parts, or lower --set shard_rows=."
         )
     if state is None:
         plan = BuildPlan(method, train, shard_rows, fit(method, train, progress))
@@ -120,7 +120,7 @@ def build_part(
 
 def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows: int) -> BuildPlan:
     """The plan of an index whose method takes what another part's has learnt."""
-    where = "Give another part, or leave --state out."
+    where = "Give another part, or leave --set state= out."
     if part.lineage["method"] != method.name:
         raise ArtifactError(f"{part.path}: is of method {part.lineage['method']}, not {method.name}. {where}")
     check_digests(part.path, {name: entry for name, entry in part.files.items() if name.startswith("state/")})
@@ -188,7 +188,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
         if part.state != first.state:
             raise ArtifactError(
                 f"{part.path}: its method learnt something else from the same corpus than that of {first.path}, as "
-                f"machines round. Build it again with: --state {first.path}"
+                f"machines round. Build it again with: --set state={first.path}"
             )
         other = by_number.setdefault(part.share.number, part)
         if other is not part:
@@ -197,7 +197,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
     if missing:
         raise ArtifactError(
             f"append: of {first.share.of} parts, {len(missing)} are missing: {', '.join(missing[:8])}"
-            f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --shard {missing[0]}/{first.share.of}"
+            f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --part {missing[0]}/{first.share.of}"
         )
     return [by_number[number] for number in sorted(by_number)]
 

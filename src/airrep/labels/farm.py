@@ -348,5 +348,5 @@ class _Filling:
         if all(task.place.subset is None or self._read(task) is None for task in self._request.tasks):
             raise TrainingError(
                 f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {failed[0].reason} "
-                "Change the settings and give another path, or run again with --retry-quarantined."
+                "Change the settings and give another path, or run again with --set retry_quarantined=true."
             )

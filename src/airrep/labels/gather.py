@@ -98,8 +98,8 @@ def _open(folder: Path) -> Labels:
         return Labels(folder)
     except ArtifactError as error:
         way = (
-            "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep judge INDEX --lm MODEL "
-            "--queries QUERIES` makes them and judges by them."
+            "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep prove INDEX QUERIES "
+            "--lm MODEL --budget 30m` makes them and judges by them."
         )
         with suppress(AirRepError):
             if read_manifest(folder)["kind"] == PLAN:
@@ -150,7 +150,7 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         if name is not None:
             raise ArtifactError(
                 f"{path}: was made with another {name} than {first} ({found.get(name)}; {wanted[name]}). "
-                "Give labels of one kind, or pass --mixed to accept them all."
+                "Give labels of one kind, or pass --set mixed=true to accept them all."
             )
 
 

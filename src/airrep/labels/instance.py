@@ -48,13 +48,18 @@ class LabelledInstance:
         return [text.decode() for text in self.queries.content_hashes.tolist()]
 
 
-def refuse_removals(instance: LabelledInstance) -> None:
-    """Refuse an instance whose first subset is the whole pool and whose others leave less than half of it out."""
+def is_of_removals(instance: LabelledInstance) -> bool:
+    """Whether the first subset is the whole pool and the others leave less than half of it out."""
     n, sizes = len(instance.train), instance.subsets.sizes
-    if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
+    return bool(len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n)
+
+
+def refuse_removals(instance: LabelledInstance) -> None:
+    """Refuse an instance of removals."""
+    if is_of_removals(instance):
         raise DataError(
             f"instance {instance.name}: is made of removals; expected random subsets. "
-            "Judge it by `airrep evaluate lds --removals`, or use labels of `airrep sample --subsets M`."
+            "Judge it by `airrep evaluate`, or use labels of `airrep sample --subsets M`."
         )
 
 

@@ -124,8 +124,8 @@ def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
     found = trainer_checkpoints(lm.files.folder) if warmup is None else warmup.checkpoints
     if not found:
         raise ConfigError(
-            f"lm {lm.name}: has no checkpoints; expected what `airrep warmup --checkpoints 4` writes, or a trainer's "
-            "folders checkpoint-STEP. Run that, or use checkpoints=final."
+            f"lm {lm.name}: has no checkpoints; expected what `airrep warmup --set checkpoints=4` writes, or a "
+            "trainer's folders checkpoint-STEP. Run that, or use checkpoints=final."
         )
     return found
 

@@ -67,7 +67,7 @@ def write_evaluation_report(
 
     Args:
         runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`
-            and `evaluate lds --why`; or one alone.
+            and `evaluate --why`; or one alone.
         out: the file to write; missing directories are made.
         figures: a directory for each figure as SVG, with their captions; none if None.
         curves: numeric tags of evaluations to draw their values against.
@@ -127,7 +127,7 @@ def evaluation_page(
 
 
 def _judgements(sources: Sources) -> list[str]:
-    """What `airrep judge` said of evaluations, each once."""
+    """What `airrep prove --budget` said of evaluations, each once."""
     found = (source.evaluation.facts.get("judgement") for source in sources.evaluations)
     return [str(one) for one in dict.fromkeys(found) if one]
 
@@ -190,7 +190,7 @@ def _sections(sources: Sources) -> list[Section]:
     for tag in sources.curves:
         if not any(tag in source.evaluation.tags for source in sources.evaluations):
             raise ConfigError(
-                f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
+                f"--set curve={tag}: no run is tagged {tag}; expected some with numbers. "
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
     found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]

@@ -70,7 +70,7 @@ def _check_names(runs: Named) -> None:
         for row in run.rows:
             if row.name in known:
                 raise ConfigError(
-                    f"--join: {known[row.name]} and {name} were judged on the same and both have a row called "
+                    f"--set join=true: {known[row.name]} and {name} were judged on the same and both have a row called "
                     f"'{row.name}'; expected different names. Leave one of these runs out, or write NAME=INDEX when "
                     "you evaluate."
                 )
@@ -263,7 +263,7 @@ def _number(source: ReportSource, tag: str) -> float:
         value = float("nan")
     if not np.isfinite(value):
         raise ConfigError(
-            f"--curve {tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number; expected one. "
+            f"--set curve={tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number; expected one. "
             "Leave that run out, or draw another tag."
         )
     return value
@@ -274,7 +274,7 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
         if one.at == other.at:
             where = f" of {label}" if label else ""
             raise ConfigError(
-                f"--curve {tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
+                f"--set curve={tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
                 "expected one run for each. Give one of them, or tag them apart."
             )
 

@@ -78,7 +78,7 @@ def make_engine(
     workers: int | None = None,
     address: str | None = None,
     gpus: float = 0,
-    where: str = "engine",
+    where: str = "engine ",
 ) -> Engine | None:
     """An engine by name: ``"local"`` for processes of this machine, by default one for each core, or ``"ray"``.
 
@@ -89,7 +89,7 @@ def make_engine(
     if engine == "ray":
         return RayEngine(address=address, workers=workers, gpus=gpus)
     if engine != "local":
-        raise ConfigError(f"{where} {engine}: does not exist; expected local or ray. Choose one of them.")
+        raise ConfigError(f"{where}{engine}: does not exist; expected local or ray. Choose one of them.")
     return LocalProcesses(workers or cores())
 
 
@@ -130,7 +130,7 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **dashboard)
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"--address {address}: no Ray cluster answers ({first_line(error)}). Check the address."
+            f"--set address={address}: no Ray cluster answers ({first_line(error)}). Check the address."
         ) from error
     try:
         yield

@@ -120,24 +120,27 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     return f"{value}{reason}. {near(problem['input'], known, 'Correct the value.')}"
 
 
-def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Read settings from a YAML file, then apply ``key=value`` overrides; values are YAML.
+def read_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Read settings: YAML files, and ``key=value`` with values of YAML, which count before those of files.
 
-    ConfigError: the file is missing or not a mapping, or an override has no ``=`` or is of a name that came before.
+    ConfigError: a file is missing or not a mapping, or a text is neither or is of a name that came before.
     """
     values: dict[str, Any] = {}
-    if path is not None:
-        values = read_yaml(path)
-        if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+    for path in (Path(text) for text in texts if _is_file(text)):
+        found = read_yaml(path)
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
             raise ConfigError(
                 f"{path}: is not a mapping of settings by their names; expected lines such as 'shard_rows: 4096'. "
                 "Correct it."
             )
+        values |= found
     seen: set[str] = set()
-    for override in overrides:
+    for override in (text for text in texts if not _is_file(text)):
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set {override}: is not of the form key=value. Write --set max_tokens=256, say.")
+            raise ConfigError(
+                f"--set {override}: is not of the form key=value, and no YAML file. Write --set max_tokens=256, say."
+            )
         if name.strip() in seen:
             raise ConfigError(f"--set {override}: '{name.strip()}' is set already; expected it once. Leave one out.")
         seen.add(name.strip())
@@ -152,6 +155,10 @@ def read_yaml(path: Path) -> Any:
         return _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}. Give the path of a YAML file.") from error
+
+
+def _is_file(text: str) -> bool:
+    return "=" not in text and text.endswith((".yaml", ".yml", ".json"))
 
 
 def _parse_yaml(text: str, where: str) -> Any:

@@ -47,7 +47,9 @@ def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_lm_without_checkpoints_is_told_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no checkpoints; expected what `airrep warmup --checkpoints 4` writes"):
+    with pytest.raises(
+        ConfigError, match=r"has no checkpoints; expected what `airrep warmup --set checkpoints=4` writes"
+    ):
         features(tiny_lm(tmp_path / "lm"), "all")
 
 

@@ -712,7 +712,7 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     )
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
     (tmp_path / "recipe.yaml").write_text("- {method: ngram}\n- {method: tfidf, pool: attention}\n- {method: airrep}\n")
-    words = ("index", "train.jsonl", "--recipe", "recipe.yaml", "--shard-rows", "2", "--out", "index")
+    words = ("index", "train.jsonl", "--recipe", "recipe.yaml", "--set", "shard_rows=2", "--out", "index")
     whole = subprocess.run([sys.executable, "-m", "airrep", *words[:-1], "whole"], cwd=tmp_path, check=True)
     assert whole.returncode == 0
     shards = 0
@@ -869,8 +869,8 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         "- {method: ngram, name: prompts, settings: {view: prompt}}\n- {method: ngram, name: responses}\n"
     )
     monkeypatch.chdir(tmp_path)
-    index = ["index", "some.jsonl", "--recipe", "recipe.yaml", "--shard-rows", "4", "--out"]
-    parts = [[*index, f"p{number}", "--shard", f"{number}/2"] for number in (1, 2)]
+    index = ["index", "some.jsonl", "--recipe", "recipe.yaml", "--set", "shard_rows=4", "--out"]
+    parts = [[*index, f"p{number}", "--part", f"{number}/2"] for number in (1, 2)]
     for command in ([*index, "i"], *parts, ["append", "joined", "p1", "p2"]):
         monkeypatch.setattr("sys.argv", ["airrep", *command])
         with contextlib.suppress(SystemExit):

@@ -181,18 +181,18 @@ def test_the_command_line_draws_from_a_dsir_index_alone(run: Callable[..., tuple
     for method in ("dsir", "tfidf"):
         assert run("index", "train.jsonl", "--out", method, "--method", method)[0] == 0
     asked = ("queries.jsonl", "--count", "5", "--out")
-    status, told = run("select", "dsir", *asked, "a.jsonl", "--resample", "--seed", "7")
+    status, told = run("select", "dsir", *asked, "a.jsonl", "--set", "resample=true", "--set", "seed=7")
     assert (status, "a.jsonl: 5 examples, drawn by importance weight with seed 7" in told) == (0, True)
     picked = airrep.read_corpus("a.jsonl")
     assert [example.metadata["selected_by"]["draw"] for example in picked] == [1, 2, 3, 4, 5]
-    assert run("select", "dsir", *asked, "b.jsonl", "--resample", "--seed", "7")[0] == 0
+    assert run("select", "dsir", *asked, "b.jsonl", "--set", "resample=true", "--set", "seed=7")[0] == 0
     assert Path("b.jsonl").read_bytes() == Path("a.jsonl").read_bytes()
     assert run("select", "dsir", *asked, "c.jsonl")[0] == 0
-    status, told = run("select", "tfidf", *asked, "d.jsonl", "--resample")
+    status, told = run("select", "tfidf", *asked, "d.jsonl", "--set", "resample=true")
     assert (status, "tfidf: method 'tfidf' has no importance weights to draw by; expected an index" in told) == (
         1,
         True,
     )
-    status, told = run("select", "dsir", *asked, "d.jsonl", "--seed", "7")
-    assert (status, "--seed: belongs to --resample" in told) == (1, True)
+    status, told = run("select", "dsir", *asked, "d.jsonl", "--set", "seed=7")
+    assert (status, "--set seed: belongs to resample=true" in told) == (1, True)
     assert not Path("d.jsonl").exists()

@@ -161,17 +161,19 @@ def test_audit_shows_what_leaks(run: Run) -> None:
     assert "question e 3 answer 21" in table
     assert "2 items: 1 contained, 1 clean" in table
     assert "meaning was not compared" in table
-    ran = run("audit", "index", "eval.jsonl", "--nearly", "2")
+    ran = run("audit", "index", "eval.jsonl", "--set", "nearly=2")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
 
 
 def test_mix_writes_configurations(run: Run) -> None:
-    ran = run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml", "--llama-factory", "lf.yaml", "--json")
+    ran = run(
+        "mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml", "--json"
+    )
     assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
     assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
     assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
     assert "interleave_probs" in Path("lf.yaml").read_text()
-    assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
+    assert "exists already" in run("mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml").err
     assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
     told = "examples have no field 'source': they are left out."
     assert told in " ".join(run("mix", "index", "queries.jsonl").out.split())
@@ -185,7 +187,18 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     index, queries = airrep.Index("index"), airrep.read_corpus("queries.jsonl")
     assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
     assert ran.err == ""
-    named = ("--most", "forum=0", "--most", "books=3", "--diversity", "0.3", "--tokens", "40", "--tokenizer", "words")
+    named = (
+        "--most",
+        "forum=0",
+        "--most",
+        "books=3",
+        "--set",
+        "diversity=0.3",
+        "--tokens",
+        "40",
+        "--set",
+        "tokenizer=words",
+    )
     ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
     assert ran.status == 0, ran.err
     picked = airrep.read_corpus("picked.jsonl")
@@ -195,7 +208,7 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     for flags in (["--count", "3"], ["--count", "3", "--json", "--by", "source", "--most", "a"], ["--json"]):
         ran = run("select", "index", "queries.jsonl", *flags)
         assert (ran.status, ran.err.count("\n")) == (1, 1)
-    ran = run("select", "index", "queries.jsonl", "--json", "--resample", "--tokens", "5")
+    ran = run("select", "index", "queries.jsonl", "--json", "--set", "resample=true", "--tokens", "5")
     assert "--resample: needs --count" in ran.err
 
 
@@ -225,7 +238,7 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     assert "… 10 more" in ran.out
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
-    ran = run("group", "index", "queries.jsonl", "--groups", "groups.json", "--wide")
+    ran = run("group", "index", "queries.jsonl", "--by", "groups.json", "--wide")
     assert ran.out.count("groups in between are left out") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
 
@@ -281,7 +294,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
-    made = ("mix", "index", "queries.jsonl", "--axolotl", "axolotl")
+    made = ("mix", "index", "queries.jsonl", "--write", "axolotl=axolotl")
     assert run(*made).status == 0
     before = tree(Path("axolotl"))
     (Path("axolotl") / "source-9.jsonl").write_text("of another time")
@@ -301,7 +314,7 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
     for listed, command in (
         ("picked.jsonl", ("select", *asked, "--count", "31", "--out", "picked.jsonl")),
         ("lists/keep.jsonl", ("clean", "index", "--kind", "duplicate", "--lists", "lists")),
-        ("axolotl", ("mix", *asked, "--axolotl", "axolotl")),
+        ("axolotl", ("mix", *asked, "--write", "axolotl=axolotl")),
     ):
         said = run(*command).err
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
@@ -325,7 +338,7 @@ def test_only_conversations_that_were_written_are_told(run: Run) -> None:
     kept = len(Path("lists/keep.jsonl").read_text().splitlines())
     assert kept < 5
     assert f"lists: {kept} prompts were several messages" in said
-    assert "several messages" not in run("mix", "chats", "chats.jsonl", "--top", "1", "--axolotl", "axolotl").err
+    assert "several messages" not in run("mix", "chats", "chats.jsonl", "--top", "1", "--write", "axolotl=axolotl").err
     for file in Path("axolotl").glob("*.jsonl"):
         for line in map(json.loads, file.read_text().splitlines()):
             assert [one["role"] for one in line["messages"]] == ["system", "user", "assistant", "user", "assistant"]
@@ -412,7 +425,7 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
 def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
     write("d.jsonl", [airrep.Example(f"p {n}", f"red {n}", f"e{n}", source=("a,b", "c")[n % 2]) for n in range(10)])
     assert run("index", "d.jsonl", "--out", "i", "--method", "ngram").status == 0
-    ran = run("mix", "i", "d.jsonl", "--yaml", "m.yaml", "--llama-factory", "l.yaml")
+    ran = run("mix", "i", "d.jsonl", "--write", "yaml=m.yaml", "--write", "llama-factory=l.yaml")
     assert (ran.status, Path("m.yaml").exists(), Path("l.yaml").exists()) == (1, False, False)
     assert "the source 'a,b' has a comma" in ran.err
 

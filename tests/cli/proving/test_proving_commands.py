@@ -12,7 +12,7 @@ import airrep
 from airrep.planning.budget import Costs
 
 ASKED = ("--prompt", "question e 3", "--response", "answer 21")
-QUICK = ("--seeds", "2", "--context", "5", "--set", "learning_rate=1e-3")
+QUICK = ("--seeds", "2", "--set", "context=5", "--set", "learning_rate=1e-3")
 
 
 @pytest.fixture
@@ -79,12 +79,11 @@ def test_judge_ends_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("airrep.planning.judge.measure_machine", lambda *_: COSTS)
     monkeypatch.setattr("airrep.planning.judge.MOST_SUBSETS", 20)
     asked = (
-        "judge",
+        "prove",
         "index",
+        "queries.jsonl",
         "--lm",
         "lm",
-        "--queries",
-        "queries.jsonl",
         "--set",
         "learning_rate=3e-3",
         "--out",
@@ -95,7 +94,7 @@ def test_judge_ends_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     last = ran.out.strip().splitlines()[-1]
     assert last.startswith(("On your data ", "Nothing can be judged on your data"))
     assert "counting" in ran.out
-    told = json.loads(run(*asked, "--json").out)
+    told = json.loads(run(*asked, "--budget", "30m", "--json").out)
     assert (told["sentence"], told["kind"]) == (last, "judgement")
     assert run("report", "run/evaluation", "--out", "page.html").status == 0
     assert last[:40] in Path("page.html").read_text()
@@ -108,7 +107,7 @@ COSTS = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
     ("budget", "told"), [("5", "is no duration"), ("0s", "is no duration"), ("2s", "minutes or more")]
 )
 def test_judge_refuses_a_budget_in_one_line(run: Run, budget: str, told: str) -> None:
-    ran = run("judge", "index", "--lm", "lm", "--queries", "queries.jsonl", "--budget", budget)
+    ran = run("prove", "index", "queries.jsonl", "--lm", "lm", "--budget", budget)
     assert ran.status == 1
     assert told in ran.err
     assert not Path("index-judged").exists()
@@ -118,13 +117,13 @@ def test_sample_says_what_was_chosen_and_evaluate_what_is_missing(run: Run) -> N
     ran = run("sample", "train.jsonl", "--queries", "queries.jsonl", "--out", "subsets")
     assert ran.status == 0, ran.err
     assert "1 instance, each of 60 examples and 12 queries; 100 subsets of 12, so 100 fine-tunes" in ran.err
-    ran = run("evaluate", "lds", "index")
+    ran = run("evaluate", "index")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "airrep judge index --lm MODEL --queries QUERIES" in ran.err
-    ran = run("evaluate", "lds", "index", "--labels", "subsets")
+    assert "airrep prove index QUERIES --lm MODEL --budget 30m" in ran.err
+    ran = run("evaluate", "index", "--labels", "subsets")
     assert ran.status == 1
     assert "airrep label subsets DATA --lm MODEL --out LABELS" in ran.err
     for other in ("index", "train.jsonl"):
-        ran = run("evaluate", "lds", "index", "--labels", other)
+        ran = run("evaluate", "index", "--labels", other)
         assert (ran.status, ran.err.count("\n")) == (1, 1)
-        assert "airrep judge" in ran.err
+        assert "airrep prove" in ran.err

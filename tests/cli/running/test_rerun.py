@@ -46,7 +46,7 @@ def fingerprint(path: str) -> str:
     return airrep.Index(path).fingerprint
 
 
-INDEX = "index train.jsonl --out runs/index --method tfidf --shard-rows 8"
+INDEX = "index train.jsonl --out runs/index --method tfidf --set shard_rows=8"
 
 
 def test_a_result_is_made_again_as_it_was_typed(run: Run) -> None:

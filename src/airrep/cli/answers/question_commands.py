@@ -6,14 +6,11 @@ from typing import Annotated
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import Setting
 from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
 app = typer.Typer()
-MovedOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
-]
 
 
 @app.command("clean")
@@ -37,12 +34,13 @@ def clean_command(
     ] = None,
     drop: Annotated[
         list[str] | None,
-        "Kinds whose findings go on the drop list, such as duplicate,label; may be repeated; all if not given.",
+        Setting("Kinds whose findings go on the drop list of --lists, such as duplicate,label; all if not given."),
     ] = None,
-    encoder: Annotated[
-        str, "Sentence encoder that tells how near texts are: 'static', 'default', a folder or a Hub id."
+    near_by: Annotated[
+        str, Setting("Sentence encoder that tells how near texts are: 'static', 'default', a folder or a Hub id.")
     ] = "static",
-    moved: MovedOption = None,
+    *,
+    settings: options.ChangedOption,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
     from airrep.answers.clean import KEEP, KINDS, LISTS, checked_kinds, clean
@@ -55,16 +53,18 @@ def clean_command(
     kinds = checked_kinds(_split(kind) or KINDS, KINDS)
     dropped = checked_kinds(_split(drop) or kinds, kinds)
     if drop and lists is None:
-        raise ConfigError("clean: --drop says what goes on the lists of --lists DIR. Give that too, or leave it out.")
+        raise ConfigError(
+            "clean: --set drop= says what goes on the lists of --lists DIR. Give that too, or leave it out."
+        )
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
-    opened = options.open_moved_index(path, moved)
+    opened = options.open_moved_index(path, settings)
     own = reading.for_queries(opened)
     asked = own.read_if(queries)
     others = options.better_of(better, own, asked or (), typed=False)
     with Meter("encoding examples") as meter:
         result = clean(
-            opened, asked, better=others, kinds=kinds, label=label, where=where, encoder=encoder, progress=meter
+            opened, asked, better=others, kinds=kinds, label=label, where=where, encoder=near_by, progress=meter
         )
     if lists is not None:
         rows = list(result.dropped(dropped))
@@ -89,11 +89,14 @@ def audit_command(
     reading: options.ReadingOptions,
     delivery: options.HitOptions,
     where: options.WhereOption = None,
-    order: Annotated[int, "Words of an n-gram, 4 or more."] = 8,
-    contained: Annotated[float, "Share of an item's n-grams in one example from which on it is contained."] = 0.95,
-    nearly: Annotated[float, "Share from which on it is nearly contained."] = 0.5,
-    cosine: Annotated[float, "Cosine of embeddings from which on it is alike in meaning."] = 0.97,
-    moved: MovedOption = None,
+    order: Annotated[int, Setting("Words of an n-gram, 4 or more.")] = 8,
+    contained: Annotated[
+        float, Setting("Share of an item's n-grams in one example from which on it is contained.")
+    ] = 0.95,
+    nearly: Annotated[float, Setting("Share from which on it is nearly contained.")] = 0.5,
+    cosine: Annotated[float, Setting("Cosine of embeddings from which on it is alike in meaning.")] = 0.97,
+    *,
+    settings: options.ChangedOption,
 ) -> None:
     """Find evaluation items that the training data contain, or nearly contain, by words and by meaning."""
     from airrep.answers.audit import AuditSettings, audit
@@ -101,12 +104,29 @@ def audit_command(
     from airrep.cli.show.console import Meter
 
     delivery.check("audit")
-    settings = AuditSettings.of({"order": order, "contained": contained, "nearly": nearly, "cosine": cosine})
-    opened = options.open_moved_index(path, moved)
+    limits = AuditSettings.of({"order": order, "contained": contained, "nearly": nearly, "cosine": cosine})
+    opened = options.open_moved_index(path, settings)
     asked = reading.for_queries(opened).read(items)
     with Meter("reading examples") as meter:
-        result = audit(opened, asked, where=where, settings=settings, progress=meter)
+        result = audit(opened, asked, where=where, settings=limits, progress=meter)
     delivery.deliver(result, print_audited)
+
+
+FORMS = ("yaml", "llama-factory", "axolotl")
+"""What --write of mix can write."""
+
+
+def _places(texts: list[str] | None) -> dict[str, Path]:
+    """Where each form goes that is to be written."""
+    found: dict[str, Path] = {}
+    for text in texts or ():
+        form, _, place = text.partition("=")
+        if form not in FORMS or not place or form in found:
+            raise ConfigError(
+                f"--write {text}: expected FORM=PLACE, each form once, of {', '.join(FORMS)}. Correct it."
+            )
+        found[form] = Path(place)
+    return found
 
 
 @app.command("mix")
@@ -115,18 +135,15 @@ def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
     by: Annotated[str, "The field that names the source."] = "source",
-    top: Annotated[float, "Share of the examples that count as helping a query most."] = 0.01,
+    top: Annotated[float, Setting("Share of the examples that count as helping a query most.")] = 0.01,
     where: options.WhereOption = None,
-    seed: Annotated[int, "Of the resamples of queries."] = 0,
-    yaml: Annotated[Path | None, typer.Option(metavar="FILE", help="New file for the weights as YAML.")] = None,
-    llama_factory: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="New file for LLaMA-Factory's arguments that mix them so."),
-    ] = None,
-    axolotl: Annotated[
-        Path | None,
+    seed: Annotated[int, Setting("Of the resamples of queries.", 0)] = 0,
+    write: Annotated[
+        list[str] | None,
         typer.Option(
-            metavar="DIR", help="New folder for axolotl: examples drawn to the weights, and its data-set entries."
+            metavar="FORM=PLACE",
+            help="Also write the weights: yaml=FILE; llama-factory=FILE, arguments that mix sources so; axolotl=DIR, "
+            "examples drawn to the weights and data-set entries. May be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -138,15 +155,15 @@ def mix_command(
     from airrep.runtime.remote.outputs import check_new_folder, write_output
 
     delivery.check("mix")
+    places = _places(write)
+    yaml, llama_factory, axolotl = map(places.get, FORMS)
     if axolotl is not None:
         check_new_folder(axolotl, DRAWN if delivery.replace else ())
     files = [file for file in (yaml, llama_factory) if file is not None]
-    places = [str(path.resolve()) for path in (*files, axolotl, delivery.run) if path is not None]
-    twice = next((path for path in places if places.count(path) > 1), None)
+    taken = [str(path.resolve()) for path in (*places.values(), delivery.run) if path is not None]
+    twice = next((path for path in taken if taken.count(path) > 1), None)
     if twice is not None:
-        raise ConfigError(
-            f"{twice}: is asked for twice, by two of --yaml, --llama-factory, --axolotl and --out. Change one."
-        )
+        raise ConfigError(f"{twice}: is asked for twice, by --write and --out. Change one.")
     for file in files:
         check_writable(file, replace=delivery.replace)
     opened = asking.index()

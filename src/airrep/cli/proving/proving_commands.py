@@ -1,4 +1,4 @@
-"""Commands that fine-tune to answer: prove, judge."""
+"""Commands that fine-tune to answer: prove."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.options import note, shared_options
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 ProofFlags = Annotated[
     Mapping[str, Any],
-    SettingsFlags("airrep.evaluation.prove:ProofSettings", ("seeds", "context", "seed"), mode="own"),
+    SettingsFlags("airrep.evaluation.prove:ProofSettings", ("seeds",), ("context", "seed"), mode="own"),
 ]
 OutOption = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Directory for all that is made; one beside the index, if not given.")
@@ -51,7 +51,7 @@ class NamedRows:
         if len(given) != 1:
             raise ConfigError(
                 f"prove: rows are named in {len(given)} ways; expected one of --rows ID, --from FILE and --where "
-                "FILTER. Give one."
+                "FILTER, or --budget TIME to judge all scores. Give one."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 
@@ -65,6 +65,7 @@ class NamedRows:
 @app.command("prove")
 @shared_options
 def prove_command(
+    ctx: typer.Context,
     path: options.IndexArgument,
     lm: options.LmOption,
     reading: options.ReadingOptions,
@@ -73,6 +74,9 @@ def prove_command(
     ] = None,
     *,
     naming: NamedRows,
+    budget: Annotated[
+        str | None, "In place of rows: judge all scores within this time by the clock, such as 30m or 2h."
+    ] = None,
     prompt: Annotated[str | None, "One answer, typed in: its prompt."] = None,
     response: Annotated[str | None, "One answer, typed in: its response."] = None,
     better: options.BetterOption = None,
@@ -86,85 +90,36 @@ def prove_command(
 ) -> None:
     """Fine-tune with and without some rows, and say whether they taught an answer; random rows are the control.
 
-    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4: train as your model was
+    --set holds settings of the fine-tuning, such as --set learning_rate=1e-4: train as your model was
     trained. Run it again to go on after an interruption, or with more --seeds.
+
+    With --budget it says whether all of the index's scores can be trusted on your queries. It fine-tunes the LM on
+    random subsets of the index's examples, as many as fit; it compares the index with counting, TF-IDF, gradients and
+    random scores by how well they predict the losses.
     """
     need("airrep prove", "lm", *LM)
-    from airrep.cli.proving.show_proofs import print_proof
+    from airrep.cli.proving.show_proofs import print_judgement, print_proof
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.prove import prove
     from airrep.index.index import Index
+    from airrep.planning.budget import parse_duration
+    from airrep.planning.judge import judge
 
+    seconds = None if budget is None else parse_duration(budget)
+    idle = sorted({"rows", "file", "where", "seeds", "context", "retries"} & options.typed(ctx))
+    if seconds is not None and idle:
+        flag = options.flag_of(ctx, idle[0]).replace("--file", "--from")
+        raise ConfigError(f"prove: {flag} is of a proof, and --budget judges all scores. Leave one out.")
     index = Index(path)
     asked, others = options.QueryOptions(
         path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better
     ).question(index)
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
-    made = prove(
-        index,
-        naming.of(index),
-        asked,
-        model,
-        others,
-        **proof,
-        fine_tune=tuning,
-        out=out,
-        engine=running.make(),
-        retries=retries,
-        tell=note,
-        on_task=TaskMeter(),
-    )
+    how: dict[str, Any] = {"fine_tune": tuning, "out": out, "engine": running.make(), "tell": note}
+    how["on_task"] = TaskMeter()
+    if seconds is not None:
+        judged = judge(index, asked, model, budget=seconds, better=others, seed=proof["seed"], **how)
+        options.show(judged, print_judgement, as_json)
+        return
+    made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
     options.show(made, print_proof, as_json)
-
-
-@app.command("judge")
-@shared_options
-def judge_command(
-    path: options.IndexArgument,
-    lm: options.LmOption,
-    queries: Annotated[
-        str, typer.Option(metavar="QUERIES", help=f"Answers that the index shall be trusted on. {options.DATA_HELP}")
-    ],
-    reading: options.ReadingOptions,
-    budget: Annotated[str, "Time by the clock, such as 30m or 2h."] = "30m",
-    better: options.BetterOption = None,
-    *,
-    computing: options.ComputeOptions,
-    configuring: options.TuningOptions,
-    workers: options.WorkersOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
-    out: OutOption = None,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Say in a sentence whether an index's scores can be trusted on your queries, within a time budget.
-
-    Fine-tunes the LM on random subsets of the index's examples, as many as fit; compares the index with counting,
-    TF-IDF, gradients and random scores by how well they predict the losses. Run it again to go on.
-    """
-    need("airrep judge", "lm", *LM)
-    from airrep.cli.proving.show_proofs import print_judgement
-    from airrep.cli.show.learning import TaskMeter
-    from airrep.index.index import Index
-    from airrep.planning.budget import parse_duration
-    from airrep.planning.judge import judge
-
-    index, seconds = Index(path), parse_duration(budget)
-    asked, others = options.QueryOptions(path=path, reading=reading, queries=queries, better=better).question(index)
-    model, tuning = configuring.of_lm(lm, computing, reading=reading)
-    made = judge(
-        index,
-        asked,
-        model,
-        budget=seconds,
-        better=others,
-        fine_tune=tuning,
-        out=out,
-        engine=options.EngineOptions(workers).make(),
-        seed=seed,
-        tell=note,
-        on_task=TaskMeter(),
-    )
-    if as_json:
-        print_json(made.to_dict())
-    else:
-        print_judgement(made)

@@ -46,7 +46,7 @@ class OneLineGroup(TyperGroup):
         Raises:
             UsageError: it was dropped; the error has what to type instead.
         """
-        words = " ".join([*ctx.command_path.split()[1:], *args[:1]])  # "evaluate loo", below the group
+        words = " ".join([*ctx.command_path.split()[1:], *args[:1]])
         told = dropped.instead_of(dropped.COMMANDS, words) if args and args[0] not in self.commands else None
         if told is not None:
             raise UsageError(told)

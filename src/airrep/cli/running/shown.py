@@ -46,7 +46,7 @@ Stands out: the nearest example teaches 51 % of what a copy of this answer would
    → Zucchini is actually a member of the squash family and should be cooked before eating.""",  # noqa: E501
     ),
     "group": Short(
-        "by groups better pool",
+        "by better pool",
         """$ airrep group runs/index queries.jsonl --by source
 ┃ Group           ┃ Examples ┃ Mean score ┃ Spread ┃ Ranked first ┃ Above mean of ┃
 │ 1. aqua         │ 400      │ +2.850     │ 2.444  │ 11 of 50     │ 20 of 50      │
@@ -67,7 +67,7 @@ picked.jsonl: 100 examples, the last at rank 3 for its query""",
     ),
     "serve": Short("queries better beside port host", "$ airrep serve runs/index --queries queries.jsonl"),
     "clean": Short(
-        "kind lists drop label where",
+        "kind lists label where",
         """$ airrep clean runs/index --kind duplicate
 Duplicate: repeats an earlier example. 0 of 2,000. …""",
     ),
@@ -77,19 +77,18 @@ Duplicate: repeats an earlier example. 0 of 2,000. …""",
 Evaluation items. 50 items: 41 clean, 4 nearly contained, 5 alike in meaning. …""",
     ),
     "mix": Short(
-        "by better top yaml llama-factory",
+        "by better write",
         """$ airrep mix runs/index queries.jsonl
 Weights of sources. Weight: share of the 20 examples that help a query most, mean of 50 queries.
 ┃ source       ┃ examples ┃ share ┃ weight ┃ 95 % interval  ┃ weight / share ┃
 │ creak        │ 400      │ 20.0% │ 25.0%  │ 14.9% to 36.1% │ 1.25           │
 …""",
     ),
-    "report": Short("out title figures curve replace", "$ airrep report runs/top --out page.html"),
+    "report": Short("out title replace", "$ airrep report runs/top --out page.html"),
     "show": Short("verify json k wide", "$ airrep show runs/index\n$ airrep show runs/index train.jsonl:12"),
     "demo": Short("out learn", "$ airrep demo"),
     "rerun": Short("replace", "$ airrep rerun runs/top --replace"),
-    "prove": Short("lm rows where better seeds", "$ airrep prove runs/index bad.jsonl --lm MODEL --rows e3,e4"),
-    "judge": Short("lm queries budget training out", "$ airrep judge runs/index --lm MODEL --queries queries.jsonl"),
+    "prove": Short("lm rows where better budget", "$ airrep prove runs/index bad.jsonl --lm MODEL --rows e3,e4"),
     "sample": Short(
         "out subsets size queries instances",
         """$ airrep sample train.jsonl --instances 1 --subsets 100 --out runs/subsets
@@ -101,16 +100,12 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
     ),
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
-    "compare": Short("to out json resamples replace", "$ airrep compare runs/lds-one runs/lds-two"),
-    "evaluate classify": Short(
-        "queries by vote where out", "$ airrep evaluate classify runs/index --queries queries.jsonl --by source"
-    ),
-    "evaluate select": Short(
-        "lm queries count selecting training", "$ airrep evaluate select runs/index --queries q.jsonl --lm MODEL"
-    ),
-    "evaluate lds": Short(
-        "labels data tune out removals why",
-        "$ airrep evaluate lds A=runs/index B=runs/other --labels L --data train.jsonl",
+    "compare": Short("to out json replace", "$ airrep compare runs/lds-one runs/lds-two"),
+    "evaluate": Short(
+        "labels data queries by lm why",
+        """$ airrep evaluate A=runs/index B=runs/other --labels L --data train.jsonl
+$ airrep evaluate runs/index --queries queries.jsonl --by source
+$ airrep evaluate runs/index --queries queries.jsonl --lm MODEL --count 1000""",
     ),
 }
 """By the words of a command."""

@@ -101,7 +101,7 @@ def next_step(labels: "Labels", use: str) -> str:
         return f"next: {use}"
     missing, given_up = len(labels.missing), len(labels.quarantined)
     others = "run the other parts, or the same command without --part"
-    again = "run the same command with --retry-quarantined to try those again, or with --partial to do without"
+    again = "run the same command with --set retry_quarantined=true to try those again, or with --partial to do without"
     ways = [way for way, count in ((others, missing), (again, given_up)) if count]
     return f"{missing:,} missing, {given_up:,} given up; {'; '.join(ways)}"
 

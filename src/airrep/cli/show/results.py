@@ -149,7 +149,7 @@ def print_methods(methods: Iterable[Method | Refused]) -> None:
 
 def print_options(method: Method) -> None:
     """Print the settings of a method, for --set and --config."""
-    out().print("\nsettings, for --set NAME=VALUE or --config FILE.yaml:", highlight=False)
+    out().print("\nsettings, for --set NAME=VALUE or --set FILE.yaml:", highlight=False)
     for name, default, text in method.options:
         out().print(f"  [bold]{name}[/] ({escape(str(default))})", highlight=False)
         out().print(f"      {escape(' '.join(text.split()))}", highlight=False)
