@@ -209,7 +209,7 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
         ran = run("select", "index", "queries.jsonl", *flags)
         assert (ran.status, ran.err.count("\n")) == (1, 1)
     ran = run("select", "index", "queries.jsonl", "--json", "--set", "resample=true", "--tokens", "5")
-    assert "--resample: needs --count" in ran.err
+    assert "resample=true: needs --count" in ran.err
 
 
 @pytest.mark.parametrize("queries", [3, 4])

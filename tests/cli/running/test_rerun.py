@@ -170,14 +170,14 @@ def test_a_history_that_is_no_history_is_told_and_a_cut_line_is_left_out(run: Ru
 @pytest.mark.parametrize("name", sorted(dropped.COMMANDS))
 def test_a_dropped_command_prints_what_to_type_instead(run: Run, name: str) -> None:
     ran = run(*name.split(), "a", "--out", "b")
-    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert (ran.status > 0, ran.out, ran.err.count("\n")) == (True, "", 1)
     assert dropped.COMMANDS[name] in ran.err
 
 
-def test_help_all_of_a_group_lists_its_commands(run: Run) -> None:
-    ran = run("evaluate", "--help-all")
+def test_help_all_of_all_lists_the_commands(run: Run) -> None:
+    ran = run("--help-all")
     assert (ran.status, ran.err) == (0, "")
-    assert "classify" in ran.out
+    assert "evaluate" in ran.out
 
 
 @pytest.mark.parametrize("name", sorted(SHORT))
