@@ -5,10 +5,10 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {
     "explain": "airrep top INDEX QUERIES, with --better as before",
     "datamodels": "airrep train LABELS#i --method datamodels --out DIR",
-    "diagnose": "airrep evaluate INDEX... --labels LABELS --why, with or without an index",
+    "diagnose": "airrep evaluate INDEX... --labels LABELS --data DATA --why, with or without an index",
     "evaluate classify": "airrep evaluate INDEX... --queries QUERIES",
-    "evaluate lds": "airrep evaluate INDEX... --labels LABELS",
-    "evaluate loo": "airrep evaluate INDEX... --labels LABELS",
+    "evaluate lds": "airrep evaluate INDEX... --labels LABELS --data DATA",
+    "evaluate loo": "airrep evaluate INDEX... --labels LABELS --data DATA",
     "evaluate select": "airrep evaluate INDEX... --queries QUERIES --lm MODEL --count N",
     "judge": "airrep prove INDEX QUERIES --lm MODEL --budget 30m",
     "compact": "airrep delete INDEX --compact",

@@ -254,7 +254,7 @@ def test_labels_in_the_published_layout_bring_their_data(run):
     assert "8 queries and 6 subsets of flan" in out
     assert "one seed, so no noise ceiling is known" in out
     _refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
-    _refused(run("evaluate", "flan-index", "--labels", "labels"), "other train data")
+    _refused(run("evaluate", "flan-index", "--labels", "labels"), "train data")
 
 
 def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,3 +328,9 @@ def test_datamodels_refuse_options_of_an_encoder(run, beside):
     asked = ("train", "labels#0", "--method", "datamodels", *LABELS, "--out", "idle", *beside.split())
     _refused(run(*asked), beside.split()[0].removeprefix("--"))
     assert not Path("idle").exists()
+
+
+def test_what_lacks_is_named(run):
+    _refused(run("evaluate", "i", "--lm", "m"), "--queries and --count")
+    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
+    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "--why needs --labels")

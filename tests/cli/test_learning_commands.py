@@ -50,7 +50,7 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     labelled = _run(*said, "--set", "epochs=1", folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     following = labelled.stderr.strip().split("next: airrep ")[1]
-    assert following == "evaluate INDEX --removals --labels effects --data pool.jsonl --data asked.jsonl"
+    assert following == "evaluate INDEX --labels effects --data pool.jsonl --data asked.jsonl"
     indexed = _run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words", folder=folder)
     assert indexed.returncode == 0, indexed.stderr
     judged = _run(*following.replace("INDEX", "words").split(), folder=folder)
@@ -94,7 +94,7 @@ def test_labels_of_the_same_examples_cannot_judge(folder):
 
 
 def test_flags_of_ray_are_refused_without_it(folder):
-    refused = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "x", "--gpus", 1, folder=folder)
+    refused = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "x", "--set", "gpus=1", folder=folder)
     assert refused.returncode == 1
     assert "belong to Ray" in refused.stderr
 

@@ -29,7 +29,7 @@ from airrep.index import editing
 from airrep.index.results.provenance import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.artifacts.manifests import MANIFEST, read_manifest, write_manifest
 from airrep.scoring.asked import score_blocks
 from airrep.scoring.contrast import contrast_scores
 
@@ -876,3 +876,16 @@ def test_records_of_queries_are_read_as_the_trainer_that_the_index_was_read_with
     (one,) = index.top([{"messages": talk * 2}], k=1)  # of a conversation its last answer is asked about
     assert one.query.response == "b"
     assert airrep.build_index(rows, tmp_path / "plain", "tfidf").top(rows[:1], k=1)[0].query.prompt == "Add.\n\n0 0"
+
+
+def test_an_index_of_an_earlier_version_is_told_to_be_built_again(index: airrep.Index) -> None:
+    manifest = read_manifest(index.path)
+    earlier = {**manifest, "layout": "dense", "dimension": 32}
+    del earlier["channels"]
+    write_manifest(index.path, earlier.pop("kind"), earlier)
+    again = f"earlier version; build it again: airrep index DATA --out {index.path} --method hash --replace"
+    with pytest.raises(ArtifactError, match=re.escape(again)):
+        airrep.Index(index.path)
+    shown = subprocess.run([sys.executable, "-m", "airrep", "show", index.path], capture_output=True, text=True)
+    assert (shown.returncode, shown.stderr.count("\n")) == (1, 1)
+    assert again in shown.stderr

@@ -79,9 +79,10 @@ class ByQueries:
     running: options.EngineOptions
     queries: Annotated[str | None, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")] = None
     where: options.WhereOption = None
-    lm: Annotated[str | None, "Target LM: a folder or a Hub id; select examples for each task, and fine-tune it."] = (
-        None
-    )
+    lm: Annotated[
+        str | None,
+        "Target LM, a folder or a Hub id: with --queries and --count, fine-tune it on what is selected for each task.",
+    ] = None
     count: Annotated[
         int | None, typer.Option(min=1, help="With --lm: examples selected for each task; the paper takes 1000.")
     ] = None
@@ -128,6 +129,12 @@ def evaluate_command(
     gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
         raise ConfigError(gone)
+    if by_queries.queries is None and by_queries.lm is not None:
+        raise ConfigError("evaluate: --lm needs --queries and --count, to select examples for each task. Give them.")
+    if by_queries.queries is not None and by_queries.lm is None and by_queries.count is not None:
+        raise ConfigError("evaluate: --count needs --lm, which is fine-tuned on the selected examples. Give it.")
+    if by_labels.why and not by_labels.labels:
+        raise ConfigError("evaluate: --why needs --labels and --data, whose LDS it explains. Give them.")
     if by_labels.labels or by_labels.why or by_queries.queries is None:
         _check_given(ctx, "labels and --why" if by_labels.why else "labels")
         _by_labels(indexes or [], by_labels, reading, judging, settings, partial=partial)
@@ -210,7 +217,7 @@ def _by_labels(
     from airrep.labels.gather import gather
 
     if not (indexes or asked.why):
-        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX, or --why. Name one.")
+        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX, or --labels with --why. Name one.")
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Settings on the command line: flags made from their fields, and those that --set takes."""
+"""Settings on the command line: flags of their fields, and what --set takes."""
 
 import ast
 from collections.abc import Iterator, Mapping

@@ -34,7 +34,7 @@ class SelectSettings(Settings):
     count: int = Field(default=1000, ge=1)
     """Training examples selected for each task."""
     by: str = "label"
-    """Field that holds the task: label, source or a metadata field."""
+    """Field of a query that holds its class or task: label, source or a metadata field."""
     seeds: int = Field(default=1, ge=1)
     """Fine-tunes of each selection, averaged. Each has its own order of the data and its own random examples."""
     random: bool = True

@@ -83,7 +83,7 @@ def _channel(entry: Mapping[str, Any]) -> KeptChannel:
     return KeptChannel(**entry)
 
 
-def _refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
+def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
     """Say of an index that an earlier version built how to build it again."""
     if "layout" in manifest and "channels" not in manifest:
         method = "" if manifest.get("method") == "channels" else f" --method {manifest.get('method')}"
@@ -135,7 +135,7 @@ class IndexRows:
             return
         _refuse_data(self.path)
         self.manifest = read_manifest(self.path, KIND)
-        _refuse_earlier(self.path, self.manifest)
+        refuse_earlier(self.path, self.manifest)
         check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before is not None else {})
         with as_written(self.path / MANIFEST):
             _check_manifest(self.manifest)

@@ -197,10 +197,10 @@ class Labels:
         wanted = self.state[name]
         found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
         if found is None:
-            given = ", ".join(corpus.fingerprint[:12] for corpus in corpora) or "nothing"
-            raise ArtifactError(
-                f"{self.path}: was made from other {name} data ({wanted[:12]}; given {given}). Give that file too."
-            )
+            given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
+            lacks = f"was made from other {name} data ({wanted[:12]}; given {given})"
+            told = lacks if given else f"needs its {name} data ({wanted[:12]}), and none is given"
+            raise ArtifactError(f"{self.path}: {told}. Give that file too (--data).")
         return found
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:

@@ -194,3 +194,8 @@ def test_help_fits_a_screen_and_help_all_has_every_option(run: Run, name: str) -
 
 def test_every_command_has_short_help() -> None:
     assert {name.split()[0] for name in SHORT} == {name for names in MODULES.values() for name in names}
+
+
+def test_a_setting_is_named_only_where_the_command_has_it(run: Run) -> None:
+    assert "--set drop_duplicates=VALUE" in run("select", "i", "q", "--drop-duplicates").err
+    assert "No such option: --top" in run("top", "i", "q", "--top", "3").err

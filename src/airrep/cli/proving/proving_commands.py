@@ -50,8 +50,8 @@ class NamedRows:
         given = [one for one in (self.rows, self.file, self.where) if one]
         if len(given) != 1:
             raise ConfigError(
-                f"prove: rows are named in {len(given)} ways; expected one of --rows ID, --from FILE and --where "
-                "FILTER, or --budget TIME to judge all scores. Give one."
+                f"prove: rows are named in {len(given)} ways; expected one of --rows ID, --where FILTER and --from "
+                "FILE, or --budget TIME to judge the whole index. Give one."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 

@@ -59,9 +59,17 @@ def _tell_usage(error: Any) -> None:
         return
     command = PROGRAM if error.ctx is None else error.ctx.command_path
     where = command.removeprefix(PROGRAM).strip()
-    told = dropped.instead_of(dropped.OPTIONS, getattr(error, "option_name", None) or "") or error.format_message()
+    told = _instead(error) or error.format_message()
     text = " ".join(told.split()).removesuffix(".")
     note(f"{PROGRAM}: error: {where}{': ' if where else ''}{text}. See: {command} --help")
+
+
+def _instead(error: Any) -> str | None:
+    """What to type in place of an option that was dropped; a setting only where the command has it."""
+    told = dropped.instead_of(dropped.OPTIONS, getattr(error, "option_name", None) or "")
+    setting = re.search(r"--set \w+=(?=VALUE)", told or "")
+    known = getattr(getattr(error.ctx, "command", None), "help", None) or ""
+    return told if setting is None or setting[0] in known else None
 
 
 class OnceCommand(TyperCommand):

@@ -157,7 +157,7 @@ def print_options(method: Method) -> None:
 
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
-    more = _index_fields(manifest) if manifest["kind"] == "index" else manifest.get("provenance", {})
+    more = _index_fields(path, manifest) if manifest["kind"] == "index" else manifest.get("provenance", {})
     print_fields({"path": shown(str(path)), "kind": manifest["kind"], "files": size_of(manifest), **more})
 
 
@@ -187,7 +187,10 @@ def _recipe(settings: Mapping[str, Any]) -> str:
     return recipe_of([Channel.model_validate(one) for one in settings["channels"]])
 
 
-def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    from airrep.index.rows import refuse_earlier
+
+    refuse_earlier(path, manifest)
     corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
