@@ -5,7 +5,7 @@ app                The command line: all commands, and show, report, demo.
 demo               The demo: the whole path on real data that comes with airrep.
 dry_runs           Print what --dry-run measured: time, memory and disk.
 evaluate_commands  Commands that judge methods by labels, and compare what was judged.
-flags              Settings on the command line: flags made from their fields, and those that --set takes.
+flags              Settings on the command line: flags of their fields, and what --set takes.
 index_commands     Commands that build, change and export an index.
 judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.

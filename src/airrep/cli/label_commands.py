@@ -130,13 +130,14 @@ def label_command(
     if dry_run and (imported is not None or command is not None):
         raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
     _check_elsewhere(lm, imported, command, part, values | training)
+    engine = running.make()
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
     if dry_run:
         trained = configuring.of_lm(lm or "", computing, reading=reading)
         _print_forecast(*corpora, trained, (seeds, part, running.workers))
         return
     several: dict[str, Any] = {"seeds": seeds, "partial": partial}
-    each: dict[str, Any] = {**several, "part": part, "engine": running.make(), "retries": retries}
+    each: dict[str, Any] = {**several, "part": part, "engine": engine, "retries": retries}
     meter = TaskMeter()
     each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
     if imported is not None:
