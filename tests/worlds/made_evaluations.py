@@ -84,7 +84,7 @@ def made_evaluation(
     known: dict[str, Any] = {
         "subject": "0" * 64,
         "facts": {"subsets": subsets},
-        "command": f"airrep evaluate {measure} --out runs/{seed}",
+        "command": f"airrep evaluate --out runs/{seed}",
     }
     return Evaluation(measure=measure, rows=tuple(rows), queries=keys, **{**known, **fields})
 
