@@ -2,7 +2,7 @@
 
 building    Build an index: encode, write shards, seal it with its manifest.
 contrast    Questions: queries, with the better answer to each if there is one.
-direct      What queries read of an index: stored features, and scores computed when asked for.
+direct      Features and computed scores of an index, as queries read them.
 editing     Appending to an index, deleting from it, compacting it.
 export/     Export of an index to files that other tools read.
 frames      Results as rows of plain values, data frames and short tables for notebooks.

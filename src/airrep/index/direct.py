@@ -1,4 +1,4 @@
-"""What queries read of an index: stored features, and scores computed when asked for."""
+"""Features and computed scores of an index, as queries read them."""
 
 from collections.abc import Sequence
 
