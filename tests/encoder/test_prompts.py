@@ -96,7 +96,7 @@ def test_prompts_that_the_library_saves_are_those_that_it_takes(
 def test_an_empty_prompt_on_a_command_line_is_none(tmp_path: Path) -> None:
     folder = str(with_prompts(tmp_path / "encoder", OWN))
     for given, wanted in (([], "question: "), (["query_prompt="], ""), (["query_prompt=null"], "question: ")):
-        settings = read_settings(None, given) | {"encoder": folder, "device": "cpu"}
+        settings = read_settings(given) | {"encoder": folder, "device": "cpu"}
         assert make_attributor("gte", settings).encoder.prompts == Prompts(wanted, "answer: ")
 
 

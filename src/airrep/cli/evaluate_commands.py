@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DataOption = Annotated[
     list[str] | None,
-    f"The data of the labels; may be repeated. Not for folders in the airrep-test layout. {options.DATA_HELP}",
+    f"The data of the labels; may be repeated. {options.DATA_HELP}",
 ]
 LabelsOption = Annotated[
     list[str] | None,
@@ -77,7 +77,7 @@ class ByQueries:
 
     selection: SelectionOptions
     running: options.EngineOptions
-    queries: Annotated[str | None, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")] = None
+    queries: Annotated[str | None, typer.Option(metavar="DATA", help="Queries, in a form that --data takes.")] = None
     where: options.WhereOption = None
     lm: Annotated[
         str | None,
