@@ -97,16 +97,14 @@ def index_command(
         else:
             built = build_index(corpus, out, method, progress=meter, **how)
     if part is not None:
-        name, count = made.lineage["method"], len(made.shards)
         _tell_left_out(out, len(corpus) - made.rows)
-        told = f"{count} shards, method {name}{_of_base(made.lineage)}"
+        told = f"{len(made.shards)} shards, {_kind(made.lineage)}"
         note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
         _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
         return
     _tell_left_out(out, len(corpus) - len(built))
     outcome = "was finished already" if existed and not replace else "built"
-    told = f"method {built.method}{_of_base(built.manifest)}"
-    note(f"{out}: {outcome}: {len(built):,} examples, {told}; next: airrep top {out} QUERIES")
+    note(f"{out}: {outcome}: {len(built):,} examples, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
     if outcome == "built":
@@ -114,17 +112,23 @@ def index_command(
     _tell_empty(built, out)
 
 
-def _of_base(lineage: "Mapping[str, Any]") -> str:
-    """Words that name the LM that was read where the one that was named is adapters, which were left out."""
+def _kind(lineage: "Mapping[str, Any]") -> str:
+    """Words that name the recipe, or the method, and the LM that was read where adapters were left out."""
     own = lineage["settings"]
+    if "channels" in own:
+        from airrep.attributors.recipes import Channel, recipe_of
+
+        told = f"recipe {recipe_of([Channel.model_validate(one) for one in own['channels']])}"
+    else:
+        told = f"method {lineage['method']}"
     read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
     found = next((one for one in read if one.get("lm") is not None and one.get("merged") is False), None)
     if found is None:
-        return ""
+        return told
     from airrep.lm.folders.forms import find_lm
 
     base = find_lm(found["lm"], found.get("trust_remote_code", False), found.get("base"), False).base
-    return f" with the LM {base}, without the adapters {found['lm']}"
+    return f"{told} with the LM {base}, without the adapters {found['lm']}"
 
 
 def _tell_left_out(out: Path, count: int) -> None:
@@ -231,7 +235,7 @@ def _join(out: Path, parts: list[str]) -> None:
     from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)
-    note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
+    note(f"{out}: joined: {len(joined):,} examples, {_kind(joined.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
     _tell_empty(joined, out)
 
