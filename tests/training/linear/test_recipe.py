@@ -70,9 +70,7 @@ class PartAttributor(HashAttributor):
 
 @pytest.fixture(autouse=True)
 def _part_is_a_method(monkeypatch):
-    part = dataclasses.replace(
-        METHODS["tfidf"], name="part", settings=PartSettings, location=(__name__, "PartAttributor")
-    )
+    part = dataclasses.replace(METHODS["tfidf"], name="part", settings=PartSettings, place=f"{__name__}:PartAttributor")
     monkeypatch.setitem(METHODS, "part", part)
     monkeypatch.setitem(METHOD_SETTINGS, "part", PartSettings)
 

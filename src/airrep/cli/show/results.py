@@ -134,17 +134,12 @@ def print_methods(methods: Iterable[Method | Refused]) -> None:
             console.print(f"[bold]{escape(method.name)}[/]  cannot be used", highlight=False)
             console.print(f"    {'error':<18}{escape(printable(method.reason))}", highlight=False, soft_wrap=True)
             continue
-        console.print(f"[bold]{escape(method.name)}[/]  {escape(method.summary)}", highlight=False)
+        facts = method.facts
+        console.print(f"[bold]{escape(method.name)}[/]  {escape(facts.pop('summary'))}", highlight=False)
         if method.package is not None:
             console.print(f"    {'package':<18}{escape(str(method.package))}", highlight=False)
-        for name, value in (
-            ("pool", method.pool),
-            ("needs", method.needs),
-            ("bytes per example", method.bytes_per_example),
-            ("cost", method.cost),
-            ("paper", method.paper),
-        ):
-            console.print(f"    {name:<18}{escape(value)}", highlight=False)
+        for name, value in facts.items():
+            console.print(f"    {name.replace('_', ' '):<18}{escape(value)}", highlight=False)
 
 
 def print_options(method: Method) -> None:
