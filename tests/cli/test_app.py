@@ -18,7 +18,7 @@ import airrep
 from airrep.attributors.methods import METHODS
 from airrep.cli import demo
 from airrep.errors import ConfigError
-from airrep.index.results.provenance import order_in_words
+from airrep.index.results.result import order_in_words
 from airrep.labels.farm import label as toy_label
 
 

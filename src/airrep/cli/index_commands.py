@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
-from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, open_moved_index, shared_options
+from airrep.cli.options import DryRunOption, note, open_moved_index, shared_options
 from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def index_command(
     corpus, existed = reading.read(train), not is_free(real_path(out))
     what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}
     if dry_run:
-        from airrep.cli.dry_runs import print_forecast
+        from airrep.cli.show.results import print_forecast
         from airrep.planning.measured import forecast_index
 
         def build(some: "Corpus", path: Path) -> None:

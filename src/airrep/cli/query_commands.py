@@ -153,7 +153,7 @@ def select_command(
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
-    from airrep.index.results.provenance import ZERO
+    from airrep.index.results.result import ZERO
     from airrep.index.selection import picking
     from airrep.index.selection.picks import SelectionResult, check_selection
 

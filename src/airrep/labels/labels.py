@@ -15,9 +15,16 @@ from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, list_places, open_plan
-from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST, as_written, check_digests, check_sizes, read_manifest
+from airrep.runtime.artifacts.manifests import (
+    MANIFEST,
+    REQUEST,
+    as_written,
+    check_digests,
+    check_sizes,
+    json_digest,
+    read_manifest,
+)
 from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 from airrep.shapes import Float32

@@ -23,8 +23,7 @@ from airrep.labels.instance import shown_json
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, fine_tune_seed
-from airrep.runtime.artifacts.digests import file_digest, json_digest
-from airrep.runtime.artifacts.manifests import seal
+from airrep.runtime.artifacts.manifests import file_digest, json_digest, seal
 from airrep.runtime.engine import Engine, InProcess, Outcome
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage

@@ -25,8 +25,8 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, AtHand, LearnPlan, check_enough, choose, time_left
 from airrep.planning.measured import MEASURED, measure_machine
-from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import canonical_json
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import hours_line
 from airrep.runtime.publishing import write_file

@@ -27,8 +27,7 @@ from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, AtHand, parse_duration
 from airrep.planning.measured import measure_machine
-from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.manifests import MANIFEST, beside
+from airrep.runtime.artifacts.manifests import MANIFEST, beside, json_digest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import cores, hours_line
 from airrep.runtime.processes import LocalProcesses

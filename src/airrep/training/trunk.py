@@ -16,7 +16,7 @@ from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
 from airrep.encoder.networks.trainable import Network, SentenceBag
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing import write_file, writing

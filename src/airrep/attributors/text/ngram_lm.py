@@ -29,7 +29,7 @@ from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows, below
 

@@ -10,7 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.frames import Tabular
 from airrep.index.results.hits import fields_of
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.runtime.remote.outputs import is_taken, write_output
 from airrep.runtime.remote.places import url_of
 
