@@ -5,7 +5,7 @@ import pytest
 
 import airrep
 from airrep.corpus.corpus import Example
-from airrep.index.frames import LONGEST, shortened
+from airrep.index.results.frames import LONGEST, shortened
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.result import Provenance
 

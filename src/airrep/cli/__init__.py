@@ -5,7 +5,6 @@ demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, and compare what was judged.
 flags              Settings on the command line: flags of their fields, and what --set takes.
 index_commands     Commands that build, change and export an index.
-judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 options            Options that several commands share.
 prove_commands     Commands that fine-tune to answer: prove.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from airrep.answers.verdicts.verdict import top
+from airrep.answers.verdict import top
 from airrep.cli.show.console import Meter, say
 from airrep.cli.show.evaluations import print_adapted
 from airrep.cli.show.learning import TaskMeter

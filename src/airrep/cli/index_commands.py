@@ -302,7 +302,7 @@ def export_command(
     Records keep what an example has not: messages, tools, rejected answers.
     """
     from airrep.cli.show.console import Meter
-    from airrep.index.export.export import RECORDS, export_index
+    from airrep.index.export import RECORDS, export_index
     from airrep.index.rows import IndexRows
 
     index = IndexRows(path)
@@ -344,7 +344,7 @@ def _export_records(
 ) -> None:
     """Copy the records that examples were read from, as they are."""
     from airrep.corpus.records import encode_record
-    from airrep.index.selection.picks import check_selection
+    from airrep.index.selection.picking import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 
     if data is None or only is None:

@@ -14,7 +14,7 @@ from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
-    from airrep.labels.instance import LabelledInstance
+    from airrep.labels.labels import LabelledInstance
     from airrep.training.linear.recipe import Adapted
     from airrep.training.result import TrainingResult
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
 from airrep.evaluation.statistics.means import Difference, Interval
-from airrep.index.frames import Shown
+from airrep.index.results.frames import Shown
 from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
 from airrep.runtime.artifacts.manifests import (
     as_written,

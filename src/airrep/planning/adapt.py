@@ -17,7 +17,7 @@ from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
 from airrep.evaluation.statistics.labels import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
-from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.labels import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm

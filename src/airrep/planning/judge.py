@@ -21,7 +21,7 @@ from airrep.index.building import build_index
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.labels.farm import TaskReport, label
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings

@@ -23,7 +23,7 @@ from airrep.runtime.publishing import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.shapes import Float, Float32
 from airrep.training.examples import Prepared, Texts
-from airrep.training.linear.beside import LOG_WEIGHTS, Mixture
+from airrep.training.linear.weights import LOG_WEIGHTS, Mixture
 from airrep.training.settings import TrainingSettings
 
 Storage: TypeAlias = Literal["float16", "float32"]

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from airrep.errors import DataError
-from airrep.index.frames import Shown
+from airrep.index.results.frames import Shown
 from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, canonical_json, read_json, read_manifest
 from airrep.runtime.publishing import write_file

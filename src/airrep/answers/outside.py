@@ -29,7 +29,7 @@ from airrep.runtime.remote.outputs import write_output
 from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import contrast_scores
 
-TEXTS = Path(__file__).parents[2] / "data" / "outside.jsonl"
+TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
 SAMPLE = 2048
 """Rows whose mean stands for that of all."""
 COUNTED, ALIKE = 100, 0.7
