@@ -20,6 +20,7 @@ from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
+from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
@@ -57,7 +58,9 @@ class Hessian:
         self._reduction = reduction
         self._on_documents = on_documents or (lambda _: None)
         with memory_named("hessian"):
-            self._model = copy.deepcopy(lm.model).double().requires_grad_(False)
+            self._model = copy.deepcopy(lm.model)
+            make_whole(self._model)
+            self._model.double().requires_grad_(False)
         modules = [self._model.get_submodule(site.name) for site in sites]
         self._weights = [module.weight.requires_grad_(True) for module in modules]
         self._turned = [not isinstance(module, torch.nn.Linear) for module in modules]  # Conv1D holds (in, out)
