@@ -37,7 +37,7 @@ from airrep.lm.network import (
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.templates.chat import PLAIN, Chat
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float32

@@ -32,7 +32,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 

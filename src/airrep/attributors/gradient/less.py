@@ -25,7 +25,7 @@ from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
-from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.shapes import Float, Float32
 
 Side: TypeAlias = Literal["train", "queries"]

@@ -18,7 +18,7 @@ from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chu
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float

@@ -18,7 +18,7 @@ from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Sc
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32
