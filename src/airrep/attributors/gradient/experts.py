@@ -71,12 +71,13 @@ def _run(
 ) -> Float[Tensor, "t h"]:
     """Each token's sum over its chosen experts of share times output."""
     gated = getattr(module, "has_gate", True)
+    first = "gate_up_proj" if gated else "up_proj"
     total = torch.zeros_like(states)
     for expert in range(module.num_experts):
         tokens, choices = torch.where(chosen == expert)  # in the order of tokens
         if not len(tokens):
             continue
-        raised = _multiply(module, "gate_up_proj" if gated else "up_proj", expert, states[tokens], tokens)
+        raised = _multiply(module, first, expert, states.index_select(0, tokens), tokens)
         mixed = module._apply_gate(raised) if gated else module.act_fn(raised)
         lowered = _multiply(module, "down_proj", expert, mixed, tokens)
         if getattr(module, "has_post_expert_norm", False):

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -61,7 +62,7 @@ class Site:
     expert: int = 0
     """The map's place in it."""
 
-    @property
+    @cached_property
     def pool(self) -> str:
         """The name that statistics are kept under: experts of a layer share theirs, as each sees few tokens."""
         return pool_name(self.name)
