@@ -31,6 +31,7 @@ from airrep.lm.network import (
     fine_tune,
     generate,
     hidden_states,
+    idle_maps_noted,
     memory_named,
     recompute_activations,
     token_losses,
@@ -412,7 +413,7 @@ def _settle_packing(lm: TargetLM) -> None:
     documents, asked = _probe(lm), lm.execution
     kind = f"lm {lm.name}: a {type(lm.model).__name__}"
     lm.execution = replace(asked, precision="float32", batch_tokens=1)
-    with library_attention(lm.model):
+    with library_attention(lm.model), idle_maps_noted(lm.model):
         alone = lm.token_losses(documents)
     if not all(np.isfinite(each).all() for each in alone):
         raise ConfigError(f"{kind} gives losses that are not finite. Use another checkpoint.")
