@@ -60,7 +60,7 @@ class Channel(Settings):
     """Read the LM as it is after a warm-up, which --warmed names."""
     candidates: int | str | None = None
     """Examples that the channel scores for each query, those that the others rank first: a count, or a share such as
-    '1%'; all other examples score 0. None: all of them. For channels that keep no features, such as those of ekfac."""
+    '1%'; its other scores are predicted from theirs. None: all examples. For channels that keep no features (ekfac)."""
     name: str | None = None
     """Name in results; None takes method and view."""
 

@@ -245,13 +245,16 @@ class ScoresAsked(Asked):
     def values(self) -> np.ndarray:
         """Scores ``(q, n)`` float32."""
         if not self._found:
-            self._found.append(self.kept.scores(self.channel, self.method, self.queries))
+            self._found.append(self._computed())
         return self._found[0]
+
+    def _computed(self) -> np.ndarray:
+        return self.kept.scores(self.channel, self.method, self.queries)
 
     def __len__(self) -> int:
         return len(self.queries)
 
-    def chosen(self, queries: slice | np.ndarray) -> "ScoresAsked":
+    def chosen(self, queries: slice | np.ndarray) -> Self:
         some = np.arange(len(self))[queries].tolist()
         return self._like(queries=[self.queries[place] for place in some], _found=[self.values[queries]])
 

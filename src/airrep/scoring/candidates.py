@@ -1,63 +1,51 @@
-"""Two stages: scores of the rows that other channels pick, by a method that keeps no features."""
+"""Two stages: cheap channels pick examples, and a dear one, which keeps no features, reads those alone."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from airrep.arrays import Rows
-from airrep.scoring.asked import Asked, Kept, ScoresAsked
-from airrep.scoring.blocks import Piece
-from airrep.scoring.pooling import Pooling
+from airrep.scoring.asked import Asked, ScoresAsked, stream_scores
 from airrep.scoring.topk import top_k
 
+LEAST = 3
+"""Examples that a line is fitted to, at least."""
 
-class CandidatesAsked(Asked):
-    """Queries whose scores a method computes for the candidates of each; all other rows score 0.
 
-    All candidates of a list of queries are scored in one pass. A query counts its own alone, so that no score depends
-    on the other queries.
+class Read(NamedTuple):
+    """Examples that all channels have scored, beside the candidates."""
+
+    cheap: np.ndarray
+    """Scores of the cheap channels together, ``(q, r)``."""
+    dear: np.ndarray
+    """Scores of the dear channel, ``(q, r)``."""
+
+
+class CandidatesAsked(ScoresAsked):
+    """Queries whose scores a method computes for the candidates of each; others get what the cheap channels predict.
+
+    The candidates z of query x are the rows that the cheap channels rank first by their sum c(x, z). Any other row
+    scores α + β c(x, z), a line that is fitted by least squares to the candidates and to a few random examples. With
+    0 there instead, sums over a group would say little but how many of its members are candidates.
+
+    All candidates of a list of queries are scored in one pass. A query counts its own alone, so that its scores do not
+    depend on the other queries.
     """
 
-    def __init__(
-        self, method: Any, queries: Sequence[Any], kept: Kept, channel: str, pooling: Pooling, picked: Sequence[Rows]
-    ) -> None:
-        """*picked* are the candidates of each query, ascending."""
-        self.method, self.queries, self.spans, self.pooling = method, queries, kept.spans, pooling
-        self.picked = picked
-        self._kept, self._channel = kept, channel
-        self._found: list[np.ndarray] = []  # shared by copies: computed when the first of them is asked for scores
+    def __init__(self, whole: ScoresAsked, cheap: Asked, picked: Sequence[Rows], read: Read) -> None:
+        """*whole* asks for all rows; *picked* are the candidates of each query, ascending."""
+        super().__init__(whole.method, whole.queries, whole.kept, whole.channel, whole.pooling)
+        self.cheap, self.picked, self.read = cheap, picked, read
 
     @classmethod
-    def of(cls, whole: ScoresAsked, cheap: Asked, count: int) -> "ScoresAsked | CandidatesAsked":
-        """What a method asks of the *count* rows that score most by other channels; of all, if there are no more."""
+    def of(cls, whole: ScoresAsked, cheap: Asked, count: int, read: Read) -> ScoresAsked:
+        """What a method asks of *count* candidates of each query; of all rows, if there are no more."""
         live = whole.kept.live
         if count >= (whole.rows if live is None else int(live.sum())):
             return whole
         picked = np.sort(top_k(cheap, count, keep=live).rows, axis=1)
-        return cls(whole.method, whole.queries, whole.kept, whole.channel, whole.pooling, list(picked))
-
-    def __len__(self) -> int:
-        return len(self.picked)
-
-    @property
-    def values(self) -> list[np.ndarray]:
-        """Scores of each query's candidates, float32."""
-        if not self._found and self.picked:
-            union = np.unique(np.concatenate(self.picked))
-            scores = self._kept.scores(self._channel, self.method, self.queries, union)
-            pairs = zip(scores, self.picked, strict=True)
-            self._found += [own[np.searchsorted(union, rows)] for own, rows in pairs]
-        return self._found
-
-    def chosen(self, queries: slice | np.ndarray) -> "CandidatesAsked":
-        some = np.arange(len(self))[queries].tolist()
-        picked, found = ([part[place] for place in some] for part in (self.picked, self.values))
-        return self._like(queries=[self.queries[place] for place in some], picked=picked, _found=found)
-
-    def over(self, kept: Kept, channel: str) -> ScoresAsked:
-        """The same queries, asked of all of some other examples."""
-        return ScoresAsked(self.method, self.queries, kept, channel, self.pooling)
+        return cls(whole, cheap, list(picked), read)
 
     def paired(self) -> "CandidatesAsked":
         """The same where each query of the first half has one of the second beside it: both get what either picked."""
@@ -65,12 +53,28 @@ class CandidatesAsked(Asked):
         union = [np.union1d(one, other) for one, other in zip(self.picked[:half], self.picked[half:], strict=True)]
         return self._like(picked=union * 2, _found=[])
 
-    def scores(self, piece: Piece) -> np.ndarray:
-        found = np.zeros((len(piece.rows), len(self)))
-        first, last = int(piece.rows[0]), int(piece.rows[-1])
-        for query, (rows, values) in enumerate(zip(self.picked, self.values, strict=True)):
-            here = slice(*np.searchsorted(rows, [first, last + 1]).tolist())
-            place = np.searchsorted(piece.rows, rows[here])
-            held = piece.rows[place] == rows[here]  # a piece may leave rows out
-            found[place[held], query] = values[here][held]
+    def _computed(self) -> np.ndarray:
+        union = np.unique(np.concatenate(self.picked))
+        dear = self.kept.scores(self.channel, self.method, self.queries, union)
+        found = np.empty((len(self), self.rows), np.float32)
+        for rows, scores in stream_scores(self.cheap):
+            found[:, rows] = scores
+        for query, rows in enumerate(self.picked):
+            own, cheap = dear[query, np.searchsorted(union, rows)], found[query]
+            known = (np.append(self.read.cheap[query], cheap[rows]), np.append(self.read.dear[query], own))
+            offset, slope = _line(*known)
+            found[query] = offset + slope * cheap
+            found[query, rows] = own
+        if self.kept.live is not None:
+            found[:, ~self.kept.live] = 0
         return found
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Offset and slope of the line through some points by least squares; 0 where these tell none."""
+    wide = x.astype(np.float64) - x.mean(dtype=np.float64)
+    squares = float(wide @ wide)
+    if len(x) < LEAST or squares <= 0:
+        return 0.0, 0.0
+    slope = float(wide @ y) / squares
+    return float(y.mean(dtype=np.float64)) - slope * float(x.mean(dtype=np.float64)), slope

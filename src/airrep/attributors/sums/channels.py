@@ -23,8 +23,8 @@ from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.manifests import json_digest
-from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked
-from airrep.scoring.candidates import CandidatesAsked
+from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
+from airrep.scoring.candidates import CandidatesAsked, Read
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
@@ -284,15 +284,21 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         channels = [one for one, _, _ in counted]
         weights = self._weights_for(channels, asked)
         cheap = [place for place, one in enumerate(channels) if one.candidates is None]
-        picking = SumAsked(
-            {channels[place].title: asked[channels[place].title] for place in cheap}, weights[:, cheap], CHANNELS
-        )
+        titles = [channels[place].title for place in cheap]
+        picking = SumAsked({title: asked[title] for title in titles}, weights[:, cheap], CHANNELS)
         for one in channels:
             whole = asked[one.title]
             if one.candidates is not None and isinstance(whole, ScoresAsked):
                 rows = whole.rows if kept.live is None else int(kept.live.sum())
-                asked[one.title] = CandidatesAsked.of(whole, picking, one.count_of(rows))
+                asked[one.title] = CandidatesAsked.of(whole, picking, one.count_of(rows), self._read(picking, whole))
         return SumAsked(asked, weights, CHANNELS)
+
+    def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
+        """Scores of a few examples of the reference, which a weight that is relative has read; none without one."""
+        if not self._relative:
+            return Read(*np.empty((2, len(cheap), 0)))
+        few = self.check_fitted(self._reference).few.kept
+        return Read(score_all(cheap.over(few, "")), score_all(dear.over(few, dear.channel)))
 
     def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked]) -> np.ndarray:
         """The weight of each channel for each query, ``(q, c)``."""
@@ -320,8 +326,8 @@ def _of_candidates(channel: Channel) -> str:
     """What readers are told of a channel that scores candidates alone."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
-        f"For each query '{channel.title}' reads the {count} examples that the other channels rank first; all others "
-        "score 0 there."
+        f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
+        "its other scores from theirs."
     )
 
 

@@ -26,7 +26,7 @@ from airrep.sparse import SparseRows
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
 FEW = 32
-"""Examples that a channel with candidates scores, to tell the size of its scores."""
+"""Examples that a channel with candidates scores, to tell the size of its scores and how far others predict them."""
 LEAST_APART = 1e-3
 """Least 1 − ρ: pools divide by what they are multiplied with."""
 ALIKE = 1e-6
