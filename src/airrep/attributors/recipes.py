@@ -32,6 +32,8 @@ RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
 """Of a channel: above it ordinary scores do not fit in float32."""
+KEEPS_NOTHING = ("ekfac",)
+"""Methods that read all examples again for a new question."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "recipe"
@@ -291,9 +293,18 @@ def _check_sum(channels: Sequence[Channel]) -> None:
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
-    """Channels with further settings in each whose method has them, and the settings that no method has."""
+    """Channels with further settings in each whose method has them, and the settings that no method has.
+
+    ``candidates`` goes to channels of methods that keep no features.
+    """
     placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in channels]
-    return tuple(placed), {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
+    others = {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
+    if "candidates" in others and any(one.method in KEEPS_NOTHING for one in placed):
+        some = {"candidates": others.pop("candidates")}
+        placed = [
+            Channel.of(one.model_dump() | some, "recipe") if one.method in KEEPS_NOTHING else one for one in placed
+        ]
+    return tuple(placed), others
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
@@ -377,10 +388,10 @@ def recipe_of(channels: Sequence[Channel]) -> str:
         >>> recipe_of(read_channels("kind"))
         'kind'
     """
-    weighed = [one.model_dump(exclude={"settings"}) for one in channels]
+    weighed = [one.model_dump(exclude={"settings", "candidates"}) for one in channels]
     for name in shipped_recipes():
         known = listed(name)
-        same = [one.model_dump(exclude={"settings"}) for one in known] == weighed
+        same = [one.model_dump(exclude={"settings", "candidates"}) for one in known] == weighed
         if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"

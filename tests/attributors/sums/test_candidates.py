@@ -180,6 +180,20 @@ def test_a_recipe_asks_an_index_with_candidates_or_without(index: airrep.Index, 
         assert (asked.fingerprint == index.fingerprint) == (count == K)
 
 
+def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
+    index: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.attributors.recipes.KEEPS_NOTHING", ("dear",))
+    cheap, dear = parts(TRAIN, queries)
+    for count, wanted in ((None, dear), (9, two_stages(cheap, dear, 9))):
+        asked = airrep.Index(index.path).made_with({"candidates": count})
+        np.testing.assert_allclose(asked.scores(queries), cheap + 2 * wanted, rtol=1e-4, atol=1e-5)
+    built = airrep.build_index(TRAIN, index.path.parent / "set", recipe=recipe(None), settings={"candidates": K})
+    assert built.manifest["attributor"] == index.manifest["attributor"]
+    with pytest.raises(ConfigError, match="no channel of it has the setting 'candidates'"):
+        airrep.build_index(TRAIN, index.path.parent / "none", recipe=recipe()[:2], settings={"candidates": K})
+
+
 def test_the_size_of_relative_scores_is_told_by_few_examples(tmp_path: Path, queries: Corpus) -> None:
     train = make_corpus(300)
     made = [
