@@ -1,6 +1,7 @@
 """Weights in the precision that they are stored in, brought to float32 one linear map at a time."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,8 @@ class Stored(Protocol):
     shape: tuple[int, int]
     """As the module has it: a Conv1D of transformers holds ``(width_in, width_out)``."""
 
-    def rows(self, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
-        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in a type."""
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in any type."""
 
     def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
         """Some rows of what is stored, as float32."""
@@ -41,8 +42,8 @@ class HalfWeight:
         self.weight = weight
         self.shape = (weight.shape[0], weight.shape[1])
 
-    def rows(self, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
-        return self.weight[start:stop].to(kind)
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        return self.weight[start:stop]
 
     def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
         return self.weight[rows].float()
@@ -129,7 +130,7 @@ def make_whole(model: nn.Module) -> None:
         if stored is not None:
             del module.__dict__["forward"]
             if id(stored) not in made:
-                made[id(stored)] = nn.Parameter(stored.rows(0, stored.shape[0], torch.float32))
+                made[id(stored)] = nn.Parameter(stored.part(0, stored.shape[0]).to(torch.float32, copy=True))
             module._parameters["weight"] = made[id(stored)]
 
 
@@ -190,38 +191,55 @@ class _HeldMap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, stored: Stored, turned: bool) -> Tensor:
         ctx.stored, ctx.turned, ctx.biased = stored, turned, bias is not None
-        parts = list(_parts(stored))
-        if len(parts) == 1:
-            weight = stored.rows(*parts[0], x.dtype)
-            return functional.linear(x, weight.t() if turned else weight, bias)
-        if turned:
-            first, *others = ((x[..., a:b], stored.rows(a, b, x.dtype)) for a, b in parts)
-            found = first[0] @ first[1]
-            for inputs, weight in others:
-                found += inputs @ weight
-            return found if bias is None else found.add_(bias)
-        found = x.new_empty(*x.shape[:-1], stored.shape[0])
-        for start, stop in parts:
-            part = None if bias is None else bias[start:stop]
-            found[..., start:stop] = functional.linear(x, stored.rows(start, stop, x.dtype), part)
-        return found
+        return (_across if turned else _along)(x, stored, bias)
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        stored, turned = ctx.stored, ctx.turned
-        found: Tensor | None = None
-        if ctx.needs_input_grad[0]:
-            parts = list(_parts(stored))
-            for start, stop in parts:
-                weight = stored.rows(start, stop, gradients.dtype)
-                if turned:
-                    own = gradients @ weight.t()
-                    found = own if found is None else torch.cat([found, own], -1)
-                else:
-                    own = (gradients if len(parts) == 1 else gradients[..., start:stop]) @ weight
-                    found = own if found is None else found.add_(own)
+        product = _along if ctx.turned else _across
+        found = product(gradients, ctx.stored, None) if ctx.needs_input_grad[0] else None
         bias = gradients.flatten(0, -2).sum(0) if ctx.biased and ctx.needs_input_grad[1] else None
         return found, bias, None, None
+
+
+def _along(x: Float[Tensor, "... i"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... rows"]:
+    """x Sᵀ + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype), bias)
+    found = x.new_empty(*x.shape[:-1], stored.shape[0])
+    for start, stop in parts:
+        own = None if bias is None else bias[start:stop]
+        found[..., start:stop] = functional.linear(x, _brought(stored, start, stop, x.dtype), own)
+    return found
+
+
+def _across(x: Float[Tensor, "... rows"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... i"]:
+    """x S + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype).t(), bias)
+    found = x.new_zeros(*x.shape[:-1], stored.shape[1])
+    for start, stop in parts:
+        found += x[..., start:stop] @ _brought(stored, start, stop, x.dtype)
+    return found if bias is None else found.add_(bias)
+
+
+def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
+    """Rows in the type of a product, which hold until the next call.
+
+    On a processor they lie in one place of each thread: allocated anew, and freed between activations that stay, they
+    would leave holes as large as the LM.
+    """
+    part = stored.part(start, stop)
+    if part.dtype == kind or part.device.type != "cpu":
+        return part.to(kind)
+    place: Tensor | None = getattr(_scratch, "place", None)
+    if place is None or place.dtype != kind or place.numel() < part.numel():
+        place = _scratch.place = torch.empty(part.numel(), dtype=kind)
+    return place[: part.numel()].view(part.shape).copy_(part)
+
+
+_scratch = threading.local()
 
 
 def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
