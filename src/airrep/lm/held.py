@@ -1,9 +1,11 @@
 """Weights in the precision that they are stored in, brought to float32 one linear map at a time."""
 
 import copy
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
 from typing import Any, Protocol
@@ -12,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from airrep.errors import ConfigError
 from airrep.lm.files import stored_tensors
+from airrep.runtime.metering import used_memory
 from airrep.shapes import Float, Int64
 
 CHUNK = 2**24
@@ -247,6 +251,92 @@ def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
     count, width = stored.shape
     step = max(1, CHUNK // max(1, width))
     return ((start, min(start + step, count)) for start in range(0, count, step))
+
+
+SUMS = 2**29
+"""Numbers of sums over tokens, such as covariances, that are held at a time: 2 GiB."""
+_RUNTIME = 7 * 10**8
+"""Bytes of Python, torch and transformers at least."""
+_SQUARED = 9
+"""Times the float32 covariances of a linear map that taking them apart needs, in float64."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a process that reads an LM may hold, and what it needs."""
+
+    promised: int
+    """Bytes that the process may take; others are counted in them."""
+    fixed: int
+    """Bytes of the process and of the weights, one linear map of them in float32."""
+    token: int
+    """Bytes of a token in a forward and backward pass."""
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch, which may take half of what is left."""
+        return max(1, (self.promised - self.fixed) // 2 // self.token)
+
+    def sums(self, longest: int, square: int, where: str) -> int:
+        """Numbers of sums over tokens that may be held at a time beside the longest example.
+
+        *square* are the numbers of the largest that are not told apart.
+
+        Raises:
+            ConfigError: not even these fit; the error begins with *where*.
+        """
+        least = self.fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
+        if least > self.promised:
+            raise too_little(self.promised, least, where, f"one example of {longest:,} tokens")
+        left = self.promised - self.fixed
+        batch = max(longest, self.batch_tokens) * self.token
+        beside = left - batch if left - batch >= 4 * square else left - longest * self.token
+        return max(square, min(SUMS, beside // 4, left // 4 - (_SQUARED - 1) * square))
+
+
+def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
+    """The error that a promise cannot be kept."""
+    return ConfigError(
+        f"{where}: memory is {promised / 1e9:.1f} GB, but the process, the weights, one layer in float32 and {what} "
+        f"take {least / 1e9:.1f} GB; expected that at least. Raise memory, lower max_tokens, or use a smaller LM."
+    )
+
+
+def plan_memory(promised: int, folder: Path, name: str, adapted: bool = False) -> MemoryPlan:
+    """Say how an LM is read within so many bytes, before its weights are.
+
+    Raises:
+        ConfigError: its weights do not fit.
+    """
+    from transformers import AutoConfig
+
+    tensors = stored_tensors(folder, name).values()
+    kind = None if adapted else stored_type(folder, name)
+    weights = sum(_bytes_held(entry, kind is not None) for entry in tensors)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * _experts(config))
+    # What a layer keeps of a token for the backward pass and for who reads; the scores of all tokens, thrice.
+    token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
+    fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
+    plan = MemoryPlan(promised, fixed, token)
+    if fixed + token > promised:
+        raise too_little(promised, fixed + token, f"lm {name}", "one token")
+    return plan
+
+
+def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
+    """Bytes in memory of a tensor in a file."""
+    start, stop = entry["data_offsets"]
+    if not (entry["dtype"] in HALF or entry["dtype"].startswith(_FLOATS)):
+        return int(stop - start)
+    return int(math.prod(entry["shape"])) * (2 if half and len(entry["shape"]) == 2 else 4)
+
+
+def _experts(config: Any) -> int:
+    """Experts that read a token."""
+    return int(getattr(config, "num_experts_per_tok", None) or 1)
 
 
 @contextmanager
