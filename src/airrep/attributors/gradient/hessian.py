@@ -21,6 +21,7 @@ from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
+from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
@@ -58,7 +59,9 @@ class Hessian:
         self._reduction = reduction
         self._on_documents = on_documents or (lambda _: None)
         with memory_named("hessian"):
-            self._model = copy.deepcopy(lm.model).double().requires_grad_(False)
+            self._model = copy.deepcopy(lm.model)
+            make_whole(self._model)
+            self._model.double().requires_grad_(False)
         for site in sites:
             if site.fused:  # double precision has no other way to run them
                 one_by_one(self._model.get_submodule(site.owner))
