@@ -22,7 +22,7 @@ MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
 SHIPPED = Path(__file__).parents[1] / "recipes"
 """Folder of the recipes that come with airrep."""
-OF_LM = ("max_tokens", "cut", "template", "batch_tokens")
+OF_LM = ("max_tokens", "cut", "template", "batch_tokens", "memory")
 """Settings that an LM is read with; encoders have others of these names."""
 _COMMON = ("lm", "base", "merged", "device", "precision", *OF_LM)
 """Settings that channels share."""
@@ -198,6 +198,8 @@ class ChannelsSettings(Settings):
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
     by rounding alone. None suits the device."""
+    memory: str | None = None
+    """Most memory of the process that reads the LM, such as 8GB; what does not fit is refused before it begins."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: read_channels("text"), min_length=1, max_length=MOST_CHANNELS
     )

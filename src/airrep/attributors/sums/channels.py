@@ -31,7 +31,7 @@ POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-l
 """Kinds of pools that a channel may have."""
 WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
 """Settings of a channel that training features do not depend on."""
-HOW = ("device", "precision", "batch_tokens", "store")
+HOW = ("device", "precision", "batch_tokens", "memory", "store")
 """Settings that say how features are computed, not which."""
 
 

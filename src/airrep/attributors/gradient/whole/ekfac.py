@@ -10,7 +10,7 @@ import torch
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
-from airrep.attributors.gradient.logra import HELD, groups_of
+from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import read_gradients
 from airrep.attributors.gradient.store import LearnsArrays
@@ -58,6 +58,10 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         large = sum(site.width_in * site.width_out for site in self.sites) > WHOLE
         return RANK if known is None and large else known
 
+    @property
+    def square(self) -> int:
+        return largest(self.sites)
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
 
@@ -74,7 +78,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
         documents = self.lm.tokenise(sample)
-        groups = list(groups_of(self.sites, HELD))
+        groups = list(groups_of(self.sites, self.lm.sums))
         on_rows = count_rows(len(sample) * 2 * len(groups), progress, stage="learning from a sample")
         found: dict[str, np.ndarray] = {}
         for group in groups:
@@ -132,7 +136,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
 
     def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
         """Queries whose gradients are held at a time."""
-        size = max(1, QUERY_NUMBERS // self._numbers)
+        size = max(1, min(QUERY_NUMBERS, self.lm.sums) // self._numbers)
         return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
 
     @property
