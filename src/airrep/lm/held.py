@@ -1,0 +1,358 @@
+"""Weights in the precision that they are stored in, brought to float32 one linear map at a time."""
+
+import copy
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MethodType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from airrep.errors import ConfigError
+from airrep.lm.files import stored_tensors
+from airrep.runtime.metering import used_memory
+from airrep.shapes import Float, Int64
+
+CHUNK = 2**24
+"""Numbers of a weight that are float32 at a time, 64 MiB: an output layer over many tokens is read in parts."""
+HALF = {"BF16": torch.bfloat16, "F16": torch.float16}
+"""Types of 2 bytes, by their names in safetensors."""
+_FLOATS = ("F64", "F32", "F8")  # beginnings of other names of types that are no integers
+
+
+class Stored(Protocol):
+    """A weight of ``(width_out, width_in)`` numbers, or a table of so many rows, as it is stored."""
+
+    shape: tuple[int, int]
+    """As the module has it: a Conv1D of transformers holds ``(width_in, width_out)``."""
+
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in any type."""
+
+    def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
+        """Some rows of what is stored, as float32."""
+
+
+class HalfWeight:
+    """A weight in bfloat16 or float16, every number of which is one of float32 too."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.shape = (weight.shape[0], weight.shape[1])
+
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        return self.weight[start:stop]
+
+    def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
+        return self.weight[rows].float()
+
+
+def stored_type(folder: Path, name: str) -> torch.dtype | None:
+    """The type of 2 bytes that all weights of an LM's folder are stored in; None: another, or several."""
+    kinds = {entry["dtype"] for entry in stored_tensors(folder, name).values()}
+    floats = {kind for kind in kinds if kind in HALF or kind.startswith(_FLOATS)}
+    return HALF[floats.pop()] if len(floats) == 1 and floats <= set(HALF) else None
+
+
+def hold(model: Any) -> bool:
+    """Keep linear maps and tables of 2 bytes a number as they are, and bring all else to float32, in place.
+
+    False if the model has constants that are not known in float32; it is of no use then. Afterwards the model computes
+    what it would if it had been loaded in float32: products in float32, or as autocast says. Its parameters have the
+    names, shapes and type of those, and no numbers (NaN): code that reads a weight in some other way than by its module
+    is found out by that.
+    """
+    if not _constants_held(model):
+        return False
+    made: dict[int, tuple[Stored, nn.Parameter]] = {}
+    for module in model.modules():
+        act = _forward(module, module is model.get_input_embeddings())
+        weight = getattr(module, "weight", None)
+        if act is not None and weight is not None and weight.dtype in HALF.values():
+            if id(weight) not in made:
+                made[id(weight)] = HalfWeight(weight.detach()), _hollow(weight)
+            _put(module, *made[id(weight)], act)
+    for parameter in model.parameters():
+        if parameter.dtype in HALF.values():
+            parameter.data = parameter.data.float()
+    _tell(model.config)
+    return True
+
+
+def _constants_held(model: Any) -> bool:
+    """Bring buffers to float32, those that a model computes for itself by making it again; False if that fails."""
+    config = copy.deepcopy(model.config)
+    _tell(config)
+    try:
+        with _without_weights():
+            plain = dict(type(model)(config).named_modules())
+    except Exception:  # of any model's code
+        return False
+    for name, module in model.named_modules():
+        for key, buffer in module.named_buffers(recurse=False):
+            if buffer.dtype in HALF.values():
+                own = key in module._non_persistent_buffers_set
+                fresh = getattr(plain.get(name), key, None) if own else buffer
+                if fresh is None:
+                    return False
+                module._buffers[key] = fresh.to(buffer.device, torch.float32)
+        if any(isinstance(value, Tensor) and value.dtype in HALF.values() for value in vars(module).values()):
+            return False
+    return True
+
+
+def _tell(config: Any) -> None:
+    """Say in a configuration, and in those of its parts, that weights are float32."""
+    for each in (config, *(value for value in vars(config).values() if hasattr(value, "model_type"))):
+        if getattr(each, "dtype", None) in HALF.values():
+            each.dtype = torch.float32
+
+
+def _put(module: nn.Module, stored: Stored, hollow: nn.Parameter, act: Callable[..., Tensor]) -> None:
+    module.__dict__["held"] = stored
+    module._parameters["weight"] = hollow
+    module.__dict__["forward"] = MethodType(act, module)
+
+
+def _hollow(weight: Tensor) -> nn.Parameter:
+    """A parameter of some shape that has no numbers, and takes no memory."""
+    nothing = torch.full((1,) * weight.dim(), torch.nan, device=weight.device)
+    return nn.Parameter(nothing.expand(weight.shape), requires_grad=False)
+
+
+def make_whole(model: nn.Module) -> None:
+    """Bring all weights of a model that are held to float32, in place, so that they can be trained."""
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        stored = module.__dict__.pop("held", None)
+        if stored is not None:
+            del module.__dict__["forward"]
+            if id(stored) not in made:
+                made[id(stored)] = nn.Parameter(stored.part(0, stored.shape[0]).to(torch.float32, copy=True))
+            module._parameters["weight"] = made[id(stored)]
+
+
+def is_held(model: nn.Module) -> bool:
+    """True if some weight of a model is held as it is stored."""
+    return any("held" in module.__dict__ for module in model.modules())
+
+
+def _forward(module: nn.Module, first: bool) -> Callable[..., Tensor] | None:
+    """What a module computes with a held weight; None where that is not known. The *first* table is looked up by ids.
+
+    Other tables with a forward pass of their own may add to the ids that they are given.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    if isinstance(module, nn.Embedding):
+        own = type(module).forward is nn.Embedding.forward
+        simple = module.max_norm is None and not module.sparse
+        return _look_up if simple and (own or first) else None
+    if type(module).forward is nn.Linear.forward:
+        return _linear
+    return _turned if type(module) is Conv1D else None
+
+
+def _look_up(self: Any, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... h"]:
+    """Rows of a table; what the type of the module does with them beyond, such as scaling, is done in float32."""
+    stored: Stored = self.held
+    kinds, places = torch.unique(ids, return_inverse=True)
+    shadow = copy.copy(self)  # the module with these rows alone; other threads may use the true one
+    shadow.__dict__ = {**self.__dict__, "_parameters": {"weight": stored.take(kinds)}}
+    found: Tensor = type(self).forward(shadow, places)
+    return found
+
+
+def _linear(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:
+    return _apply(x, self.held, self.bias, turned=False)
+
+
+def _turned(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:
+    return _apply(x, self.held, self.bias, turned=True)
+
+
+def _apply(x: Tensor, stored: Stored, bias: Tensor | None, turned: bool) -> Tensor:
+    """x Wᵀ + b in the type of autocast where that is on, else in that of x."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        x = x.to(torch.get_autocast_dtype(kind))
+    with torch.autocast(kind, enabled=False):
+        found: Tensor = _HeldMap.apply(  # type: ignore[no-untyped-call]
+            x, None if bias is None else bias.to(x.dtype), stored, turned
+        )
+    return found
+
+
+class _HeldMap(torch.autograd.Function):
+    """x Wᵀ + b; the backward pass brings W to float32 again, so that no copy of it is kept in between."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, stored: Stored, turned: bool) -> Tensor:
+        ctx.stored, ctx.turned, ctx.biased = stored, turned, bias is not None
+        return (_across if turned else _along)(x, stored, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
+        product = _along if ctx.turned else _across
+        found = product(gradients, ctx.stored, None) if ctx.needs_input_grad[0] else None
+        bias = gradients.flatten(0, -2).sum(0) if ctx.biased and ctx.needs_input_grad[1] else None
+        return found, bias, None, None
+
+
+def _along(x: Float[Tensor, "... i"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... rows"]:
+    """x Sᵀ + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype), bias)
+    found = x.new_empty(*x.shape[:-1], stored.shape[0])
+    for start, stop in parts:
+        own = None if bias is None else bias[start:stop]
+        found[..., start:stop] = functional.linear(x, _brought(stored, start, stop, x.dtype), own)
+    return found
+
+
+def _across(x: Float[Tensor, "... rows"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... i"]:
+    """x S + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype).t(), bias)
+    found = x.new_zeros(*x.shape[:-1], stored.shape[1])
+    for start, stop in parts:
+        found += x[..., start:stop] @ _brought(stored, start, stop, x.dtype)
+    return found if bias is None else found.add_(bias)
+
+
+def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
+    """Rows in the type of a product, which hold until the next call.
+
+    On a processor they lie in one place of each thread: allocated anew, and freed between activations that stay, they
+    would leave holes as large as the LM.
+    """
+    part = stored.part(start, stop)
+    if part.dtype == kind or part.device.type != "cpu":
+        return part.to(kind)
+    place: Tensor | None = getattr(_scratch, "place", None)
+    if place is None or place.dtype != kind or place.numel() < part.numel():
+        place = _scratch.place = torch.empty(part.numel(), dtype=kind)
+    return place[: part.numel()].view(part.shape).copy_(part)
+
+
+_scratch = threading.local()
+
+
+def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
+    """Starts and ends of the parts in which rows are read."""
+    count, width = stored.shape
+    step = max(1, CHUNK // max(1, width))
+    return ((start, min(start + step, count)) for start in range(0, count, step))
+
+
+SUMS = 2**29
+"""Numbers of sums over tokens, such as covariances, that are held at a time: 2 GiB."""
+_RUNTIME = 7 * 10**8
+"""Bytes of Python, torch and transformers at least."""
+_SQUARED = 9
+"""Times the float32 covariances of a linear map that taking them apart needs, in float64."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a process that reads an LM may hold, and what it needs."""
+
+    promised: int
+    """Bytes that the process may take; others are counted in them."""
+    fixed: int
+    """Bytes of the process and of the weights, one linear map of them in float32."""
+    token: int
+    """Bytes of a token in a forward and backward pass."""
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch, which may take half of what is left."""
+        return max(1, (self.promised - self.fixed) // 2 // self.token)
+
+    def sums(self, longest: int, square: int, where: str) -> int:
+        """Numbers of sums over tokens that may be held at a time beside the longest example.
+
+        *square* are the numbers of the largest that are not told apart.
+
+        Raises:
+            ConfigError: not even these fit; the error begins with *where*.
+        """
+        least = self.fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
+        if least > self.promised:
+            raise too_little(self.promised, least, where, f"one example of {longest:,} tokens")
+        left = self.promised - self.fixed
+        batch = max(longest, self.batch_tokens) * self.token
+        beside = left - batch if left - batch >= 4 * square else left - longest * self.token
+        return max(square, min(SUMS, beside // 4, left // 4 - (_SQUARED - 1) * square))
+
+
+def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
+    """The error that a promise cannot be kept."""
+    return ConfigError(
+        f"{where}: memory is {promised / 1e9:.1f} GB, but the process, the weights, one layer in float32 and {what} "
+        f"take {least / 1e9:.1f} GB; expected that at least. Raise memory, lower max_tokens, or use a smaller LM."
+    )
+
+
+def plan_memory(promised: int, folder: Path, name: str, adapted: bool = False) -> MemoryPlan:
+    """Say how an LM is read within so many bytes, before its weights are.
+
+    Raises:
+        ConfigError: its weights do not fit.
+    """
+    from transformers import AutoConfig
+
+    tensors = stored_tensors(folder, name).values()
+    kind = None if adapted else stored_type(folder, name)
+    weights = sum(_bytes_held(entry, kind is not None) for entry in tensors)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * _experts(config))
+    # What a layer keeps of a token for the backward pass and for who reads; the scores of all tokens, thrice.
+    token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
+    fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
+    plan = MemoryPlan(promised, fixed, token)
+    if fixed + token > promised:
+        raise too_little(promised, fixed + token, f"lm {name}", "one token")
+    return plan
+
+
+def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
+    """Bytes in memory of a tensor in a file."""
+    start, stop = entry["data_offsets"]
+    if not (entry["dtype"] in HALF or entry["dtype"].startswith(_FLOATS)):
+        return int(stop - start)
+    return int(math.prod(entry["shape"])) * (2 if half and len(entry["shape"]) == 2 else 4)
+
+
+def _experts(config: Any) -> int:
+    """Experts that read a token."""
+    return int(getattr(config, "num_experts_per_tok", None) or 1)
+
+
+@contextmanager
+def _without_weights() -> Iterator[None]:
+    """Make models whose parameters have no numbers and take no memory; their buffers are computed as always."""
+    register = nn.Module.register_parameter
+
+    def put(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(self, name, parameter)
+        if parameter is not None:
+            kind = type(parameter)
+            self._parameters[name] = kind(parameter.data.to("meta"), requires_grad=parameter.requires_grad)
+
+    owner: Any = nn.Module
+    owner.register_parameter = put
+    try:
+        yield
+    finally:
+        owner.register_parameter = register
