@@ -64,7 +64,7 @@ class Why:
     same_words: tuple[SameWords, ...] = ()
     """Those that gave most, greatest first; none for methods that read no words."""
     predicted: tuple[str, ...] = ()
-    """Channels that did not read this example, no candidate of the query: their scores are predicted from the others'."""
+    """Channels that did not read this example, no candidate: their scores are predicted from the others'."""
 
 
 class Products(NamedTuple):

@@ -1,4 +1,4 @@
-"""Two stages: cheap channels pick examples, and a dear one, which keeps no features, reads those alone."""
+"""Two stages: cheap channels pick examples, and a dear one reads those alone."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
