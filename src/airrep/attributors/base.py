@@ -94,6 +94,8 @@ class Attributor(ABC):
 
     name: ClassVar[str]
     """The method's name, as users type it."""
+    leads: ClassVar[bool] = False
+    """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
 
@@ -361,10 +363,15 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         for one in self.parts:
             fit_method(one, train, progress)
 
-    def in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
-        """The methods, each with its callback; rows count as done with the last one."""
-        last = len(self.parts) - 1
-        return [(one, on_rows if number == last else None) for number, one in enumerate(self.parts)]
+    def in_turn(self, numbers: Sequence[int], on_rows: OnRows | None) -> list[tuple[int, OnRows | None]]:
+        """Numbers of some methods in the order in which they encode, each with its callback.
+
+        Those that lead come first. Rows count as done with the last of them, or with the last method if none leads.
+        """
+        leading = [number for number in numbers if self.parts[number].leads]
+        order = leading + [number for number in numbers if number not in leading]
+        telling = (leading or order)[-1:]
+        return [(number, on_rows if number in telling else None) for number in order]
 
     def save_state(self, folder: Path) -> None:
         """Write the state of each, its files named after its number."""

@@ -20,8 +20,8 @@ from airrep.attributors.gradient.projection import (
     random_projections,
 )
 from airrep.attributors.gradient.reading import Objective, Reduction, Site, find_sites, unread
-from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
-from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.gradient.store import Computed, GradientStore, by_chunks, store_folder
+from airrep.attributors.language import LanguageAttributor, heard_losses
 from airrep.attributors.settings import (
     CheckpointSettings,
     EkfacSettings,
@@ -116,6 +116,8 @@ class GradientAttributor(ReadsGradients[S]):
     with the same LM, projection and objective computes none of them anew.
     """
 
+    leads = True
+
     def __init__(self, settings: S) -> None:
         super().__init__(settings)
         self._stores: dict[str, GradientStore] = {}
@@ -179,7 +181,8 @@ class GradientAttributor(ReadsGradients[S]):
         """
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
-            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key)
+            heard = heard_losses(self.lm).note if weights is FINAL else None
+            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key, heard)
         # 1 − p stands in a last column, so that one store has both
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])
@@ -203,7 +206,7 @@ class GradientAttributor(ReadsGradients[S]):
                 "them. Lower rank, or name fewer modules."
             )
 
-    def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Float32[np.ndarray, "n d"]:
+    def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Computed:
         documents = self.lm.tokenise(examples)
         try:
             if weights.path is not None:
@@ -222,7 +225,7 @@ class GradientAttributor(ReadsGradients[S]):
                 self.lm.reset()
         rows = np.column_stack([found.features, found.doubts]).astype(np.float32)
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
-        return rows
+        return Computed(rows, found.losses)
 
 
 class OwnPool(GradientAttributor[S]):

@@ -104,6 +104,8 @@ class ProjectedGradients(NamedTuple):
     features: Float[np.ndarray, "n d"]
     doubts: Float[np.ndarray, " n"]
     """Mean chance of another token than the response's, 1 − p."""
+    losses: list[Float[np.ndarray, " r"]]
+    """Cross-entropy of each response token, in nats."""
 
 
 def project_gradients(
@@ -121,10 +123,12 @@ def project_gradients(
     kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
     features = np.zeros((len(documents), reader.dimension), kind)
     doubts = np.zeros(len(documents), kind)
+    losses: dict[int, np.ndarray] = {}
     for read in read_gradients(lm, documents, sites, reader, objective=objective, reduction=reduction):
         features[read.rows] = reader.features.cpu().numpy()
         doubts[read.rows] = read.doubts.cpu().numpy()
-    return ProjectedGradients(features, doubts)
+        losses |= zip(read.rows.tolist(), (each.cpu().numpy() for each in read.losses), strict=True)
+    return ProjectedGradients(features, doubts, [losses[row] for row in range(len(documents))])
 
 
 BLOCK = 256

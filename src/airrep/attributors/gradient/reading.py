@@ -158,6 +158,8 @@ class ReadBatch(NamedTuple):
     """Rows of the documents, in the order of places."""
     doubts: Float[Tensor, " count"]
     """1 − p of each document, the chance of another token, averaged over its response."""
+    losses: tuple[Float[Tensor, " r"], ...]
+    """Cross-entropy of each response token of each document, in nats."""
 
 
 @torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
@@ -186,23 +188,23 @@ def read_gradients(
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.places = DocumentPlaces(batch, execution.device)
             with execution.autocast():
-                each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
+                each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
+            chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
             doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
-            yield ReadBatch(batch.rows, doubts)
+            yield ReadBatch(batch.rows, doubts, losses.split(documents.response_lengths[batch.rows].tolist()))
 
 
 def _objective(
     logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
-    """The objective, and 1 − p, of each response token."""
+    """The objective, and the loss, of each response token."""
     losses = functional.cross_entropy(logits, targets, reduction="none")
-    doubts = -torch.expm1(-losses.detach())  # 1 − exp(−loss), exact where p is near 1
     if objective == "loss":
-        return losses, doubts
+        return losses, losses.detach()
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
-    return others - logits.gather(1, targets[:, None]).squeeze(1), doubts
+    return others - logits.gather(1, targets[:, None]).squeeze(1), losses.detach()
 
 
 @contextmanager

@@ -240,15 +240,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         found: dict[str, Features | None] = {}
-        for channel, pool, (part, done) in zip(self.channels, self._pools, self.in_turn(on_rows), strict=True):
-            (features,) = part.encode(examples, done).values()
+        for number, done in self.in_turn(range(len(self.parts)), on_rows):
+            channel, pool = self.channels[number], self._pools[number]
+            (features,) = self.parts[number].encode(examples, done).values()
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
                     f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense "
                     "ones, such as those of logra or an encoder. Take another pool."
                 )
-        return found
+        return {channel.title: found[channel.title] for channel in self.channels}
 
     def ask(
         self,
@@ -258,16 +259,17 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         channel: str | None = None,  # noqa: ARG002
     ) -> SumAsked:
         """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file."""
-        every = zip(self.channels, self.parts, self._pools, strict=True)
-        counted = [(one, part, pool) for one, part, pool in every if one.weight > 0]
-        asked: dict[str, Asked] = {}
-        for number, (one, part, pool) in enumerate(counted, 1):
-            found = part.ask(queries, kept, on_rows if number == len(counted) else None, one.title)
-            asked[one.title] = found.pooled_by(pool)
-        weights = np.tile([one.weight for one, _, _ in counted], (len(queries), 1))
+        counted = [number for number, one in enumerate(self.channels) if one.weight > 0]
+        channels = [self.channels[number] for number in counted]
+        found: dict[int, Asked] = {}
+        for number, done in self.in_turn(counted, on_rows):
+            asking = self.parts[number].ask(queries, kept, done, self.channels[number].title)
+            found[number] = asking.pooled_by(self._pools[number])
+        asked = {self.channels[number].title: found[number] for number in counted}
+        weights = np.tile([one.weight for one in channels], (len(queries), 1))
         if self._relative:
             scores = self.check_fitted(self._reference).scores(asked)
-            weights = relative_weights([one for one, _, _ in counted], scores)
+            weights = relative_weights(channels, scores)
         return SumAsked(asked, weights, CHANNELS)
 
 
