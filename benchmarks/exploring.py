@@ -125,9 +125,9 @@ def questions_of(explorer: Explorer) -> dict[str, Callable[[], object]]:
     one = {"source": ["source 3"]}
     return {
         "about (the first page)": lambda: questions.about(explorer),
-        "counts of all facets": lambda: questions.count(explorer, ask.CountRequest()),
-        "counts under a value": lambda: questions.count(explorer, ask.CountRequest(facets=one)),
-        "counts under a filter": lambda: questions.count(explorer, ask.CountRequest(where="year < 2000")),
+        "counts of all facets": lambda: questions.count(explorer, ask.Filters()),
+        "counts under a value": lambda: questions.count(explorer, ask.Filters(facets=one)),
+        "counts under a filter": lambda: questions.count(explorer, ask.Filters(where="year < 2000")),
         "most helpful": lambda: questions.top(explorer, ask.TopRequest(query=query)),
         "most harmful": lambda: questions.top(explorer, ask.TopRequest(query=query, least=True)),
         "most helpful under a value": lambda: questions.top(explorer, ask.TopRequest(query=query, facets=one)),

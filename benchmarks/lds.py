@@ -31,8 +31,8 @@ from airrep.evaluation.lds import evaluate_lds
 from airrep.evaluation.result import Evaluation
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.labels.labels import LabelledInstance
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 

@@ -24,7 +24,7 @@ import torch
 from worlds.planted_chats import FORMS, KINDS, Chats, Question, contrasts_of, plant_chats, precision_of, rank_of
 from worlds.planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
 
-from airrep.answers.verdicts.verdict import top
+from airrep.answers.verdict import top
 from airrep.index.building import build_index
 
 NOTHING = "nothing"

@@ -24,7 +24,7 @@ import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import MODELS
 from airrep.encoder.networks.packed import PackedEncoder
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.devices import Team
 from airrep.scoring.groups import Groups
 from airrep.training.examples import Collector, StepDraw, TaughtInstance, Texts

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from worlds.taught_world import Question, World, plant, question_of
 
 import airrep
-from airrep.answers.verdicts.verdict import verdicts
+from airrep.answers.verdict import verdicts
 from airrep.index.index import Index
 
 KINDS = ("stands out", "weak", "nothing")

@@ -141,8 +141,10 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     data = ROOT / "src" / "airrep" / "data"
     lines = (data / "train.jsonl").read_text().splitlines()[::40]
     lines += ['{"prompt": "Who won?", "response": "Nobody yet.", "source": "forum"}']
-    Path("train.jsonl").write_text("\n".join(lines))
-    Path("queries.jsonl").write_text((data / "queries.jsonl").read_text())
+    here = Path("src/airrep/data")  # as in a clone
+    here.mkdir(parents=True)
+    (here / "train.jsonl").write_text("\n".join(lines))
+    (here / "queries.jsonl").write_text((data / "queries.jsonl").read_text())
     code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
     exec(compile(code.replace("count=1000", "count=10"), "README.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) >= 10

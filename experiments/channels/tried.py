@@ -2,8 +2,8 @@
 
 Usage: python experiments/channels/tried.py [ROLE ...]        in the folder of the repository, after `roles` (data)
 
-Queries for which all subsets are scored alike count 0 here; `airrep evaluate lds` leaves them out. The last line is
-TF-IDF of the response on instance 1, counted so.
+Queries for which all subsets are scored alike count 0 here; `airrep evaluate --labels` leaves them out. The last line
+is TF-IDF of the response on instance 1, counted so.
 """
 
 import sys

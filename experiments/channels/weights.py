@@ -30,7 +30,7 @@ from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.labels.gather import gather
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.training.linear.weights import MemberFeatures, fit_weights
 
 HERE = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ from worlds.planted_chats import FORMS, KINDS, Question, plant_chats
 import airrep
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.asked import even_pairs
 from airrep.scoring.contrast import contrast_scores
 from airrep.scoring.group_scores import group_scores

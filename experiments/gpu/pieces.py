@@ -225,7 +225,7 @@ def smoke_train(kit: Kit) -> Iterator[Row]:
     """Training of an encoder: all layers, two, and the head alone."""
     import numpy as np
 
-    from airrep.labels.instance import LabelledInstance
+    from airrep.labels.labels import LabelledInstance
     from airrep.scoring.groups import Groups
     from airrep.training.train import train_encoder
 
@@ -599,7 +599,7 @@ def bench_train(kit: Kit, precision: str) -> list[Row]:
     """Steps of encoder training on all layers."""
     import numpy as np
 
-    from airrep.labels.instance import LabelledInstance
+    from airrep.labels.labels import LabelledInstance
     from airrep.runtime.devices import Team
     from airrep.scoring.groups import Groups
     from airrep.training.examples import Batches, Collector

@@ -19,7 +19,7 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.evaluation.judging import compact_subsets, compare_held_out, held_out_lds, score_features
 from airrep.labels.gather import gather
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 
 HERE = Path(__file__).parents[1]

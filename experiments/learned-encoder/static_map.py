@@ -25,7 +25,7 @@ from airrep.encoder.static import StaticEncoder
 from airrep.evaluation.judging import compact_subsets
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.gather import gather
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.training.linear.weights import MemberFeatures
 from airrep.training.ranking_loss import ranking_loss
 

@@ -44,7 +44,7 @@ _HOMES = {
     "read_corpus": "corpus.corpus",
     "sample": "labels.sampling",
     "select": "index.selection.picking",
-    "top": "answers.verdicts.verdict",
+    "top": "answers.verdict",
     "train_encoder": "training.train",
     "warm_up": "lm.warmup",
     "write_report": "reports.results",

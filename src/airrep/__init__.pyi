@@ -5,7 +5,7 @@ from airrep import metrics as metrics
 from airrep.answers.audit import audit as audit
 from airrep.answers.clean import clean as clean
 from airrep.answers.mix import mix as mix
-from airrep.answers.verdicts.verdict import top as top
+from airrep.answers.verdict import top as top
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import make_attributor as make_attributor

@@ -7,7 +7,7 @@ import airrep
 from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 
 EFFECTS = Effects(Effect(0.41, 0.3, 0.52), Effect(0.02, -0.05, 0.09), Effect(0.39, 0.2, 0.6))
 

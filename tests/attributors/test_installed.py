@@ -273,7 +273,7 @@ def test_names_that_are_taken_are_refused(install: Install) -> None:
     assert "has the name of a method of airrep. Rename" in told["ngram", "airrep-overlap"]
     assert "airrep-second 0.1 and airrep-overlap 0.1; expected one" in told["twice", "airrep-second"]
     assert told["twice", "airrep-second"] == told["twice", "airrep-overlap"]
-    assert type(make_attributor("ngram")).__module__ == METHODS["ngram"].location[0]
+    assert type(make_attributor("ngram")).__module__ == METHODS["ngram"].place.partition(":")[0]
     with pytest.raises(ConfigError, match="method 'twice': is declared by the packages"):
         make_attributor("twice")
 

@@ -18,7 +18,7 @@ from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
 from airrep.index import editing
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 
 OFFLINE = {"gte": {"encoder": "default"}}
 

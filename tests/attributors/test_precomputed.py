@@ -16,7 +16,7 @@ from airrep.attributors.precomputed import _DIGESTED, FeatureFile, _digest
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index import editing
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 
 SCALES = [1.0, 1e-9, 1e9]
 

@@ -18,7 +18,7 @@ import airrep
 from airrep.attributors.methods import METHODS
 from airrep.cli import demo
 from airrep.errors import ConfigError
-from airrep.index.results.provenance import order_in_words
+from airrep.index.results.result import order_in_words
 from airrep.labels.farm import label as toy_label
 
 
@@ -399,6 +399,8 @@ def test_settings_from_a_file(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2")
     assert ran.status == 0, ran.err
     assert airrep.Index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
+    ran = run("index", "train.jsonl", "--out", "j", "--set", "vew=response")
+    assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is not of the form key=value"),

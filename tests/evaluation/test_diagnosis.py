@@ -24,7 +24,7 @@ from airrep.evaluation.diagnosis import (
 from airrep.evaluation.findings import Finding, LabelStatistics, jsonable, label_findings, level_of, worst
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 
 TRAIN = make_corpus(200)

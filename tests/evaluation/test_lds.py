@@ -24,8 +24,7 @@ from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.editing import delete
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.labels import mean_over_seeds
+from airrep.labels.labels import LabelledInstance, mean_over_seeds
 from airrep.scoring.groups import Groups
 
 

@@ -19,8 +19,7 @@ from airrep.evaluation.statistics.labels import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.labels import mean_over_seeds
+from airrep.labels.labels import LabelledInstance, mean_over_seeds
 from airrep.scoring.groups import Groups
 
 N, Q, K = 24, 5, 9

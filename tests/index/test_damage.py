@@ -14,8 +14,13 @@ import airrep
 from airrep.errors import ArtifactError
 from airrep.index import editing
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
-from airrep.runtime.artifacts.manifests import read_manifest, write_manifest
+from airrep.runtime.artifacts.manifests import (
+    canonical_json,
+    describe_files,
+    json_digest,
+    read_manifest,
+    write_manifest,
+)
 
 QUERIES = make_corpus(3, "q")
 

@@ -17,9 +17,9 @@ from airrep.attributors.direct import DirectAttributor, InMemory
 from airrep.attributors.recipes import read_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
-from airrep.explorer.served import ServedIndex
+from airrep.explorer.explorer import ServedIndex
 from airrep.index.contrast import Question
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.scoring.asked import score_all

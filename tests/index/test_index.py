@@ -26,7 +26,7 @@ from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import editing
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts.making import locked
 from airrep.runtime.artifacts.manifests import MANIFEST, read_manifest, write_manifest

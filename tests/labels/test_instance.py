@@ -6,7 +6,7 @@ from worlds.small_world import make_corpus
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.labels import LabelledInstance, check_disjoint
 from airrep.scoring.groups import Groups
 
 SUBSETS = Groups.from_lists({"0": [0, 1], "1": [1, 2], "2": [3, 4]})

@@ -15,7 +15,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.reports.result_tables import Scale, rank_groups, recurring, shares_tables
 from airrep.reports.results import apart, cut, read_runs, write_report
 from airrep.reports.tables import short, visible

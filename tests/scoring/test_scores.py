@@ -175,7 +175,8 @@ def test_a_card_scores_groups_as_the_processor_does(size: float) -> None:
         here, there = (
             group_scores(ask(queries, cut(train, ()), device=device), groups, "attention") for device in ("cpu", "cuda")
         )
-    np.testing.assert_allclose(there, here, rtol=1e-5)
+    # Products in float32 round differently; attention takes exp of them, so that large scores differ by more.
+    np.testing.assert_allclose(there, here, rtol=1e-6 * (9 + size), atol=1e-6 * size)
 
 
 @pytest.mark.parametrize("pool", POOLS)

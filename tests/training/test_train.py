@@ -20,7 +20,7 @@ from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.artifacts.making import locked, make_partial
 from airrep.runtime.artifacts.manifests import check_digests, read_manifest
 from airrep.scoring.groups import Groups

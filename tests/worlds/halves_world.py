@@ -5,7 +5,7 @@ from worlds.training_world import LETTERS, kind_of
 
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 
 WORDS, FILLERS = 6, 12

@@ -14,7 +14,7 @@ from worlds.training_world import planted, tiny_settings
 
 from airrep.runtime.devices import Team, team_of
 from airrep.training.examples import Batches, Collector
-from airrep.training.linear.beside import Mixture
+from airrep.training.linear.weights import Mixture
 from airrep.training.start import load_start, with_trainable_head
 from airrep.training.step import add_gradients
 from airrep.training.train import train_encoder

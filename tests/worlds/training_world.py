@@ -9,7 +9,7 @@ from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 
 from airrep.corpus.corpus import Corpus, Example
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.training.settings import TrainingSettings
 

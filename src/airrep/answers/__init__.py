@@ -5,10 +5,11 @@ audit      Evaluation items that the training data contain, or nearly contain.
 clean      Training examples that are likely wrong, repeated, odd or harmful; with reasons.
 likeness/  How near examples are, by words and by meaning.
 mix        How to mix sources for a target: weights with intervals, and drawn examples.
+outside    Examples nearest to an answer, and to answers that no data taught.
 proof      The result of a proof: effects, their intervals, a sentence.
 reading    Read results of asking an index, and answers, whatever their kind.
 spread     All scores of queries, streamed exactly; each query's mean and deviation.
 texts      Examples of an index: their words, n-grams, templates and records.
 together   One question for a set of queries: what helps, or harms, all of them.
-verdicts/  Verdicts: whether anything in the data stands out.
+verdict    The verdict on each answer, in a number and in words.
 """

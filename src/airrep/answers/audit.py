@@ -17,7 +17,7 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.settings import Settings
 

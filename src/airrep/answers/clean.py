@@ -25,7 +25,7 @@ from airrep.errors import ConfigError, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import FIELDS, Record, fields_of
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
 from airrep.scoring.asked import stream_scores

@@ -23,7 +23,7 @@ from airrep.corpus.schemas.values import is_learnt
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.provenance import ZERO, Provenance
+from airrep.index.results.result import ZERO, Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, stream_scores

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from airrep.answers.answer import Answer
 from airrep.index.results.hits import Record
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 
 Verdict = Literal["taught", "held back", "not shown", "not moved"]
 """The rows taught the answer; they kept the model from it; neither is shown; or the fine-tunes moved nothing."""

@@ -13,7 +13,7 @@ from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.scoring.asked import stream_scores
 from airrep.scoring.blocks import at_most
 

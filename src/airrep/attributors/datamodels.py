@@ -13,9 +13,8 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
+from airrep.runtime.artifacts.manifests import canonical_json, check_digests, check_sizes, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"

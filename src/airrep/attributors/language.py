@@ -13,7 +13,7 @@ from airrep.attributors.settings import RdsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32
 

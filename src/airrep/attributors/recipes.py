@@ -1,7 +1,7 @@
 """Recipes: YAML files that list the channels of an index, read and checked."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -180,6 +180,8 @@ class ChannelsSettings(Settings):
         channels = listed(default_recipe(values) if named is None else named)
         own = {name: value for name, value in values.items() if name not in cls.model_fields}
         channels, others = _distributed(channels, own)
+        if unknown := next((name for name in others if name not in cls.model_fields), None):
+            raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
@@ -224,6 +226,16 @@ class ChannelsSettings(Settings):
         if lacking is not None:
             raise ValueError(f"expected an lm as well (--lm MODEL): {lacking.title} reads the LM before fine-tuning")
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
+
+
+def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str:
+    """The error of a setting that neither the sum nor a channel of it has."""
+    of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
+    known = sorted({*common, *of_channels})
+    return (
+        f"recipe: no channel of it has the setting '{name}'; expected one of {', '.join(known)}. "
+        f"{near(name, known, 'Correct the name.')}"
+    )
 
 
 def _unfilled(channels: Sequence[Channel], slots: Mapping[bool, Collection[str]]) -> Channel | None:

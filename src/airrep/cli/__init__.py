@@ -1,18 +1,15 @@
 """The command line: a file for each group of commands.
 
-answers/           Commands that answer questions about training data.
 app                The command line: all commands, and show, report, demo.
 demo               The demo: the whole path on real data that comes with airrep.
-dry_runs           Print what --dry-run measured: time, memory and disk.
 evaluate_commands  Commands that judge methods by labels, and compare what was judged.
 flags              Settings on the command line: flags of their fields, and what --set takes.
 index_commands     Commands that build, change and export an index.
-judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
-learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
-proving/           Commands that fine-tune to answer: prove, judge.
+prove_commands     Commands that fine-tune to answer: prove.
 query_commands     Commands that ask an index: top, group, what-if, select, serve.
+question_commands  Commands that answer questions: clean, audit, mix.
 running/           Whole runs: commands that record themselves, configs that replay them.
 show/              Printing results on the terminal.
 train_commands     Commands that train an encoder: train, adapt.

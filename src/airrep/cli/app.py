@@ -230,29 +230,28 @@ def demo_command(
     """Try airrep on real data that comes with it: no network, under two minutes."""
     if learn:
         need("airrep demo --learn", "lm", *LM)
-        from airrep.cli.learning_demo import run_learning_demo
+    from airrep.cli.demo import run_demo, run_learning_demo
 
+    if learn:
         run_learning_demo(here_only(out, "the demo is made") / "learning")
         return
-    from airrep.cli.demo import run_demo
-
     run_demo(here_only(out, "the demo is made"), replace=replace)
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "index_commands": ("index", "append", "delete", "export"),
     "query_commands": ("top", "group", "what-if", "select", "serve"),
-    "answers.question_commands": ("clean", "audit", "mix"),
+    "question_commands": ("clean", "audit", "mix"),
     "app": ("report", "show", "demo"),
-    "running.run_commands": ("rerun",),
-    "proving.proving_commands": ("prove",),
+    "running.history": ("rerun",),
+    "prove_commands": ("prove",),
     "label_commands": ("sample", "label", "warmup"),
     "train_commands": ("train", "adapt"),
     "evaluate_commands": ("evaluate", "compare"),
 }
 """The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
 as all of them together take longer than most answers."""
-_NOT_RECORDED = ("app", "running.run_commands")
+_NOT_RECORDED = ("app", "running.history")
 
 
 def make_app(word: str | None = None) -> typer.Typer:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
-from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, open_moved_index, shared_options
+from airrep.cli.options import DryRunOption, note, open_moved_index, shared_options
 from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def index_command(
     corpus, existed = reading.read(train), not is_free(real_path(out))
     what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}
     if dry_run:
-        from airrep.cli.dry_runs import print_forecast
+        from airrep.cli.show.results import print_forecast
         from airrep.planning.measured import forecast_index
 
         def build(some: "Corpus", path: Path) -> None:
@@ -97,16 +96,14 @@ def index_command(
         else:
             built = build_index(corpus, out, method, progress=meter, **how)
     if part is not None:
-        name, count = made.lineage["method"], len(made.shards)
         _tell_left_out(out, len(corpus) - made.rows)
-        told = f"{count} shards, method {name}{_of_base(made.lineage)}"
+        told = f"{len(made.shards)} shards, {_kind(made.lineage)}"
         note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
         _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
         return
     _tell_left_out(out, len(corpus) - len(built))
     outcome = "was finished already" if existed and not replace else "built"
-    told = f"method {built.method}{_of_base(built.manifest)}"
-    note(f"{out}: {outcome}: {len(built):,} examples, {told}; next: airrep top {out} QUERIES")
+    note(f"{out}: {outcome}: {len(built):,} examples, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
     if outcome == "built":
@@ -114,17 +111,23 @@ def index_command(
     _tell_empty(built, out)
 
 
-def _of_base(lineage: "Mapping[str, Any]") -> str:
-    """Words that name the LM that was read where the one that was named is adapters, which were left out."""
+def _kind(lineage: "Mapping[str, Any]") -> str:
+    """Words that name the recipe, or the method, and the LM that was read where adapters were left out."""
     own = lineage["settings"]
+    if "channels" in own:
+        from airrep.attributors.recipes import Channel, recipe_of
+
+        told = f"recipe {recipe_of([Channel.model_validate(one) for one in own['channels']])}"
+    else:
+        told = f"method {lineage['method']}"
     read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
     found = next((one for one in read if one.get("lm") is not None and one.get("merged") is False), None)
     if found is None:
-        return ""
+        return told
     from airrep.lm.folders.forms import find_lm
 
     base = find_lm(found["lm"], found.get("trust_remote_code", False), found.get("base"), False).base
-    return f" with the LM {base}, without the adapters {found['lm']}"
+    return f"{told} with the LM {base}, without the adapters {found['lm']}"
 
 
 def _tell_left_out(out: Path, count: int) -> None:
@@ -231,7 +234,7 @@ def _join(out: Path, parts: list[str]) -> None:
     from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)
-    note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
+    note(f"{out}: joined: {len(joined):,} examples, {_kind(joined.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
     _tell_empty(joined, out)
 
@@ -299,7 +302,7 @@ def export_command(
     Records keep what an example has not: messages, tools, rejected answers.
     """
     from airrep.cli.show.console import Meter
-    from airrep.index.export.export import RECORDS, export_index
+    from airrep.index.export import RECORDS, export_index
     from airrep.index.rows import IndexRows
 
     index = IndexRows(path)
@@ -341,7 +344,7 @@ def _export_records(
 ) -> None:
     """Copy the records that examples were read from, as they are."""
     from airrep.corpus.records import encode_record
-    from airrep.index.selection.picks import check_selection
+    from airrep.index.selection.picking import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 
     if data is None or only is None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
-from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.options import DryRunOption, note, print_json, shared_options
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def _print_forecast(
     share: tuple[int, str | None, int | None],
 ) -> None:
     """Print what the fine-tunes will take."""
-    from airrep.cli.dry_runs import print_forecast
+    from airrep.cli.show.results import print_forecast
     from airrep.planning.measured import forecast_labels
     from airrep.runtime.engine import Share
 

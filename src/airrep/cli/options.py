@@ -497,6 +497,11 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
         ) from None
 
 
+DryRunOption: TypeAlias = Annotated[
+    bool, "Measure a small sample and print what all of it will take: time, memory and disk. Write nothing."
+]
+
+
 def show(found: "Kept | Adapted | Judgement", print_found: Callable[[Any], None], as_json: bool) -> None:
     """Print a result for people, or as JSON."""
     if as_json:

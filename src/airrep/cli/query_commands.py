@@ -32,7 +32,7 @@ def top_command(
 
     Each answer gets a verdict: something stands out, is weak, or nothing here taught it.
     """
-    from airrep.answers.verdicts.verdict import top
+    from airrep.answers.verdict import top
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
@@ -153,9 +153,9 @@ def select_command(
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
-    from airrep.index.results.provenance import ZERO
+    from airrep.index.results.result import ZERO
     from airrep.index.selection import picking
-    from airrep.index.selection.picks import SelectionResult, check_selection
+    from airrep.index.selection.picking import SelectionResult, check_selection
 
     if seed is not None and not resample:
         raise ConfigError("--set seed: belongs to resample=true; ranks need no chance. Add it, or leave this out.")

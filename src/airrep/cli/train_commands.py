@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from airrep.cli import options
-from airrep.cli.dry_runs import DryRunOption
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import note, shared_options, show
+from airrep.cli.options import DryRunOption, note, shared_options, show
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
-    from airrep.labels.instance import LabelledInstance
+    from airrep.labels.labels import LabelledInstance
     from airrep.training.linear.recipe import Adapted
     from airrep.training.result import TrainingResult
 
@@ -96,7 +95,7 @@ def train_command(
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
     if dry_run:
-        from airrep.cli.dry_runs import print_forecast
+        from airrep.cli.show.results import print_forecast
         from airrep.planning.measured import forecast_training
 
         print_forecast(forecast_training(learn, [*choose, *judge], chosen), "step", "steps")

@@ -16,7 +16,7 @@ from airrep.encoder.cards import NO_PROMPTS, Card, Prompts
 from airrep.encoder.static_files import LinearHead, Storage, StoredStatic, write_static
 from airrep.encoder.tokens import Pieces, PieceTokenizer
 from airrep.errors import ConfigError, DataError, caution
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.shapes import Float32, Int64
 from airrep.sparse import SparseRows
 

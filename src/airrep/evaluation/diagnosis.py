@@ -30,7 +30,7 @@ from airrep.evaluation.result import Kept
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance, distinct, identity
+from airrep.labels.labels import LabelledInstance, distinct, identity
 from airrep.runtime.metering import read_label_times
 from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.pooling import Pooling, PoolLike, exponents

@@ -29,7 +29,7 @@ from airrep.evaluation.statistics.labels import (
     variance_parts,
 )
 from airrep.evaluation.statistics.metrics import check_losses
-from airrep.labels.instance import LabelledInstance, refuse_removals
+from airrep.labels.labels import LabelledInstance, refuse_removals
 from airrep.runtime.metering import clock_text
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]

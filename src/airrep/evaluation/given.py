@@ -14,7 +14,7 @@ from airrep.corpus.fields import field_values
 from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.result import Cost, Evaluation
 from airrep.index.index import Index, open_index
-from airrep.labels.instance import LabelledInstance, distinct
+from airrep.labels.labels import LabelledInstance, distinct
 from airrep.runtime.metering import index_cost, stored_bytes_per_example
 
 T = TypeVar("T", Index, Evaluation)

@@ -14,7 +14,7 @@ from airrep.encoder.base import Encoder
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, PairedResult, lds, p_value, paired
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores

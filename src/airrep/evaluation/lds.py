@@ -15,8 +15,8 @@ from airrep.evaluation.result import Evaluation, Row, check_names
 from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.labels.labels import LabelledInstance, distinct, identity, refuse_removals
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups

@@ -15,8 +15,7 @@ from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.labels import mean_over_seeds
+from airrep.labels.labels import LabelledInstance, mean_over_seeds
 from airrep.scoring.group_scores import by_channel
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike

@@ -17,10 +17,16 @@ from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
 from airrep.evaluation.statistics.means import Difference, Interval
-from airrep.index.frames import Shown
-from airrep.runtime.artifacts.digests import canonical_json
+from airrep.index.results.frames import Shown
 from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
-from airrep.runtime.artifacts.manifests import as_written, check_kind, partial_path, read_json, read_manifest
+from airrep.runtime.artifacts.manifests import (
+    as_written,
+    canonical_json,
+    check_kind,
+    partial_path,
+    read_json,
+    read_manifest,
+)
 from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 

@@ -5,7 +5,6 @@ facets     Facets: values of fields with their counts, and the rows that have th
 questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.
 requests   Requests that the page may make, each checked as one model.
 security   Who may ask, from where, and how much: checked before any question is read.
-served     An index that is served: queries are ranked once, changes on disk noticed.
 serving    Serve the page: routes, turns, errors; a socket, a token.
 texts      Texts of examples as JSON: cut, with the places of same words.
 """

@@ -1,17 +1,175 @@
 """The state of a page: an index, perhaps another beside it, queries, facets."""
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from airrep.answers.spread import Leaders, Moments, Spread
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.explorer.facets import Facets
 from airrep.explorer.requests import QueryRef
-from airrep.explorer.served import ServedIndex, check_same_corpus
 from airrep.index.contrast import Better, Question, answered
-from airrep.index.index import Index
+from airrep.index.index import Index, Queries
+from airrep.scoring.asked import Asked, even_pairs, stream_scores
+from airrep.scoring.contrast import contrast_scores
+from airrep.scoring.topk import top_k
+
+KEPT = 128
+"""Queries whose features are kept, one by one."""
+RANKED = 16
+"""Rankings that are kept."""
+Texts = tuple[tuple[str, str], ...]
+"""Prompts and responses."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Both ends of the ranking of all rows for one query, each its strongest first."""
+
+    rows: tuple[Rows, Rows]
+    """Of the greatest scores, and of the least."""
+    values: tuple[np.ndarray, np.ndarray]
+    spread: Spread
+
+    def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
+        """Row, score and deviations of some ranks from one end."""
+        values = self.values[least][start:stop]
+        effects = self.spread.effects(values[None])[0]
+        numbers = np.stack([values, effects]).astype(np.float32)  # as elsewhere, whose digits are those of any shards
+        return [
+            (row, *pair) for row, pair in zip(self.rows[least][start:stop].tolist(), numbers.T.tolist(), strict=True)
+        ]
+
+
+class ServedIndex(Index):
+    """An index that several threads ask.
+
+    Models are not made for several threads, so they encode for one at a time. What single queries ask is kept: one
+    query is asked for its examples, its groups and its what-ifs.
+    """
+
+    def __init__(self, index: Index) -> None:
+        """Open the same directory again, with the same attributor."""
+        super().__init__(index.path, index.given)
+        self.changes = index.changes
+        self._encoding = threading.Lock()
+        self._kept: OrderedDict[Texts, Asked] = OrderedDict()
+        self._rankings: OrderedDict[tuple[Texts, bytes], Ranking] = OrderedDict()
+        self._file: Asked | None = None
+        self._places: dict[tuple[str, str], int] = {}
+        self._state = _state_of(self.path)
+
+    def check_unchanged(self) -> None:
+        """Refuse to answer from an index that is another one on disk by now (ArtifactError)."""
+        if _state_of(self.path) != self._state:
+            raise ArtifactError(
+                f"{self.path}: was changed or replaced while it is served; expected the index as it was opened. "
+                "Stop `airrep serve` and start it again."
+            )
+
+    def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
+        """As of an index; what one query asks, or an answer and a better one, is kept."""
+        question = queries if isinstance(queries, Question) else self.question(queries)
+        key = texts_of(question.all)
+        places = [self._places[one] for one in key if one in self._places]
+        if len(places) == len(key) and self._file is not None:  # the same numbers as in a list of the file's queries
+            return self._even(question, self._file.chosen(np.array(places)))
+        with self._encoding:
+            if len(key) > 2:
+                return super().ask(question, progress)
+            found = self._kept.pop(key, None) or super().ask(Question(question.all), progress)
+            _keep(self._kept, key, found, KEPT)
+            return self._even(question, found)
+
+    @staticmethod
+    def _even(question: Question, asked: Asked) -> Asked:
+        return asked if question.better is None else even_pairs(asked)
+
+    def ask_file(self, question: Question, progress: OnProgress | None = None) -> Asked:
+        """What all queries of the file ask, which is always the same, and better answers; encoded once."""
+        if self._file is None:
+            self._file = super().ask(Question(question.all), progress)
+            self._places = {one: place for place, one in enumerate(texts_of(question.all))}
+        return self._even(question, self._file)
+
+    def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
+        """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
+        texts = texts_of(question.all)
+        key = (texts, hashlib.sha256(keep.tobytes()).digest())
+        asked = self.ask(question)
+        with self._encoding:
+            found = self._rankings.pop(key, None)
+        if found is None:
+            moments, ends = Moments(1), (Leaders(1, most), Leaders(1, most))
+            for rows, values in stream_scores(question.ranked(asked), keep):
+                moments.see(values)
+                for end, sign in zip(ends, (1, -1), strict=True):
+                    end.see(rows, sign * values, values)
+            first, last = ends
+            found = Ranking((first.rows[0], last.rows[0]), (first.more[0], last.more[0]), moments.spread)
+        with self._encoding:
+            _keep(self._rankings, key, found, RANKED)
+        return found
+
+    def score_of(self, question: Question, row: int) -> float:
+        """The score of one row for one query, or its contrast with the better answer."""
+        return float(contrast_of(question, self.score_row(self.ask(question), row))[0])
+
+    def score_row(self, asked: Asked, row: int) -> np.ndarray:
+        """Influence scores of one row, ``(q,)`` float32."""
+        only = np.zeros(self.rows, dtype=bool)
+        only[row] = True
+        scores: np.ndarray = top_k(asked, 1, keep=only).scores[:, 0]
+        return scores
+
+
+def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
+    """Scores that rows are ranked by, ``(q,)``, from those for the queries and for better answers."""
+    if question.better is None:
+        return scores
+    q = len(question.queries)
+    return contrast_scores(scores[:q], scores[q:])
+
+
+def texts_of(queries: Queries) -> Texts:
+    """What tells queries apart."""
+    return tuple((query.prompt, query.response) for query in queries)
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put a value last, and drop the first ones."""
+    kept[key] = value
+    while len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """What tells one manifest from the one that replaces it; None where there is none any more."""
+    try:
+        found = (path / "manifest.json").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def check_same_corpus(index: Index, beside: Index) -> None:
+    """Refuse two indexes that do not have the same examples in the same rows (ConfigError)."""
+    corpora = [[corpus["fingerprint"] for corpus in one.manifest["corpora"]] for one in (index, beside)]
+    if corpora[0] != corpora[1] or index.rows != beside.rows or not np.array_equal(index.deleted, beside.deleted):
+        raise ConfigError(
+            f"--beside {beside.path}: has other examples than {index.path}; expected the same, in the same order. "
+            "Build both from one file."
+        )
+
 
 MOST_QUERIES = 5000
 """Queries of a file, at most: each example is scored for all of them."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from airrep._version import __version__
 from airrep.answers.spread import top_beside_spread
-from airrep.answers.verdicts.verdict import verdicts
+from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.explorer.explorer import Explorer, key_of
+from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
 from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
@@ -26,7 +26,6 @@ from airrep.explorer.requests import (
     TopRequest,
     WhatIfRequest,
 )
-from airrep.explorer.served import ServedIndex, contrast_of
 from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, why_json
 from airrep.index.contrast import Question
 from airrep.index.results.kinds import GroupResult, WhatIfResult

@@ -4,8 +4,7 @@ building    Build an index: encode, write shards, seal it with its manifest.
 contrast    Questions: queries, with the better answer to each if there is one.
 direct      Features and computed scores of an index, as queries read them.
 editing     Appending to an index, deleting from it, compacting it.
-export/     Export of an index to files that other tools read.
-frames      Results as rows of plain values, data frames and short tables for notebooks.
+export      Export of an index to a file for other tools.
 index       An index on disk: opened as memory maps, asked for scores.
 results/    Results of asking an index: written, read, with method, pool, sign, units.
 rows        Rows of an index on disk: shards, examples, filters, ids, groups.

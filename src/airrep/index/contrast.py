@@ -10,7 +10,7 @@ import numpy as np
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.errors import ConfigError, near
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.index.why import Reasons, Scored, Why
 from airrep.scoring.asked import Asked
 from airrep.scoring.contrast import ContrastAsked

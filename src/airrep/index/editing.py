@@ -22,8 +22,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
-from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import describe_files, json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing import write_file
 from airrep.runtime.remote.places import Anchored, shown

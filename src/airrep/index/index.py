@@ -24,11 +24,10 @@ from airrep.index.direct import HELD, IndexKept
 from airrep.index.editing import EditableIndex
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.provenance import REMOVAL, Provenance
+from airrep.index.results.result import REMOVAL, Provenance
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored
-from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.manifests import as_written, check_file
+from airrep.runtime.artifacts.manifests import as_written, check_file, json_digest
 from airrep.scoring.asked import Asked, even_pairs, score_blocks
 from airrep.scoring.blocks import at_most
 from airrep.scoring.group_scores import by_channel

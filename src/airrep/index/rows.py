@@ -20,7 +20,6 @@ from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError, check_unicode, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
-from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import (
     MANIFEST,
@@ -28,6 +27,8 @@ from airrep.runtime.artifacts.manifests import (
     check_digests,
     check_file,
     check_sizes,
+    file_digest,
+    json_digest,
     read_manifest,
 )
 from airrep.runtime.remote.places import Anchored

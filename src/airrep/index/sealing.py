@@ -13,8 +13,7 @@ from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
 from airrep.index.shards import PLACES, SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, check_alike, encode_shards
-from airrep.runtime.artifacts.digests import describe_files, json_digest
-from airrep.runtime.artifacts.manifests import REQUEST, versions, write_manifest
+from airrep.runtime.artifacts.manifests import REQUEST, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
 from airrep.runtime.publishing import remove_leftovers

@@ -16,8 +16,14 @@ from airrep.arrays import Encoded, Features, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
-from airrep.runtime.artifacts.manifests import check_digests, check_file
+from airrep.runtime.artifacts.manifests import (
+    canonical_json,
+    check_digests,
+    check_file,
+    describe_files,
+    json_digest,
+    within_limits,
+)
 from airrep.runtime.publishing import new_place, write_file
 from airrep.runtime.remote.places import Anchored
 from airrep.sparse import SparseRows

@@ -118,10 +118,10 @@ class EncodeSetup:
 
 def _is_of_known_method(attributor: Attributor) -> bool:
     try:
-        place = method_named(attributor.name).location
+        place = method_named(attributor.name).place
     except ConfigError:  # no method of that name, or one that cannot be loaded
         return False
-    return place == (type(attributor).__module__, type(attributor).__qualname__)
+    return place == f"{type(attributor).__module__}:{type(attributor).__qualname__}"
 
 
 def encode_shards(

@@ -3,7 +3,6 @@
 farm        Fine-tune the target LM on every subset and record the losses.
 fine_tuner  The worker that fine-tunes an LM on one subset after another.
 gather      Gather labelled instances from label directories, data and airrep-test folders.
-instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
 ledger      Files of a label directory: the request, finished fine-tunes, and the seal.
 outside     Labels by another trainer: subsets as files out, losses back in.

@@ -24,9 +24,18 @@ import numpy as np
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, npy_bytes, open_plan
-from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest
 from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import LOCK, MANIFEST, REQUEST, read_manifest, versions, write_manifest
+from airrep.runtime.artifacts.manifests import (
+    LOCK,
+    MANIFEST,
+    REQUEST,
+    canonical_json,
+    describe_files,
+    json_digest,
+    read_manifest,
+    versions,
+    write_manifest,
+)
 from airrep.runtime.engine import Share
 from airrep.runtime.publishing import new_place, remove_leftovers, write_file, writing
 from airrep.runtime.stage import refuse_difference

@@ -19,12 +19,10 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.labels.farm import LabelData, LabelRun, LossSource, Outcomes, PlanLike, make_labels
-from airrep.labels.instance import shown_json
-from airrep.labels.labels import Labels
+from airrep.labels.labels import Labels, shown_json
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, fine_tune_seed
-from airrep.runtime.artifacts.digests import file_digest, json_digest
-from airrep.runtime.artifacts.manifests import seal
+from airrep.runtime.artifacts.manifests import file_digest, json_digest, seal
 from airrep.runtime.engine import Engine, InProcess, Outcome
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage

@@ -22,9 +22,8 @@ from pydantic import Field
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.making import fetched, new_artifact
-from airrep.runtime.artifacts.manifests import as_written, read_manifest
+from airrep.runtime.artifacts.manifests import as_written, json_digest, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings

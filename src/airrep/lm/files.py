@@ -15,6 +15,7 @@ from airrep.runtime.artifacts.manifests import MANIFEST, check_sizes, read_manif
 from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, SafetensorError)
@@ -25,6 +26,7 @@ WARM_UP = "warm-up"
 ALL_CHAT = "chat for all rows"
 """Value in artifacts for template=chat."""
 _GENERATION = "generation_config.json"
+_LOOKED_AT = 2**24  # numbers of a weight
 
 
 def is_warm_up(folder: Path) -> bool:
@@ -114,27 +116,27 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
 
 
-def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
-    """Load a causal LM with float32 weights; dropout is off, and no token is padding.
+def load_network(folder: Path, name: str, trusted: bool = False, kind: "torch.dtype | None" = None) -> Any:
+    """Load a causal LM with float32 weights, or those of a *kind*; dropout is off, and no token is padding.
 
     Its attention is the packed one, where its code takes one from outside; else its own.
     """
-    import torch
     from transformers import AttentionInterface
 
     from airrep.lm.attention import NAME, attend
 
+    stored_tensors(folder, name)
     AttentionInterface.register(NAME, attend)
     with _loading(name, "a causal LM"):
         try:
-            model, report = _read_network(folder, trusted, NAME)
+            model, report = _read_network(folder, trusted, NAME, kind)
         except (ValueError, KeyError) as error:  # of code that knows its own attention alone
             if NAME not in str(error):
                 raise
             model = None
         tells = getattr(type(model), "_can_set_attn_implementation", lambda: True)
         if model is None or not tells():  # another would attend to all tokens, for lack of a mask
-            model, report = _read_network(folder, trusted, None)
+            model, report = _read_network(folder, trusted, None, kind)
     # transformers draws such weights at random and says so in a warning alone.
     if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
@@ -142,19 +144,72 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
             f"of a {type(model).__name__}. Give a folder with a causal LM."
         )
     for key, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
+        if not all(map(_finite, parameter.detach().split(_rows_of(parameter)))):
             raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
     return make_plain(model)
 
 
-def _read_network(folder: Path, trusted: bool, attention: str | None) -> Any:
-    """A causal LM with float32 weights as transformers loads it, and its report."""
+def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
+    """Type, shape and place of each tensor in the safetensors files of an LM's folder, from their headers alone.
+
+    Raises:
+        ConfigError: a file is missing that the folder's index names, or lacks a part of what its header tells.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for path in _weight_files(folder, name):
+        try:
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length)) if length <= 2**27 else {}
+            header.pop("__metadata__", None)
+            whole = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(name, path, "cannot be read") from error
+        if path.stat().st_size != whole:
+            raise _damaged(name, path, f"has {path.stat().st_size:,} bytes, but its header tells of {whole:,}")
+        found |= header
+    return found
+
+
+def _weight_files(folder: Path, name: str) -> list[Path]:
+    """Files with weights: those that the index names, if there is one."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(name, index, "cannot be read") from error
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise _damaged(name, folder / missing[0], f"is missing: {len(missing)} of {len(names)} files of weights are")
+    return [folder / name for name in names]
+
+
+def _damaged(name: str, path: Path, what: str) -> ConfigError:
+    return ConfigError(f"lm {name}: {path.name} {what}. Fetch it again.")
+
+
+def _finite(part: "Tensor") -> bool:
+    """True if all numbers of a part of a weight are finite; a finite sum says so most quickly."""
+    import torch
+
+    return bool(part.sum(dtype=torch.float32).isfinite()) or bool(part.isfinite().all())
+
+
+def _rows_of(weight: "Tensor") -> int:
+    """Rows of a weight that are looked at together: copies of them are made."""
+    return max(1, _LOOKED_AT // max(1, weight[:1].numel()))
+
+
+def _read_network(folder: Path, trusted: bool, attention: str | None, kind: "torch.dtype | None") -> Any:
+    """A causal LM with weights of a kind, float32 if none, as transformers loads it, and its report."""
     import torch
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=torch.float32,
+        dtype=kind or torch.float32,
         attn_implementation=attention,
         local_files_only=True,
         trust_remote_code=trusted,

@@ -20,8 +20,9 @@ from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents
-from airrep.lm.files import ALL_CHAT, load_tokenizer, read_weights, recorded_reading, take_weights
+from airrep.lm.files import ALL_CHAT, load_network, load_tokenizer, read_weights, recorded_reading, take_weights
 from airrep.lm.folders.forms import LmFiles, find_lm
+from airrep.lm.held import hold, is_held, make_whole, stored_type
 from airrep.lm.lora import adapted, load_whole
 from airrep.lm.network import (
     Execution,
@@ -30,13 +31,14 @@ from airrep.lm.network import (
     fine_tune,
     generate,
     hidden_states,
+    idle_maps_noted,
     memory_named,
     recompute_activations,
     token_losses,
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.templates.chat import PLAIN, Chat
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float32
@@ -169,7 +171,8 @@ class TargetLM:
                 self.model.zero_grad()
 
     def _keep_base(self) -> None:
-        """Copy the base weights before the first fine-tune, into the machine's memory."""
+        """Copy the base weights before the first fine-tune, into the machine's memory; all are float32 from then on."""
+        make_whole(self.model)
         if self._base is None:
             weights = self.model.named_parameters()
             self._base = {name: weight.detach().to("cpu", copy=True) for name, weight in weights}
@@ -289,7 +292,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
     )
     key = json_digest({"settings": settings.model_dump(mode="json"), "files": states})
     if (found := _shared.get(key)) is None:
-        found = _shared[key] = load_lm(settings)
+        found = _shared[key] = load_lm(settings, stored=True)
     return found
 
 
@@ -297,8 +300,11 @@ _shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
 @torch.inference_mode(False)  # weights that can be differentiated later, wherever gradients are switched off
-def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
+def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bool = False) -> TargetLM:
     """Load a target LM: its folder or Hub id, or settings with it.
+
+    With *stored*, weights stay in memory in the precision of their files, and are brought to float32 one linear map at
+    a time where they are used. Results are the same. Weights that are trained are float32.
 
     Raises:
         ConfigError: there is no such LM, it is no causal LM, its files are damaged, it cannot be run, or a
@@ -317,7 +323,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     settings = _as_recorded(settings, files.folder)
     device = resolve_device(settings.device)
     precision = resolve_precision(settings.precision, device)
-    model = load_whole(files, trusted).to(device)
+    model = (_load_stored(files, trusted, device) if stored else None) or load_whole(files, trusted).to(device)
     max_tokens = _max_tokens(settings, model)
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, trusted)
     rows = model.get_input_embeddings().weight.shape[0]
@@ -327,8 +333,27 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     cuda = torch.device(device).type == "cuda"
     tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
     lm = TargetLM(settings, files, model, chat, Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0))
-    _settle_packing(lm)
+    try:
+        _settle_packing(lm)
+    except ConfigError:
+        if not is_held(model):
+            raise
+        make_whole(model)  # code of this type reads weights otherwise than by their modules
+        _settle_packing(lm)
     return lm
+
+
+def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
+    """An LM that holds its weights as they are stored.
+
+    None where they are float32, where adapters are added to them, and where its code makes constants that :func:`hold`
+    does not know.
+    """
+    kind = None if files.adapter is not None else stored_type(files.weights, files.name)
+    if kind is None:
+        return None
+    model = load_network(files.weights, files.name, trusted, kind).to(device)
+    return model if hold(model) else None
 
 
 def load_chat(settings: LmSettings) -> Chat:
@@ -388,7 +413,7 @@ def _settle_packing(lm: TargetLM) -> None:
     documents, asked = _probe(lm), lm.execution
     kind = f"lm {lm.name}: a {type(lm.model).__name__}"
     lm.execution = replace(asked, precision="float32", batch_tokens=1)
-    with library_attention(lm.model):
+    with library_attention(lm.model), idle_maps_noted(lm.model):
         alone = lm.token_losses(documents)
     if not all(np.isfinite(each).all() for each in alone):
         raise ConfigError(f"{kind} gives losses that are not finite. Use another checkpoint.")

@@ -23,6 +23,9 @@ from airrep.runtime.packing import pack
 from airrep.runtime.seeding import stream
 from airrep.shapes import Float
 
+IDLE = "airrep_idle"
+"""Attribute of a model: names of linear maps that it does not run as such, but multiplies with their weights itself."""
+
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
 
@@ -86,6 +89,28 @@ def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
     if sum(span.sequences for span in batch.spans) != 1:
         raise ValueError("a model that reads one document at a time was given several")
     return inputs
+
+
+@contextmanager
+def idle_maps_noted(model: Any) -> Iterator[None]:
+    """Note which linear maps give no vector of their width for each of theirs in the context, as :data:`IDLE`."""
+    from transformers.pytorch_utils import Conv1D
+
+    maps = {name: each for name, each in model.named_modules() if isinstance(each, torch.nn.Linear | Conv1D)}
+    ran: set[torch.nn.Module] = set()
+
+    def note(module: torch.nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:
+        width = module.out_features if isinstance(module, torch.nn.Linear) else module.nf
+        if isinstance(outputs, Tensor) and outputs.shape == (*inputs[0].shape[:-1], width):  # a router gives more
+            ran.add(module)
+
+    hooks = [each.register_forward_hook(note) for each in maps.values()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    setattr(model, IDLE, frozenset(name for name, each in maps.items() if each not in ran))
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:

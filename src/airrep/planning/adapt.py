@@ -17,7 +17,7 @@ from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
 from airrep.evaluation.statistics.labels import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
-from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.labels import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
@@ -25,8 +25,8 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, AtHand, LearnPlan, check_enough, choose, time_left
 from airrep.planning.measured import MEASURED, measure_machine
-from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import locked
+from airrep.runtime.artifacts.manifests import canonical_json
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import hours_line
 from airrep.runtime.publishing import write_file

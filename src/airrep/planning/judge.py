@@ -21,14 +21,13 @@ from airrep.index.building import build_index
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.labels.farm import TaskReport, label
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, AtHand, parse_duration
 from airrep.planning.measured import measure_machine
-from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.artifacts.manifests import MANIFEST, beside
+from airrep.runtime.artifacts.manifests import MANIFEST, beside, json_digest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import cores, hours_line
 from airrep.runtime.processes import LocalProcesses

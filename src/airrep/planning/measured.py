@@ -12,7 +12,7 @@ from airrep.attributors.gradient.store import stored_in
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.labels.plan import SubsetPlan
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import Costs, drawn, trained_share

@@ -14,7 +14,7 @@ from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded
 from airrep.index.contrast import TOWARDS_SIGN
-from airrep.index.results.provenance import order_in_words
+from airrep.index.results.result import order_in_words
 from airrep.reports.page import Exhibit, Section, render_sections
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
 

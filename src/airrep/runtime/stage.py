@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import (
     FINISH_FIRST,
     bring,
@@ -21,7 +20,7 @@ from airrep.runtime.artifacts.making import (
     send,
     tidy,
 )
-from airrep.runtime.artifacts.manifests import REQUEST, check_digests, read_manifest
+from airrep.runtime.artifacts.manifests import REQUEST, canonical_json, check_digests, read_manifest
 from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 

@@ -74,24 +74,24 @@ class Postings:
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
-        return self._turned(columns, np.float32).T
+        return self._turned(columns).T
 
     def by_column(self, columns: np.ndarray) -> ByColumn:
-        """The same as they lie, in float64: to be multiplied as a whole."""
-        return ByColumn(self._turned(columns, np.float64))
+        """The same as they lie: to be multiplied as a whole."""
+        return ByColumn(self._turned(columns))
 
-    def _turned(self, columns: np.ndarray, dtype: type) -> SparseRows:
-        """Some columns as rows."""
-        counts, rows, values = self._chosen(columns, np.float16)
-        wide = widened(values[None], np.empty((1, len(values)), dtype))[0]
+    def _turned(self, columns: np.ndarray) -> SparseRows:
+        """Some columns as rows, float32."""
+        counts, rows, values = self._chosen(columns)
+        wide = widened(values[None], np.empty((1, len(values)), np.float32))[0]
         return SparseRows(wide, rows, np.concatenate([[0], np.cumsum(counts)]), (len(columns), self.shape[0]))
 
     def cells(self, columns: np.ndarray) -> "Cells":
         """Features of some columns, ascending, one by one."""
-        counts, rows, values = self._chosen(columns, np.float16)
+        counts, rows, values = self._chosen(columns)
         return Cells(np.repeat(np.arange(len(columns)), counts), rows, values)
 
-    def _chosen(self, columns: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _chosen(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """How many features each column has, and their rows and values, column after column."""
         wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
         first = np.searchsorted(self.columns, wanted)
@@ -99,16 +99,14 @@ class Postings:
         here = inside[self.columns[first[inside]] == wanted[inside]]  # most n-grams of a query are in few shards
         counts = np.zeros(len(columns), np.int32)
         counts[here] = np.searchsorted(self.columns, wanted[here], side="right") - first[here]
-        some = first[here], counts[here].astype(np.int64)
-        return counts, self._gather(self.rows, *some, np.int32), self._gather(self.values, *some, dtype)
-
-    @staticmethod
-    def _gather(array: np.ndarray, first: np.ndarray, counts: np.ndarray, wide: type) -> np.ndarray:
-        """Stretches of an array one after another, as numbers of a type."""
-        if counts.sum() > LONG * len(counts):  # few long stretches are copied faster one by one
-            pairs = zip(first.tolist(), (first + counts).tolist(), strict=True)
-            return np.concatenate([array[a:b] for a, b in pairs]).astype(wide)
-        return np.asarray(array[stretches(first, counts)], wide)
+        begin, long = first[here], counts[here]
+        if long.sum() > LONG * len(here):  # few long stretches are copied faster one by one
+            parts = [slice(a, b) for a, b in zip(begin.tolist(), (begin + long).tolist(), strict=True)]
+            rows, values = (np.concatenate([array[part] for part in parts]) for array in (self.rows, self.values))
+        else:
+            place = stretches(begin, long)
+            rows, values = self.rows[place], self.values[place]
+        return counts, rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: what numpy counts by
 
 
 Selectable: TypeAlias = SparseMatrix | Postings

@@ -13,11 +13,11 @@ from airrep.encoder.networks.trainable import Trainable
 from airrep.encoder.tokens import check_texts
 from airrep.errors import DataError, TrainingError
 from airrep.evaluation.statistics.labels import Scale, normalise_losses
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.shapes import Int64
-from airrep.training.linear.beside import GivenScores
+from airrep.training.linear.weights import GivenScores
 
 
 class Texts(Sequence[Int64[np.ndarray, " length"]]):

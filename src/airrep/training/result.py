@@ -15,10 +15,17 @@ from airrep._version import __version__
 from airrep.encoder.base import Encoder
 from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
-from airrep.index.frames import Shown
-from airrep.labels.instance import LabelledInstance
-from airrep.runtime.artifacts.digests import canonical_json
-from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST, partial_path, read_manifest, seal, versions
+from airrep.index.results.frames import Shown
+from airrep.labels.labels import LabelledInstance
+from airrep.runtime.artifacts.manifests import (
+    MANIFEST,
+    REQUEST,
+    canonical_json,
+    partial_path,
+    read_manifest,
+    seal,
+    versions,
+)
 from airrep.runtime.publishing import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings

@@ -18,11 +18,11 @@ from airrep.encoder.networks.trainable import Stored, Trainable, network_of, sto
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
 from airrep.training.examples import Batches, Collector, Prepared, TaughtInstance, Texts, check_pairs
-from airrep.training.linear.beside import GivenChannels, Mixture, describe_channels
+from airrep.training.linear.weights import GivenChannels, Mixture, describe_channels
 from airrep.training.result import WORK, deciding, describe_instance, group_sizes, training_lineage
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import begin, scale_scores, with_trainable_head

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing import append_line, write_file
-from airrep.training.linear.beside import NAME
+from airrep.training.linear.weights import NAME
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk
 

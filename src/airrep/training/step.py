@@ -29,7 +29,7 @@ from airrep.scoring.pooling import TrainedPool, exponents
 from airrep.shapes import Float
 from airrep.sparse import SparseRows
 from airrep.training.examples import StepDraw, TaughtInstance
-from airrep.training.linear.beside import NAME, GivenScores, Mixture
+from airrep.training.linear.weights import NAME, GivenScores, Mixture
 from airrep.training.ranking_loss import NoPairsError, ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk

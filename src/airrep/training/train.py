@@ -11,7 +11,7 @@ import torch
 from airrep.attributors.recipes import Channel
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.labels import normalise_losses
-from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.labels import LabelledInstance, check_disjoint
 from airrep.runtime.artifacts.manifests import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, append_cost, device_of, measuring
@@ -61,7 +61,7 @@ def train_encoder(
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
         test: instances that choose nothing; they are scored once, for the model card.
-        beside: channels whose sum with the encoder ranks the subsets (:mod:`airrep.training.linear.beside`), for an
+        beside: channels whose sum with the encoder ranks the subsets (:mod:`airrep.training.linear.weights`), for an
             encoder that becomes one more channel, as in `airrep adapt`.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished

@@ -16,14 +16,14 @@ from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
 from airrep.encoder.networks.trainable import Network, SentenceBag
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.shapes import Float, Float32
 from airrep.training.examples import Prepared, Texts
-from airrep.training.linear.beside import LOG_WEIGHTS, Mixture
+from airrep.training.linear.weights import LOG_WEIGHTS, Mixture
 from airrep.training.settings import TrainingSettings
 
 Storage: TypeAlias = Literal["float16", "float32"]

@@ -28,11 +28,11 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.classify import ClassifySettings, classify
 from airrep.evaluation.given import cost_of
 from airrep.evaluation.judging import score_features, score_instance
-from airrep.explorer.served import ServedIndex
+from airrep.explorer.explorer import ServedIndex
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.warmup import warm_up
 from airrep.scoring.group_scores import group_scores

@@ -23,7 +23,7 @@ from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.corpus.inputs import as_corpus
 from airrep.corpus.originals import take_records
 from airrep.errors import ConfigError, DataError, MissingExtraError
-from airrep.index.export.export import export_index
+from airrep.index.export import export_index
 
 PARTS = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": "a.png"}}]
 ANSWER = {"role": "assistant", "content": "so"}

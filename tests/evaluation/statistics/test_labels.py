@@ -25,7 +25,7 @@ from airrep.evaluation.statistics.labels import (
     variance_parts,
 )
 from airrep.evaluation.statistics.metrics import lds
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 
 

@@ -14,7 +14,7 @@ from airrep.corpus.places import Span
 from airrep.errors import ArtifactError, DataError
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.result import Provenance
 from airrep.index.why import SameWords, Why
 from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.publishing import write_file

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing as files
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.artifacts.making import check_free, locked, new_artifact
-from airrep.runtime.artifacts.manifests import MANIFEST, check_digests, check_sizes, partial_path, read_manifest
+from airrep.runtime.artifacts.manifests import (
+    MANIFEST,
+    canonical_json,
+    check_digests,
+    check_sizes,
+    json_digest,
+    partial_path,
+    read_manifest,
+)
 
 
 def make(path: Path, text: str = "hello", **options: bool) -> None:

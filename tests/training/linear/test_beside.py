@@ -21,8 +21,7 @@ from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.runtime.devices import Team
 from airrep.training.examples import Batches, Collector
-from airrep.training.linear.beside import LOG_WEIGHTS, GivenChannels, Mixture
-from airrep.training.linear.weights import fit_ranking
+from airrep.training.linear.weights import LOG_WEIGHTS, GivenChannels, Mixture, fit_ranking
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.step import add_gradients

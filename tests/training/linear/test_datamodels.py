@@ -18,7 +18,7 @@ from airrep.evaluation.judging import score_instance
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows
 from airrep.training.linear import datamodels

@@ -23,7 +23,7 @@ from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.workers import Recipe
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import exponents
@@ -70,9 +70,7 @@ class PartAttributor(HashAttributor):
 
 @pytest.fixture(autouse=True)
 def _part_is_a_method(monkeypatch):
-    part = dataclasses.replace(
-        METHODS["tfidf"], name="part", settings=PartSettings, location=(__name__, "PartAttributor")
-    )
+    part = dataclasses.replace(METHODS["tfidf"], name="part", settings=PartSettings, place=f"{__name__}:PartAttributor")
     monkeypatch.setitem(METHODS, "part", part)
     monkeypatch.setitem(METHOD_SETTINGS, "part", PartSettings)
 

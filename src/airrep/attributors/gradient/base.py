@@ -1,7 +1,7 @@
 """The base class of gradient methods, and TracIn."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 
@@ -83,6 +83,14 @@ class ReadsGradients(LanguageAttributor[R]):
     def sites(self) -> tuple[Site, ...]:
         """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
         return find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+
+    @cached_property
+    def pools(self) -> Mapping[str, int]:
+        """Pools of linear maps, which share what is learnt of them; with the place of each one's first map."""
+        found: dict[str, int] = {}
+        for n, site in enumerate(self.sites):
+            found.setdefault(site.pool, n)
+        return found
 
     @cached_property
     def folder(self) -> Path | None:

@@ -16,10 +16,12 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.attributors.base import OnRows
+from airrep.attributors.gradient.experts import one_by_one
 from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
+from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
@@ -57,12 +59,17 @@ class Hessian:
         self._reduction = reduction
         self._on_documents = on_documents or (lambda _: None)
         with memory_named("hessian"):
-            self._model = copy.deepcopy(lm.model).double().requires_grad_(False)
-        modules = [self._model.get_submodule(site.name) for site in sites]
-        self._weights = [module.weight.requires_grad_(True) for module in modules]
-        self._turned = [not isinstance(module, torch.nn.Linear) for module in modules]  # Conv1D holds (in, out)
+            self._model = copy.deepcopy(lm.model)
+            make_whole(self._model)
+            self._model.double().requires_grad_(False)
+        for site in sites:
+            if site.fused:  # double precision has no other way to run them
+                one_by_one(self._model.get_submodule(site.owner))
+        names = list(dict.fromkeys(site.parameter for site in sites))
+        self._weights = [self._model.get_parameter(name).requires_grad_(True) for name in names]
+        self._sites = [(names.index(site.parameter), site) for site in sites]
         self._width = max(max(site.width_in, site.width_out) for site in sites)
-        self.dimension = sum(weight.numel() for weight in self._weights)
+        self.dimension = sum(site.width_in * site.width_out for site in sites)
         """Weights, ``d``."""
 
     @torch.inference_mode(False)
@@ -116,8 +123,8 @@ class Hessian:
 
     def _flat(self, parts: Sequence[Tensor], first: int) -> list[Tensor]:
         """Each map's numbers as (out, in), row by row, flattened from a dimension on."""
-        turned = (each.transpose(-1, -2) if turn else each for each, turn in zip(parts, self._turned, strict=True))
-        return [each.flatten(first) for each in turned]
+        own = ((parts[n].select(first, site.expert) if site.fused else parts[n], site) for n, site in self._sites)
+        return [(each.transpose(-1, -2) if site.turned else each).flatten(first) for each, site in own]
 
 
 def check_size(weights: int, where: str = "hessian") -> None:

@@ -28,7 +28,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32

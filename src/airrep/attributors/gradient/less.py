@@ -25,7 +25,7 @@ from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
-from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.shapes import Float, Float32
 
 Side: TypeAlias = Literal["train", "queries"]
@@ -211,8 +211,8 @@ class _AdapterReader:
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Add a site's share of the projections."""
-        if places is not self._places:  # the first site of another batch
-            self._places = places
+        if places.whole is not self._places:  # the first site of another batch
+            self._places = places.whole
             self._sums = gradients.new_zeros(places.count, self._sketch.dimension)
             self._seen = torch.zeros(places.count, dtype=torch.bool, device=gradients.device)
         inputs, outputs = places.table(kept), places.table(gradients).transpose(1, 2)

@@ -18,7 +18,7 @@ from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chu
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float
@@ -53,15 +53,16 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         if self.settings.rank is None:
             return None
         learnt = self._fitted()
-        pairs = ((site.name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for n, site in enumerate(self.sites))
+        pairs = ((name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for name, n in self.pools.items())
         found = {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
         return found if self.settings.sketch is None else self._turned(found)
 
     def _turned(self, projections: Projections) -> Projections:
         """Projections onto the eigenbasis of the curvature."""
+        pairs = ((name, *sides, self._factor(self.pools[name])) for name, sides in projections.items())
         return {
             name: (inward @ torch.from_numpy(own.inward).float(), out @ torch.from_numpy(own.outward).float())
-            for (name, (inward, out)), own in zip(projections.items(), self._factors, strict=True)
+            for name, inward, out, own in pairs
         }
 
     @property
@@ -69,10 +70,8 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         chosen = self.settings
         if chosen.sketch is None:
             return None
-        names = (site.name for site in self.sites)
         whitening = {
-            name: Whitening.of(own, chosen.damping, chosen.exponent)
-            for name, own in zip(names, self._factors, strict=True)
+            name: Whitening.of(self._factor(n), chosen.damping, chosen.exponent) for name, n in self.pools.items()
         }
         return WhitenedSketch(whitening, self._share, chosen.seed, self.lm.execution.device)
 
@@ -97,12 +96,8 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         assert self.settings.rank is not None
         return min(self.settings.rank, width)
 
-    @property
-    def _factors(self) -> Iterator[Kronecker]:
-        """Curvature of each linear map."""
-        return (self._factor(n) for n in range(len(self.sites)))
-
     def _factor(self, n: int) -> Kronecker:
+        """Curvature of a pool of linear maps, by the place of its first."""
         learnt = self._fitted()
         return Kronecker(*(learnt[f"{name}-{n}"] for name in ("inward", "outward", "values", "shares")))
 
@@ -160,15 +155,17 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
             sums = Covariances(group)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.reduction):
                 on_rows(len(read.rows))
-            for site in group:
-                yield from self._site(self.sites.index(site), sums, site, len(sample))
+            for name in dict.fromkeys(site.pool for site in group):
+                yield from self._pool(name, sums, len(sample) * sum(site.pool == name for site in group))
 
-    def _site(self, n: int, sums: Covariances, site: Site, examples: int) -> Iterator[tuple[str, np.ndarray]]:
-        seen = [each.cpu().double().numpy() for each in sums.of(site.name)]
+    def _pool(self, name: str, sums: Covariances, examples: int) -> Iterator[tuple[str, np.ndarray]]:
+        """What is learnt of a pool; *examples* are as many for each of its maps."""
+        n = self.pools[name]
+        seen = [each.cpu().double().numpy() for each in sums.of(name)]
         if not seen[1].any():
             raise TrainingError(
-                f"{self.name}: no example of the sample has a gradient at {site.name}. Leave it out of modules, or "
-                "raise sample."
+                f"{self.name}: no example of the sample has a gradient at {name}. Leave it out of modules, or raise "
+                "sample."
             )
         cuts = (0.0, 0.0)
         if self.settings.rank is not None:
@@ -176,7 +173,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
             small, cuts = tuple(each.basis.astype(np.float32) for each in (one, other)), (one.cut, other.cut)
             seen = [matrix.T @ covariance @ matrix for covariance, matrix in zip(seen, small, strict=True)]
             yield from zip((f"in-{n}", f"out-{n}"), small, strict=True)
-        found = Kronecker.of(seen[0], seen[1], sums.tokens[site.name] / examples, cuts)
+        found = Kronecker.of(seen[0], seen[1], sums.tokens[name] / examples, cuts)
         names = (f"inward-{n}", f"outward-{n}", f"values-{n}", f"shares-{n}")
         yield from zip(names, (found.inward, found.outward, found.eigenvalues, found.shares), strict=True)
 
@@ -187,8 +184,8 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
         if self.settings.sketch is None:
-            parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
-            rows = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
+            pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
+            rows = np.concatenate([self._whiten(self.pools[site.pool], part) for site, part in pairs], axis=1)
         return unit(rows) if self.settings.unit else rows
 
     def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -235,23 +232,26 @@ class WhitenedSketch:
 
     def width(self, site: Site) -> int:
         """Numbers that are kept of a linear map: all, if they are few."""
-        return min(self._whitening[site.name].factor.numel(), self._share)
+        return min(self._whitening[site.pool].factor.numel(), self._share)
 
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
         """The features of one linear map."""
-        white = self._whitening[site.name](gradients).flatten(1)
+        white = self._whitening[site.pool](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
 
 
 def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:
-    """Cut sites into groups whose covariances together hold at most so many numbers, or into single ones."""
+    """Cut sites into groups whose covariances together hold at most so many numbers, or into single pools."""
+    pools: dict[str, list[Site]] = {}
+    for site in sites:
+        pools.setdefault(site.pool, []).append(site)
     group: list[Site] = []
     held = 0
-    for site in sites:
-        size = site.width_in**2 + site.width_out**2
+    for own in pools.values():
+        size = own[0].width_in ** 2 + own[0].width_out ** 2
         if group and held + size > numbers:
             yield tuple(group)
             group, held = [], 0
-        group.append(site)
+        group += own
         held += size
     yield tuple(group)

@@ -15,13 +15,13 @@ from airrep.runtime.seeding import stream
 from airrep.shapes import Float, Int8, Int64
 
 Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
-"""The small matrices of each site, by its name: of its inputs and of its output gradients."""
+"""The small matrices of each site, by the name of its pool: of its inputs and of its output gradients."""
 
 
 def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
     """Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
 
-    Each depends on the seed, its site's name and widths alone, not on the other sites or the device.
+    Each depends on the seed, its pool's name and widths alone, not on the other sites or the device.
 
     Raises:
         ConfigError: the rank is larger than a site.
@@ -29,10 +29,11 @@ def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projectio
     check_rank(sites, rank)
 
     def draw(site: Site, side: str, width: int) -> Tensor:
-        drawn = stream(seed, "projection", site.name, side).standard_normal((width, rank))
+        drawn = stream(seed, "projection", site.pool, side).standard_normal((width, rank))
         return torch.from_numpy((drawn / np.sqrt(rank)).astype(np.float32))
 
-    return {site.name: (draw(site, "in", site.width_in), draw(site, "out", site.width_out)) for site in sites}
+    pools = {site.pool: site for site in sites}
+    return {name: (draw(site, "in", site.width_in), draw(site, "out", site.width_out)) for name, site in pools.items()}
 
 
 def check_rank(sites: Sequence[Site], rank: int) -> None:
@@ -68,7 +69,7 @@ class GradientProjector:
         shapes = [
             (site.width_out, site.width_in)
             if projections is None
-            else (projections[site.name][1].shape[1], projections[site.name][0].shape[1])
+            else (projections[site.pool][1].shape[1], projections[site.pool][0].shape[1])
             for site in sites
         ]
         widths = [out * inward for out, inward in shapes]
@@ -85,14 +86,14 @@ class GradientProjector:
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Project the inputs."""
-        return inputs if self._matrices is None else inputs @ self._matrices[site.name][0].to(inputs.dtype)
+        return inputs if self._matrices is None else inputs @ self._matrices[site.pool][0].to(inputs.dtype)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Project the gradients, multiply, and add up over each document's tokens."""
-        if places is not self._places:
-            self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
+        if places.whole is not self._places:
+            self._places, self.features = places.whole, gradients.new_zeros(places.count, self.dimension)
         if self._matrices is not None:
-            gradients = gradients @ self._matrices[site.name][1].to(gradients.dtype)
+            gradients = gradients @ self._matrices[site.pool][1].to(gradients.dtype)
         found = places.products(gradients, kept)
         own = found.flatten(1) if self._finish is None else self._finish.of(site, found)
         self.features[:, self._parts[site.name]] += own
@@ -138,23 +139,24 @@ BLOCK = 256
 class Covariances:
     """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
 
+    Experts of a layer are one pool, so that one that few tokens meet, or none, has what its neighbours have.
     A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
     """
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self._sums: dict[str, list[Tensor]] = {site.name: [] for site in sites}
+        self._sums: dict[str, list[Tensor]] = {site.pool: [] for site in sites}
         self.tokens = dict.fromkeys(self._sums, 0)
-        """Tokens whose inputs were added, by site."""
+        """Tokens whose inputs were added, by pool."""
         self._gradients = dict.fromkeys(self._sums, 0)
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Add the inputs; nothing is held."""
-        self.tokens[site.name] += self._add(site.name, 0, inputs)
+        self.tokens[site.pool] += self._add(site.pool, 0, inputs)
         return inputs.new_empty(0)
 
     def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
         """Add the output gradients."""
-        self._gradients[site.name] += self._add(site.name, 1, gradients)
+        self._gradients[site.pool] += self._add(site.pool, 1, gradients)
 
     def _add(self, name: str, side: int, rows: Tensor) -> int:
         """Add up rows that are finite; returns how many."""
@@ -169,9 +171,9 @@ class Covariances:
         return len(rows)
 
     def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
-        """Means over the tokens of one site: of its inputs and of its output gradients."""
+        """Means over the tokens of one pool: of its inputs and of its output gradients."""
         inward, outward = (each.triu() + each.triu(1).t() for each in self._sums[name])
-        return inward / self.tokens[name], outward / self._gradients[name]
+        return inward / max(1, self.tokens[name]), outward / max(1, self._gradients[name])
 
 
 class RandomProjection:

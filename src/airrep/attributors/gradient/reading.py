@@ -6,10 +6,13 @@ document's tokens t. With small matrices on both sides that is Σ_t (P_out g_t)(
 as large as the weight.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -18,16 +21,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from airrep.arrays import Rows
+from airrep.attributors.gradient.experts import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.errors import ConfigError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import memory_named, token_logits
+from airrep.lm.network import IDLE, memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
 ALL = "all-linear"
-MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
+MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2", "*.experts.*")
 """Patterns of the names that linear maps of MLPs have in transformers."""
 
 SHOWN = 12
@@ -35,6 +39,8 @@ SHOWN = 12
 
 LEAST_UNREAD = 0.01
 """Share of an LM's inner weights from which on it is said that gradients leave them out."""
+
+_NUMBER = re.compile(r"\.\d+(?=\.)")
 
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
@@ -51,6 +57,30 @@ class Site:
     module: nn.Module
     width_in: int
     width_out: int
+    fused: str = ""
+    """The module's weight ``(experts, ..., ...)`` that holds the map; empty where the module is the map."""
+    expert: int = 0
+    """The map's place in it."""
+
+    @cached_property
+    def pool(self) -> str:
+        """The name that statistics are kept under: experts of a layer share theirs, as each sees few tokens."""
+        return pool_name(self.name)
+
+    @property
+    def parameter(self) -> str:
+        """The name of the LM's weight that holds the map."""
+        return f"{self.owner}.{self.fused}" if self.fused else f"{self.name}.weight"
+
+    @property
+    def owner(self) -> str:
+        """The name of the module."""
+        return self.name.rsplit(".", 2)[0] if self.fused else self.name
+
+    @property
+    def turned(self) -> bool:
+        """True if the weight is kept as (in, out)."""
+        return bool(getattr(self.module, "is_transposed", not isinstance(self.module, nn.Linear)))
 
 
 def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> tuple[Site, ...]:
@@ -84,35 +114,46 @@ def listed(sites: Sequence[Site]) -> str:
 
 
 def unread(model: nn.Module, method: str) -> str:
-    """A sentence of caution where matrices of an LM's layers are no linear maps, as fused experts are; or nothing.
+    """A sentence of caution that names matrices of an LM's layers that are no linear maps, and their share; or nothing.
 
     Embeddings and the output layer are left out of gradients by design, and do not count.
     """
-    linears = {f"{site.name}.weight": site for site in find_sites(model, (ALL,), method)}
+    read = {site.parameter for site in find_sites(model, (ALL,), method)}
     apart = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     output = getattr(model, "get_output_embeddings", lambda: None)()
     apart.add(id(getattr(output, "weight", None)))
-    inner = {name: one for name, one in model.named_parameters() if one.dim() > 1 and id(one) not in apart}
-    missed = {name: one.numel() for name, one in inner.items() if name not in linears}
-    share = sum(missed.values()) / max(1, sum(one.numel() for one in inner.values()))
+    matrices = ((name, one) for name, one in model.named_parameters() if one.dim() > 1 and not name.endswith("bias"))
+    inner = {name: one.numel() for name, one in matrices if id(one) not in apart}
+    missed: dict[str, int] = {}
+    for name in inner.keys() - read:
+        pattern = _NUMBER.sub(".*", name)  # those of all layers are one
+        missed[pattern] = missed.get(pattern, 0) + inner[name]
+    share = sum(missed.values()) / max(1, sum(inner.values()))
     if share < LEAST_UNREAD:
         return ""
-    names = sorted(missed, key=lambda name: -missed[name])
+    names = ", ".join(sorted(missed, key=lambda name: (-missed[name], name)))
     return (
-        f"{method} reads linear maps alone. {len(names):,} other matrices, as fused experts are, have {share:.0%} of "
-        f"the weights between embeddings and output layer; what these learn is not in the scores. The largest: "
-        f"{names[0]}."
+        f"{method} reads linear maps alone, which have {1 - share:.0%} of the weights between embeddings and output "
+        f"layer. What the others learn is not in the scores: {names}."
     )
 
 
 def _linears(model: nn.Module) -> Iterator[Site]:
     from transformers.pytorch_utils import Conv1D
 
+    idle: frozenset[str] = getattr(model, IDLE, frozenset())
     for name, module in model.named_modules():
+        if name.partition(".lora_")[0] in idle and pool_name(name) == name:
+            continue  # an expert that is idle in one text is not in another
         if isinstance(module, Conv1D):
             yield Site(name, module, *module.weight.shape)
         elif isinstance(module, nn.Linear):
             yield Site(name, module, module.in_features, module.out_features)
+        elif is_fused(module):
+            shapes = list(fused_shapes(module))
+            for expert in range(shapes[0][1]):
+                for fused, _, inward, outward in shapes:
+                    yield Site(f"{name}.{expert}.{fused}", module, inward, outward, fused, expert)
 
 
 class DocumentPlaces:
@@ -121,13 +162,24 @@ class DocumentPlaces:
     def __init__(self, batch: Batch, device: str) -> None:
         self.count = len(batch.rows)
         """Documents."""
-        self.tokens = batch.tokens
-        self.longest = int(batch.lengths[0])  # a batch is in order of length, the longest first
-        self._keep = self._scatter(batch, device) if self.tokens < self.count * self.longest else None
+        self.whole = self
+        """The places in the list of all tokens."""
+        self._lay(torch.from_numpy(np.repeat(np.arange(self.count), batch.lengths)).to(device))
 
-    def _scatter(self, batch: Batch, device: str) -> Int64[Tensor, " t"]:
-        owners = np.repeat(np.arange(self.count), batch.lengths)
-        return torch.from_numpy(owners * self.longest + batch.positions).to(device)
+    def of(self, chosen: Int64[Tensor, " n"]) -> "DocumentPlaces":
+        """Places of the documents in a list of some of the tokens, which are in order."""
+        found = copy(self)
+        found._lay(self._owners[chosen])
+        return found
+
+    def _lay(self, owners: Int64[Tensor, " t"]) -> None:
+        """Take the document of each token."""
+        lengths = torch.bincount(owners, minlength=self.count)
+        self.tokens, self.longest = len(owners), int(lengths.max())
+        self._owners, self._keep = owners, None
+        if self.tokens < self.count * self.longest:
+            starts = lengths.cumsum(0) - lengths
+            self._keep = owners * self.longest + torch.arange(self.tokens, device=owners.device) - starts[owners]
 
     def table(self, rows: Float[Tensor, "t w"]) -> Float[Tensor, "count longest w"]:
         """Rows of tokens as a table of documents, zeros behind the end of each."""
@@ -148,7 +200,7 @@ class Reader(Protocol):
         """Take a site's inputs; returns the part to hold until the gradients come."""
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Take the gradients of the summed objective with respect to a site's outputs."""
+        """Take the gradients of the summed objective with respect to a site's outputs, and where its tokens are."""
 
 
 class ReadBatch(NamedTuple):
@@ -183,15 +235,18 @@ def read_gradients(
         TrainingError: memory is short.
     """
     execution = lm.execution
-    with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, execution.device) as hooks:
-        for batch in pack(documents.lengths, execution.batch_tokens):
+    apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
+    with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, lm) as hooks:
+        for batch in pack(documents.lengths, 1 if apart else execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
-            hooks.places = DocumentPlaces(batch, execution.device)
+            hooks.begin(DocumentPlaces(batch, execution.device))
             with execution.autocast():
                 each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
             chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
-            torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
+            if each.requires_grad:  # or no token met any of the experts that are read
+                torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
+            hooks.end()
             doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
             yield ReadBatch(batch.rows, doubts, losses.split(documents.response_lengths[batch.rows].tolist()))
 
@@ -223,33 +278,85 @@ def _frozen(model: Any) -> Iterator[None]:
 class _SiteHooks(ExitStack):
     """Hooks on sites, in place while the context lasts."""
 
-    places: DocumentPlaces
-
-    def __init__(self, sites: Sequence[Site], reader: Reader, device: str) -> None:
+    def __init__(self, sites: Sequence[Site], reader: Reader, lm: TargetLM) -> None:
         super().__init__()
+        self._sites = sites
         self._reader = reader
-        self._kind = torch.device(device).type
+        self._device = lm.execution.device
+        self._kind = torch.promote_types(lm.model.dtype, torch.float32)
+        fused: dict[nn.Module, dict[tuple[str, int], Site]] = {}
         for site in sites:
-            self.callback(site.module.register_forward_hook(self._hook(site)).remove)
+            if site.fused:
+                fused.setdefault(site.module, {})[site.fused, site.expert] = site
+            else:
+                self.callback(site.module.register_forward_hook(self._hook(site)).remove)
+        for module, own in fused.items():
+            self.enter_context(tapped(module, self._tap(own)))
+
+    def begin(self, places: DocumentPlaces) -> None:
+        """A batch, whose documents are at these places, is to pass."""
+        self._places = places
+        self._ran: set[str] = set()
+        self._learnt: set[str] = set()
+
+    def end(self) -> None:
+        """It has passed: what none of its tokens met, or learns nothing from them, is given no tokens.
+
+        Raises:
+            ConfigError: another site was not run.
+        """
+        for site in self._sites:
+            if site.name in self._learnt:
+                continue
+            if site.name not in self._ran and site.pool == site.name:
+                raise ConfigError(
+                    f"modules: {site.name} is not run as a linear map, but its weight is used in another way. Leave it "
+                    "out of modules."
+                )
+            none = torch.zeros(0, dtype=self._kind, device=self._device)
+            inputs, gradients = (none.new_zeros(0, width) for width in (site.width_in, site.width_out))
+            self._reader.take(site, self._reader.keep(site, inputs), gradients, self._places.of(none.long()))
 
     def _hook(self, site: Site) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
         def hook(_module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
-            with torch.autocast(self._kind, enabled=False):  # what is kept meets float32 in the backward pass
-                kept = self._reader.keep(site, self._rows(site, inputs[0].detach()))
-            if not outputs.requires_grad:  # nothing below a first site is differentiated
-                outputs.requires_grad_(True)
-            outputs.register_hook(
-                lambda gradients: self._reader.take(site, kept, self._rows(site, gradients), self.places)
-            )
+            rows = inputs[0].flatten(0, -2)
+            self._read(site, rows, outputs, self._placed(site, len(rows)))
 
         return hook
 
-    def _rows(self, site: Site, tokens: Tensor) -> Float[Tensor, "t w"]:
-        """One row for each token, at least in float32."""
-        rows = tokens.flatten(0, -2)
-        if len(rows) != self.places.tokens:
+    def _tap(self, sites: Mapping[tuple[str, int], Site]) -> Tap:
+        def tap(fused: str, expert: int, inputs: Tensor, outputs: Tensor, tokens: Int64[Tensor, " n"]) -> None:
+            if (site := sites.get((fused, expert))) is not None:
+                self._read(site, inputs, outputs, self._places.of(tokens))
+
+        return tap
+
+    def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
+        """Hand on what goes into a site, and what comes back, one row for each of its tokens."""
+        with torch.autocast(torch.device(self._device).type, enabled=False):  # it meets float32 in the backward pass
+            kept = self._reader.keep(site, _wide(inputs.detach()))
+        self._ran.add(site.name)
+
+        def back(gradients: Tensor) -> None:
+            self._learnt.add(site.name)
+            self._reader.take(site, kept, _wide(gradients.flatten(0, -2)), places)
+
+        if not outputs.requires_grad:  # nothing below a first site is differentiated
+            outputs.requires_grad_(True)
+        outputs.register_hook(back)
+
+    def _placed(self, site: Site, rows: int) -> DocumentPlaces:
+        """Where the documents are among so many rows."""
+        if rows == self._places.tokens:
+            return self._places
+        if self._places.count > 1:
             raise ConfigError(
-                f"modules: {site.name} sees {len(rows)} of {self.places.tokens} tokens; expected a linear map that "
-                "sees all, unlike the output layer or an expert among others. Leave it out of modules."
+                f"modules: {site.name} sees {rows} of {self._places.tokens} tokens; expected a linear map that sees "
+                "all, unlike the output layer. Leave it out of modules, or read documents one at a time: batch_tokens=1"
             )
-        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return self._places.of(torch.zeros(rows, dtype=torch.int64, device=self._device))
+
+
+def _wide(rows: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
+    """At least in float32."""
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))

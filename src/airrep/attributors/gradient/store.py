@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from airrep.attributors.base import MethodAttributor, SlowFit
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import computing_rows, note_recalled
 from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import CACHE, cache

@@ -21,7 +21,7 @@ from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, Kept, SumAsked
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 

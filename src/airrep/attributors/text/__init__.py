@@ -3,7 +3,6 @@
 bm25      Attribution by BM25, the ranking of text search.
 columns   Columns of n-grams of tokens: counted for many texts, placed for one.
 expected  Surprise of a language model at a response's tokens: 1 − p.
-learnt    Tokens that a trainer learns: an answer as the chat template writes it.
 lexical   Attribution by words and hashed n-grams: TF-IDF and DSIR.
 ngram_lm  Attribution by a counting language model over the n-grams of responses.
 ngrams    Hashed counts of word n-grams, and their log ratios.

@@ -17,7 +17,7 @@ from airrep.corpus.places import Places, ends_in, lower_case
 from airrep.corpus.views import View, seen_text, seen_texts
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.manifests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows
 

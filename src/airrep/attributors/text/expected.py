@@ -9,7 +9,7 @@ import numpy as np
 from airrep.attributors.language import heard_losses
 from airrep.attributors.text.tokens import FoundTokens
 from airrep.corpus.corpus import Example
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM

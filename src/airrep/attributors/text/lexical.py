@@ -16,7 +16,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_texts
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.manifests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows, below
 

@@ -21,15 +21,23 @@ from airrep.attributors.text.columns import (
     order_of,
 )
 from airrep.attributors.text.expected import unexpected
-from airrep.attributors.text.learnt import LearntTokens, chat_of
 from airrep.attributors.text.tally import Background, HeldTokens, tally
-from airrep.attributors.text.tokens import BehindSpace, FoundTokens, Split, TokenBatch, mark_copied, tokenizer_of
+from airrep.attributors.text.tokens import (
+    BehindSpace,
+    FoundTokens,
+    LearntTokens,
+    Split,
+    TokenBatch,
+    chat_of,
+    mark_copied,
+    tokenizer_of,
+)
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows, below
 

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from airrep._version import __version__
-from airrep.cli.options import note
+from airrep.cli.options import ReplaceOption, note, shared_options
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST
 from airrep.runtime.publishing import append_line
@@ -149,3 +151,23 @@ def run_again(artifact: Path, *, replace: bool) -> None:
         status = subprocess.run([sys.executable, "-m", "airrep", *one.words, *replacing], cwd=folder, check=False)
         if status.returncode:
             raise ConfigError(f"{artifact}: a command that made it failed: {one.line}. Its own line above says why.")
+
+
+app = typer.Typer()
+
+
+@app.command("rerun")
+@shared_options
+def rerun_command(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Directories that commands wrote.")],
+    replace: ReplaceOption = False,
+) -> None:
+    """Run the commands that made a result again, in the folders where they ran.
+
+    Commands find what is finished. To make it anew, from data that have changed, say, add --replace. `airrep show
+    RESULT` prints the commands.
+    """
+    from airrep.runtime.artifacts.making import fetched
+
+    for result in results:
+        run_again(fetched(result, loose=True), replace=replace)

@@ -17,7 +17,7 @@ SHORT: Mapping[str, Short] = {
     "index": Short(
         "out recipe lm warmed set",
         """$ airrep index train.jsonl --out runs/index
-runs/index: built: 2,000 examples, method channels; next: airrep top runs/index QUERIES""",
+runs/index: built: 2,000 examples, recipe text; next: airrep top runs/index QUERIES""",
     ),
     "append": Short(
         "set",

@@ -19,7 +19,7 @@ from airrep.cli.show.hits import (
     say,
 )
 from airrep.corpus.corpus import Example
-from airrep.index.results.provenance import order_in_words
+from airrep.index.results.result import order_in_words
 from airrep.reports.answers import answer_tables
 
 FEW, MANY = 5, 100

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -27,10 +27,13 @@ from airrep.cli.show.hits import (
 )
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.provenance import ZERO, order_in_words
+from airrep.index.results.result import ZERO, order_in_words
 from airrep.reports.result_tables import changes_table, changes_text, groups_table, rank_groups
-from airrep.reports.tables import bytes_text, short, signed
+from airrep.reports.tables import bytes_text, seconds_text, short, signed
 from airrep.runtime.remote.places import shown
+
+if TYPE_CHECKING:
+    from airrep.planning.measured import Forecast
 
 
 def print_top(result: TopResult, wide: bool = False) -> None:
@@ -134,17 +137,12 @@ def print_methods(methods: Iterable[Method | Refused]) -> None:
             console.print(f"[bold]{escape(method.name)}[/]  cannot be used", highlight=False)
             console.print(f"    {'error':<18}{escape(printable(method.reason))}", highlight=False, soft_wrap=True)
             continue
-        console.print(f"[bold]{escape(method.name)}[/]  {escape(method.summary)}", highlight=False)
+        facts = method.facts
+        console.print(f"[bold]{escape(method.name)}[/]  {escape(facts.pop('summary'))}", highlight=False)
         if method.package is not None:
             console.print(f"    {'package':<18}{escape(str(method.package))}", highlight=False)
-        for name, value in (
-            ("pool", method.pool),
-            ("needs", method.needs),
-            ("bytes per example", method.bytes_per_example),
-            ("cost", method.cost),
-            ("paper", method.paper),
-        ):
-            console.print(f"    {name:<18}{escape(value)}", highlight=False)
+        for name, value in facts.items():
+            console.print(f"    {name.replace('_', ' '):<18}{escape(value)}", highlight=False)
 
 
 def print_options(method: Method) -> None:
@@ -207,3 +205,25 @@ def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         **({"caution": manifest["caution"]} if manifest.get("caution") else {}),
         "packages": ", ".join(f"{name} {version}" for name, version in manifest["packages"].items()),
     }
+
+
+def print_forecast(found: "Forecast", one: str, many: str, workers: int | None = None) -> None:
+    """Print what all examples will take, and what one of them takes.
+
+    Args:
+        found: the forecast.
+        one: what one of them is called, such as ``"example"``.
+        many: what several are called.
+        workers: processes that share the work; each has one core.
+    """
+    time = f"{seconds_text(found.seconds)} each {one}, {seconds_text(found.total)} in all on one core"
+    if (workers or 1) > 1:
+        time += f", {seconds_text(found.fixed + found.seconds * found.examples / (workers or 1))} on {workers}"
+    fields = {many: f"{found.examples:,}; measured on {found.measured:,} examples", "time": time}
+    if found.fixed:
+        fields["first"] = f"{seconds_text(found.fixed)} of it before the first {one}"
+    if found.bytes:
+        fields["disk"] = f"{bytes_text(found.bytes)} each {one}, {bytes_text(found.bytes * found.examples)} in all"
+    if found.memory is not None:
+        fields["memory"] = f"{bytes_text(found.memory)} each process"
+    print_fields(fields)

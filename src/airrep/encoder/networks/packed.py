@@ -14,7 +14,7 @@ from airrep.encoder.networks.bert import PackedTokens
 from airrep.encoder.networks.checkpoints import StoredEncoder, weights_digest, write_airrep, write_sentence_transformer
 from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import TextTokenizer
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.packing import pack
 from airrep.shapes import Int64

@@ -23,7 +23,7 @@ from airrep.encoder.networks.checkpoints import is_finite
 from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError, first_line, need
-from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.hub import without_bars
 

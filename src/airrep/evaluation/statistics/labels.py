@@ -11,7 +11,7 @@ from airrep.arrays import GroupScores, Mask, NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import check_losses
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows

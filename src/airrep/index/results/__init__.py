@@ -1,8 +1,8 @@
 """Results of asking an index: written, read, with method, pool, sign, units.
 
-hits        Hits: training examples in a ranking, and the verdict on it.
-kinds       Kinds of results of asking an index: top examples, group scores, what-ifs.
-provenance  Provenance of scores: method, pool, units, sign; rankings and removals in words.
-result      The base of results and answers: a class writes and reads its JSON.
-summary     Examples, sources, labels and openings that rankings of several queries share.
+frames   Results as rows of plain values, data frames and short tables for notebooks.
+hits     Hits: training examples in a ranking, and the verdict on it.
+kinds    Kinds of results of asking an index: top examples, group scores, what-ifs.
+result   The base of results and answers: a class writes and reads its JSON.
+summary  Examples, sources, labels and openings that rankings of several queries share.
 """

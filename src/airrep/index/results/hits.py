@@ -8,9 +8,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.records import RESERVED
-from airrep.index.frames import Tabular, shortened
-from airrep.index.results.provenance import HARMFUL, HELPFUL, NOWHERE, Provenance
-from airrep.index.results.result import Sparing
+from airrep.index.results.frames import Tabular, shortened
+from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing
 from airrep.index.why import Why
 
 
@@ -62,7 +61,7 @@ class Hit:
     """What makes up the score, where that was asked for."""
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
-    (:func:`airrep.answers.verdicts.verdict.top`)."""
+    (:func:`airrep.answers.verdict.top`)."""
 
 
 Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
@@ -122,7 +121,7 @@ class Hits(Tabular, Sequence[Hit]):
     better: Record | None = None
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
-    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdicts.verdict.top`)."""
+    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdict.top`)."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...

@@ -11,10 +11,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
-from airrep.index.frames import Tabular
+from airrep.index.results.frames import Tabular
 from airrep.index.results.hits import Hits, Record
-from airrep.index.results.provenance import HARMFUL, HELPFUL, Provenance
-from airrep.index.results.result import Numbers, Origin, Result, Sparing
+from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing
 from airrep.index.results.summary import Summary, summarise, with_summary
 
 T = TypeVar("T")

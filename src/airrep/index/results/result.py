@@ -1,10 +1,10 @@
 """The base of results and answers: a class writes and reads its JSON."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from pydantic import (
@@ -20,12 +20,56 @@ from pydantic import (
 )
 
 from airrep.errors import DataError
-from airrep.index.frames import Shown
-from airrep.index.results.provenance import Provenance
-from airrep.runtime.artifacts.digests import canonical_json
+from airrep.index.results.frames import Shown
 from airrep.runtime.artifacts.making import fetched, new_artifact
-from airrep.runtime.artifacts.manifests import as_written, read_json, read_manifest
+from airrep.runtime.artifacts.manifests import as_written, canonical_json, read_json, read_manifest
 from airrep.runtime.publishing import write_file
+from airrep.scoring.pooling import pooling_text
+
+REMOVAL = "increase of the query's loss if the group were removed"
+"""What an order-k score measures."""
+ZERO = "every score is 0: the query shares nothing with any example"
+HELPFUL: Final = "most helpful first"
+HARMFUL: Final = "most harmful first"
+
+
+def order_in_words(least: bool, scores: Iterable[float]) -> str:
+    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
+    if not least:
+        return "most helpful"
+    return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where scores come from, and how to read them."""
+
+    method: str
+    """The attribution method."""
+    index: str
+    """Fingerprint of the index that was asked, with the weights of its channels if others were given."""
+    pool: str | None = None
+    """How the members' scores make a group score; None for scores of single examples."""
+    temperature: float | None = None
+    """Of attention, the larger the flatter; None for other pools."""
+    units: str = "inner product of features"
+    """What a score measures."""
+    sign: str = "higher = more helpful"
+    """Which way is up."""
+    caution: str = ""
+    """What readers should be told of the method; empty if nothing."""
+    rows: int | None = None
+    """How many examples were ranked; None where none were, and in results of earlier versions."""
+
+    @property
+    def pooling(self) -> str:
+        """The pool, and the temperature if it is not 1; empty for scores of single examples."""
+        return pooling_text(self.pool, self.temperature)
+
+
+NOWHERE = Provenance("", "")
+"""Provenance of what belongs to no result yet."""
+
 
 RESULTS = "results.json"
 _LATER = ("why", "channels", "better", "verdict", "deviations")

@@ -2,5 +2,4 @@
 
 choosing  Choose from a ranking: diverse, within quotas, within a budget of tokens.
 picking   Pick training data from an index, by min-rank or weight, with the reasons.
-picks     Picked training examples, each with the reason; written as JSON lines.
 """

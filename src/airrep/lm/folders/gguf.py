@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from airrep.errors import LM, ConfigError, first_line, need
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing import new_place
 from airrep.runtime.remote.places import cache

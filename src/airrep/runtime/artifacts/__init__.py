@@ -1,6 +1,5 @@
 """Artifacts in general: directories written atomically, manifest last.
 
-digests    One spelling of JSON values, and checksums of values and files.
 making     Make artifacts: hold their places, fill unfinished directories, seal, name, send and fetch them.
 manifests  Manifests: what an artifact is and holds; written last, read with checks.
 """

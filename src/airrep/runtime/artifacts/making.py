@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.manifests import (
     HISTORY,
     LOCK,
@@ -17,6 +16,7 @@ from airrep.runtime.artifacts.manifests import (
     PARTIAL,
     REQUEST,
     SWAPPED,
+    canonical_json,
     partial_path,
     read_manifest,
     seal,

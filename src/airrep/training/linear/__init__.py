@@ -1,6 +1,5 @@
 """Linear models learnt from labels: datamodels and recipes.
 
-beside      Channels beside an encoder in training: their group scores and weights.
 datamodels  Fit datamodels: regress losses on who was in the subset.
 recipe      Learn a recipe from labels: pools, temperatures and weights of channels.
 weights     Group scores of channels on labelled instances; their weights by Eq. 8.

@@ -21,7 +21,7 @@ from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.means import Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, lds
-from airrep.labels.instance import LabelledInstance, identity
+from airrep.labels.labels import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings

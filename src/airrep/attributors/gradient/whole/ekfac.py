@@ -18,7 +18,7 @@ from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Sc
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32
@@ -80,33 +80,33 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             sums = Covariances(group)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.reduction):
                 on_rows(len(read.rows))
-            bases = {site.name: eigenbases(sums, site) for site in group}
+            names = list(dict.fromkeys(site.pool for site in group))
+            bases = {name: eigenbases(sums, name) for name in names}
             del sums  # as large as the bases
             squares = Squares(bases)
             for read in read_gradients(self.lm, documents, group, squares, reduction=self.reduction):
                 on_rows(len(read.rows))
-            for site in group:
-                n, (inward, outward) = self.sites.index(site), bases[site.name]
+            for name in names:
+                n, (inward, outward) = self.pools[name], bases[name]
                 found[f"inward-{n}"], found[f"outward-{n}"] = inward.cpu().numpy(), outward.cpu().numpy()
-                found[f"values-{n}"] = squares.of(site.name).cpu().numpy()
+                found[f"values-{n}"] = squares.of(name).cpu().numpy()
         return {name: np.ascontiguousarray(array, np.float32) for name, array in found.items()}
 
     @cached_property
     def _factors(self) -> dict[str, Factors]:
-        """Curvature of each linear map, where the LM is."""
+        """Curvature of each pool of linear maps, where the LM is."""
         learnt, device = self._fitted(), self.lm.execution.device
 
         def part(name: str, n: int) -> torch.Tensor:
             return torch.from_numpy(np.array(learnt[f"{name}-{n}"])).to(device)
 
         return {
-            site.name: Factors(part("inward", n), part("outward", n), part("values", n))
-            for n, site in enumerate(self.sites)
+            name: Factors(part("inward", n), part("outward", n), part("values", n)) for name, n in self.pools.items()
         }
 
     @cached_property
     def _inverse(self) -> dict[str, torch.Tensor]:
-        """(Λ + λ)⁻ᵖ of each linear map."""
+        """(Λ + λ)⁻ᵖ of each pool."""
         settings = self.settings
         return {name: each.inverse(settings.damping, settings.exponent) for name, each in self._factors.items()}
 

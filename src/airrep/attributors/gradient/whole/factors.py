@@ -107,15 +107,15 @@ class Factors:
         return found**-exponent
 
 
-def eigenbases(sums: Covariances, site: Site) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
-    """Q_a and Q_s of one linear map, float32; computed in float64.
+def eigenbases(sums: Covariances, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
+    """Q_a and Q_s of a pool of linear maps, float32; computed in float64.
 
     Raises:
         TrainingError: no example has a gradient there.
     """
-    inputs, outputs = (each.double() for each in sums.of(site.name))
+    inputs, outputs = (each.double() for each in sums.of(name))
     if not bool(outputs.any()):
-        raise TrainingError(f"{site.name}: no example has a gradient there. Leave it out of modules, or raise sample.")
+        raise TrainingError(f"{name}: no example has a gradient there. Leave it out of modules, or raise sample.")
     bases = []
     for covariance in (inputs, outputs):
         vectors = torch.linalg.eigh(covariance).eigenvectors
@@ -135,19 +135,19 @@ class Squares:
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Turn the inputs into the basis."""
-        return inputs @ self._bases[site.name][0].to(inputs)
+        return inputs @ self._bases[site.pool][0].to(inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Turn the output gradients, multiply, square and add up."""
-        squares = places.products(gradients @ self._bases[site.name][1].to(gradients), kept).square_()
+        squares = places.products(gradients @ self._bases[site.pool][1].to(gradients), kept).square_()
         finite = torch.isfinite(squares).flatten(1).all(dim=1)
         found = squares.sum(0) if bool(finite.all()) else squares[finite].sum(0)
-        self._counts[site.name] += int(finite.sum())
-        before = self._sums.get(site.name)
-        self._sums[site.name] = found if before is None else before.add_(found)
+        self._counts[site.pool] += int(finite.sum())
+        before = self._sums.get(site.pool)
+        self._sums[site.pool] = found if before is None else before.add_(found)
 
     def of(self, name: str) -> Float[Tensor, "o i"]:
-        """Mean over documents of one site."""
+        """Mean over documents and the maps of one pool."""
         return self._sums[name] / max(self._counts[name], 1)
 
 
@@ -155,7 +155,7 @@ class HeldGradients:
     """Reads gradients of queries and holds H⁻ᵖ of them: whole, or as factors of a low rank.
 
     Args:
-        factors: curvature by the name of the linear map.
+        factors: curvature by the name of the linear map's pool.
         inverse: its inverse power in the eigenbasis, likewise, as :meth:`Factors.inverse` gives it.
         rank: of the factors; None holds the gradients whole.
         kind: the numbers that are held; None: those of the gradients.
@@ -180,16 +180,16 @@ class HeldGradients:
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Turn the inputs into the basis."""
-        return inputs @ self._factors[site.name].inward.to(inputs)
+        return inputs @ self._factors[site.pool].inward.to(inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Form the gradients, and divide them by the curvature."""
-        if places is not self._places:
-            self._places, self._squares = places, gradients.new_zeros(places.count)
-        own = self._factors[site.name]
+        if places.whole is not self._places:
+            self._places, self._squares = places.whole, gradients.new_zeros(places.count)
+        own = self._factors[site.pool]
         inward, outward = own.inward.to(kept), own.outward.to(kept)
         turned = places.products(gradients @ outward, kept)  # tokens are turned, not their product: they are few
-        solved = turned * self._inverse[site.name]
+        solved = turned * self._inverse[site.pool]
         squares = (turned * solved).sum((1, 2))
         self._squares += squares
         if self._rank is None:
@@ -256,8 +256,8 @@ class Scorer:
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Add one linear map's part of the scores."""
-        if places is not self._places:
-            self._places = places
+        if places.whole is not self._places:
+            self._places = places.whole
             self.scores = gradients.new_zeros(places.count, self._queries)
             self.squares = gradients.new_zeros(places.count)
         held = self._held[site.name]
@@ -269,8 +269,8 @@ class Scorer:
             self.scores += places.table(self._by_token(gradients, kept, held[0], held[1])).sum(1)
         if self._factors is not None:
             assert whole is not None
-            own = self._factors[site.name]
-            self.squares += ((own.outward.T @ whole @ own.inward).square_() * self._inverse[site.name]).sum((1, 2))
+            own = self._factors[site.pool]
+            self.squares += ((own.outward.T @ whole @ own.inward).square_() * self._inverse[site.pool]).sum((1, 2))
 
     def _by_token(
         self, gradients: Float[Tensor, "t o"], inputs: Float[Tensor, "t i"], left: Tensor, right: Tensor

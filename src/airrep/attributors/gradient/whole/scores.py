@@ -8,7 +8,7 @@ import numpy as np
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
 from airrep.corpus.corpus import Example
-from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.publishing import remove_leftovers
 from airrep.shapes import Float32
 

@@ -21,9 +21,8 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError
-from airrep.index.export import columns as module
-from airrep.index.export import export
-from airrep.index.export.export import FORMATS, RECORDS, export_index
+from airrep.index import export
+from airrep.index.export import FORMATS, RECORDS, export_index
 from airrep.index.rows import IndexRows
 
 TEXTS = ["id", "prompt", "response", "label", "source"]
@@ -60,7 +59,7 @@ def hostile(tmp_path: Path) -> airrep.Index:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of two rows."""
-    monkeypatch.setattr(module, "PIECE_ROWS", 2)
+    monkeypatch.setattr(export, "PIECE_ROWS", 2)
 
 
 def test_parquet_has_examples_metadata_and_vectors(index: airrep.Index, tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_exact_csv_keeps_every_text_and_tells_none_from_empty(hostile: airrep.In
 
 
 def test_too_many_fields_are_one_column(hostile: airrep.Index, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_FIELDS", 3)
+    monkeypatch.setattr(export, "MOST_FIELDS", 3)
     export_index(hostile, tmp_path / "o.parquet")
     table = pq.read_table(tmp_path / "o.parquet")
     assert table.column_names == ["row", *TEXTS, "metadata", "vector"]
@@ -208,8 +207,8 @@ def test_nothing_is_overwritten_and_nothing_half_written_looks_finished(
         yield next(whole(self))
         raise OSError(28, "No space left on device")
 
-    whole = module.ExportedColumns.batches
-    monkeypatch.setattr(module.ExportedColumns, "batches", breaks)
+    whole = export.ExportedColumns.batches
+    monkeypatch.setattr(export.ExportedColumns, "batches", breaks)
     for to, name in (("parquet", "o.parquet"), ("csv", "o.csv")):
         with pytest.raises(ArtifactError, match="cannot be written: the disk is full"):
             export_index(index, out.with_name(name), to, replace=True)
@@ -238,7 +237,7 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.errors import ArtifactError
-from airrep.index.export.export import export_index
+from airrep.index.export import export_index
 
 index, out = airrep.Index(sys.argv[1], HashAttributor()), sys.argv[2]
 export_index(index, out, "lance")
@@ -258,7 +257,7 @@ def test_lance(hostile: airrep.Index, tmp_path: Path) -> None:
         pytest.skip("needs the package pylance")
     read = tmp_path / "read.parquet"
     command = [sys.executable, "-c", LANCE, str(hostile.path), str(tmp_path / "o.lance"), str(read)]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert ran.returncode == 0, ran.stderr
     table = pq.read_table(read)
@@ -284,10 +283,10 @@ def _stored(index: airrep.Index) -> np.ndarray:
 
 
 def test_rows_are_written_some_at_a_time(index: airrep.Index, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "PIECE_ROWS", 7)
-    columns = module.ExportedColumns(index, index.mask())
+    monkeypatch.setattr(export, "PIECE_ROWS", 7)
+    columns = export.ExportedColumns(index, index.mask())
     assert [batch.num_rows for batch in columns.batches()] == [7, 7, 2, 7, 7, 2, 7, 7, 2, 2]
-    monkeypatch.setattr(module, "PIECE_NUMBERS", 16 * 3)
+    monkeypatch.setattr(export, "PIECE_NUMBERS", 16 * 3)
     assert max(batch.num_rows for batch in columns.batches()) == 3
     told: list[tuple[int, int | None]] = []
     export_index(index, tmp_path / "o.parquet", progress=lambda done, total: told.append((done, total)))

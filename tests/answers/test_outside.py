@@ -10,7 +10,7 @@ import pytest
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.answers.verdicts.outside import DIRECT, TEXTS, Outside, Spread, evenly, outside
+from airrep.answers.outside import DIRECT, TEXTS, Outside, Spread, evenly, outside
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor
@@ -67,7 +67,7 @@ def test_of_a_large_index_some_rows_stand_for_all(
 ) -> None:
     """More rows come nearer by chance than those that were asked."""
     whole = outside(index, contrast=False)
-    monkeypatch.setattr("airrep.answers.verdicts.outside.ROWS", 5)
+    monkeypatch.setattr("airrep.answers.outside.ROWS", 5)
     monkeypatch.setenv("AIRREP_CACHE", str(cache / "other"))
     part = outside(index, contrast=False)
     assert whole is not None

@@ -6,15 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
+from airrep.answers.proof import ProofResult
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, shared_options
+from airrep.cli.show.console import out, print_table, printable
+from airrep.cli.show.evaluations import print_correlations
 from airrep.errors import LM, ConfigError, need
+from airrep.planning.judge import Judgement
+from airrep.reports.answers import answer_tables
 
 if TYPE_CHECKING:
     from airrep.index.index import Index
     from airrep.index.rows import RowsLike
+
 
 app = typer.Typer()
 ProofFlags = Annotated[
@@ -98,7 +105,7 @@ def prove_command(
     random scores by how well they predict the losses.
     """
     need("airrep prove", "lm", *LM)
-    from airrep.cli.proving.show_proofs import print_judgement, print_proof
+    from airrep.cli.prove_commands import print_judgement, print_proof
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.prove import prove
     from airrep.index.index import Index
@@ -123,3 +130,22 @@ def prove_command(
         return
     made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
     options.show(made, print_proof, as_json)
+
+
+def print_proof(found: ProofResult) -> None:
+    """Print the verdict, and the effects behind it."""
+    table = answer_tables(found)[0]
+    print_table(table)
+    out().print(f"[dim]{escape(printable(table.caption))}[/]", highlight=False, soft_wrap=True)
+    say_verdict(found.sentence)
+
+
+def print_judgement(found: Judgement) -> None:
+    """Print the table of an evaluation, and the verdict."""
+    print_correlations(found.evaluation)
+    say_verdict(found.sentence)
+
+
+def say_verdict(sentence: str) -> None:
+    """Print the sentence that a command ends with."""
+    out().print(f"[bold]{escape(printable(sentence))}[/]", highlight=False, soft_wrap=True)

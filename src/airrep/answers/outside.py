@@ -23,13 +23,13 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.index.results.hits import STANDS_OUT
-from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.manifests import canonical_json, json_digest
 from airrep.runtime.remote import places
 from airrep.runtime.remote.outputs import write_output
 from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import contrast_scores
 
-TEXTS = Path(__file__).parents[2] / "data" / "outside.jsonl"
+TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
 SAMPLE = 2048
 """Rows whose mean stands for that of all."""
 COUNTED, ALIKE = 100, 0.7

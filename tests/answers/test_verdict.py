@@ -8,7 +8,7 @@ from worlds.small_world import HashAttributor, make_corpus
 from worlds.taught_world import REFUSALS, Question, World, examples, plant, question_of
 
 import airrep
-from airrep.answers.verdicts.verdict import verdicts
+from airrep.answers.verdict import verdicts
 from airrep.corpus.corpus import Example
 from airrep.index.contrast import Question as Contrast
 from airrep.index.results.hits import Verdict

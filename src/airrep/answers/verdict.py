@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from airrep.answers.outside import COUNTED, MANY, Nearest, nearest, outside
 from airrep.answers.spread import beside_spread, spread_of
-from airrep.answers.verdicts.outside import COUNTED, MANY, Nearest, nearest, outside
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example

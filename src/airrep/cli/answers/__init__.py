@@ -1,4 +1,0 @@
-"""Commands that answer questions about training data.
-
-question_commands  Commands that answer questions: clean, audit, mix.
-"""
