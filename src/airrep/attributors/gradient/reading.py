@@ -42,6 +42,9 @@ LEAST_UNREAD = 0.01
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
+TOKENS = 512
+"""Most tokens of a batch on a CPU: more are no faster there, and each holds 1 MB of SmolLM2-135M's activations."""
+
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
 
@@ -235,9 +238,10 @@ def read_gradients(
         TrainingError: memory is short.
     """
     execution = lm.execution
+    tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None
     apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
     with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, lm) as hooks:
-        for batch in pack(documents.lengths, 1 if apart else execution.batch_tokens):
+        for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
             with execution.autocast():

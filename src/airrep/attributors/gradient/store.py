@@ -174,7 +174,9 @@ class GradientStore:
         assert self._folder is not None
         keys = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(len(names), -1)
         ends = np.cumsum([len(own) for own in losses], dtype=np.int64)
-        read = {"losses": np.concatenate(losses).astype(np.float32), "ends": ends} if losses else {}
+        read: dict[str, np.ndarray] = {}
+        if losses:
+            read = {"losses": np.concatenate(losses).astype(np.float32), "ends": ends}
         content = pack_arrays({"keys": keys, "rows": rows, **read})
         path = self._folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
         _write(path, content)
