@@ -1,5 +1,6 @@
 """Weights that stay as they are stored: the same numbers as in float32, and no copy in float32."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from airrep.attributors.gradient.hessian import Hessian
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
+from airrep.attributors.recipes import ChannelsSettings
 from airrep.errors import ConfigError
 from airrep.lm import held
 from airrep.lm.model import TargetLM, load_lm, shared_lm
-from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
 from tests.worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
 
@@ -156,3 +158,54 @@ def test_half_a_shard_is_refused_before_weights_are_read(tmp_path: Path) -> None
     shards[1].unlink()
     with pytest.raises(ConfigError, match=rf"^lm .*: {shards[1].name} is missing: 1 of {len(shards)} files"):
         both(folder)
+
+
+@pytest.mark.parametrize(
+    ("amount", "wanted"),
+    [("8GB", 8 * 10**9), ("1.5 GiB", 3 * 2**29), ("500MB", 5 * 10**8), ("8", None), ("0GB", None), ("-1GB", None)],
+)
+def test_an_amount_of_memory_is_read(amount: str, wanted: int | None) -> None:
+    assert memory_bytes(amount) == wanted
+
+
+def test_what_is_held_at_a_time_is_cut_to_the_memory_promised() -> None:
+    plan = held.MemoryPlan(promised=8 * 10**9, fixed=4 * 10**9, token=8 * 10**6)
+    assert plan.batch_tokens == 250  # half of what is left
+    square = 80 * 10**6
+    for longest in (100, 400):
+        sums = plan.sums(longest, square, "lm m")
+        assert sums >= square
+        assert plan.fixed + 4 * sums + longest * plan.token <= plan.promised
+        assert plan.fixed + 4 * sums + 32 * square <= plan.promised
+    assert plan.sums(400, square, "lm m") < plan.sums(100, square, "lm m") < held.SUMS
+    assert replace(plan, promised=10**11).sums(100, square, "lm m") == held.SUMS
+    with pytest.raises(
+        ConfigError, match=r"^lm m: memory is 8\.0 GB, but .* one example of 500 tokens take 8\.3 GB; expected that"
+    ):
+        plan.sums(500, square, "lm m")
+
+
+def test_a_promise_of_memory_is_kept_or_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path / "lm", "llama", torch.bfloat16)
+    settings = {"lm": str(folder), "device": "cpu", "max_tokens": 64}
+    lm = load_lm(LmSettings(**settings, memory="30GB"), stored=True)
+    lm.keep_promise(some_examples(), 1000)
+    assert (lm.execution.batch_tokens, lm.sums) == (2048, held.SUMS)
+    assert lm.plan is not None
+    least = lm.plan.fixed + 64 * lm.plan.token
+    lm.plan = replace(lm.plan, promised=least)
+    with pytest.raises(ConfigError, match=r"one example of \d+ tokens take"):
+        lm.keep_promise(some_examples(), 10**6)
+    lm.keep_promise(some_examples(), 100)
+    assert 100 <= lm.sums < 10**5
+    monkeypatch.setattr("airrep.lm.model.load_network", None)
+    with pytest.raises(ConfigError, match=rf"^lm {folder}: memory is 0\.2 GB, but .* one token take \d\.\d GB"):
+        load_lm(LmSettings(**settings, memory="200MB"), stored=True)
+    with pytest.raises(ConfigError, match=r"memory=8GB bounds what only reads the LM"):
+        load_lm(LmSettings(**settings, memory="8GB"))
+    with pytest.raises(ConfigError, match="expected a number with MB or GB, such as 8GB"):
+        LmSettings.of({"lm": "m", "memory": "eight"})
+    with pytest.raises(ConfigError, match="memory: belongs to an lm"):
+        ChannelsSettings.of({"channels": "text", "memory": "8GB"})

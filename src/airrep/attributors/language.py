@@ -91,8 +91,14 @@ class LanguageAttributor(MethodAttributor[S]):
         return self.lm.rendering(examples)
 
     def fit(self, train: Corpus) -> None:
-        """Check that the LM can read every example; DataError if it cannot."""
+        """Check that the LM can read every example; DataError if it cannot, ConfigError if memory is too small."""
         self.lm.check_readable(train, self.name)
+        self.lm.keep_promise(train, self.square)
+
+    @property
+    def square(self) -> int:
+        """Numbers of the largest sums over tokens that it takes apart; 0 for most methods."""
+        return 0
 
 
 class RdsAttributor(LanguageAttributor[RdsSettings]):

@@ -124,6 +124,7 @@ class NgramSettings(Settings):
         "cut",
         "template",
         "batch_tokens",
+        "memory",
     )
 
     view: View = "response"
@@ -148,6 +149,8 @@ class NgramSettings(Settings):
     """How the LM reads examples, as for gradient methods: None, 'chat', 'plain' or a text."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens that the LM reads in one packed micro-batch: bounds memory. None suits the device."""
+    memory: str | None = None
+    """Most memory of the process that reads the LM, such as 8GB, as for gradient methods."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"

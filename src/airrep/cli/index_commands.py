@@ -44,6 +44,7 @@ def index_command(
     warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
+    memory: Annotated[str | None, "With --lm: most memory of the process, such as 8GB."] = None,
     *,
     configuring: options.ConfigOptions,
     shard_rows: Annotated[int, Setting("Examples in one shard: what an interruption can lose.")] = 4096,
@@ -71,7 +72,9 @@ def index_command(
     from airrep.index.sharing import build_part
     from airrep.runtime.artifacts.making import is_free, real_path
 
-    values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
+    values = configuring.values(
+        encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device, memory=memory
+    )
     values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
     what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}

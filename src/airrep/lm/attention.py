@@ -18,12 +18,12 @@ from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
 from airrep.runtime.devices import without_cudnn
 from airrep.runtime.packing import Batch
-from airrep.shapes import Float, Int64
+from airrep.shapes import Bool, Float, Int64
 
 NAME = "airrep_packed"
 """Name of the attention in transformers."""
 
-_REFUSED = ("softcap", "s_aux", "position_bias")
+_REFUSED = ("position_bias",)
 
 
 class AttentionSpan(NamedTuple):
@@ -38,6 +38,20 @@ class AttentionSpan(NamedTuple):
     longest: int
     pad: Int64[Tensor, " places"] | None
     keep: Int64[Tensor, " tokens"] | None
+
+
+class _Attention(NamedTuple):
+    """What a layer asks of its attention."""
+
+    scaling: float | None
+    window: int | None
+    softcap: float | None
+    sinks: Float[Tensor, " heads"] | None
+
+    @property
+    def by_formula(self) -> bool:
+        """True if kernels lack what is asked for."""
+        return self.softcap is not None or self.sinks is not None
 
 
 class PackedDocuments(NamedTuple):
@@ -136,13 +150,19 @@ def attend(
     spans: tuple[AttentionSpan, ...] | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Float[Tensor, " heads"] | None = None,
     **others: Any,
 ) -> tuple[Float[Tensor, "1 t heads e"], None]:
-    """Each token attends to itself and the earlier tokens of its own document; dropout is off."""
+    """Each token attends to itself and the earlier tokens of its own document; dropout is off.
+
+    With a *softcap* c, logits are c tanh(logit / c); *s_aux* are logits of a sink, a place without a value.
+    """
+    how = _Attention(scaling, sliding_window, softcap, s_aux)
     spans = _checked(module, spans, others)
     sizes = [span.tokens for span in spans]
     parts = zip(spans, *(each.squeeze(0).transpose(0, 1).split(sizes) for each in (query, key, value)), strict=True)
-    mixed = [_attend_span(span, q, k, v, scaling, sliding_window) for span, q, k, v in parts]
+    mixed = [_attend_span(span, q, k, v, how) for span, q, k, v in parts]
     return torch.cat(mixed)[None], None
 
 
@@ -164,29 +184,50 @@ def _attend_span(
     query: Float[Tensor, "s heads d"],
     key: Float[Tensor, "s kv_heads d"],
     value: Float[Tensor, "s kv_heads e"],
-    scaling: float | None,
-    window: int | None,
+    how: _Attention,
 ) -> Float[Tensor, "s heads e"]:
     """Attention of one span, as a table of documents by tokens."""
-    banded = window is not None and span.longest > window
+    banded = how.window is not None and span.longest > how.window
     band = None
-    if banded:  # each token sees itself and the window − 1 before it
-        whole = torch.ones(span.longest, span.longest, dtype=torch.bool, device=query.device)
-        band = whole.tril().triu(1 - (window or 0))
-    if not _shares_heads(query, banded):
+    if banded or how.by_formula:  # each token sees itself and the window − 1 before it
+        whole = torch.ones(span.longest, span.longest, dtype=torch.bool, device=query.device).tril()
+        band = whole.triu(1 - (how.window or 0)) if banded else whole
+    if how.by_formula or not _shares_heads(query, banded):
         key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], dim=1) for each in (key, value))
-    with without_cudnn():
-        mixed = functional.scaled_dot_product_attention(
-            _table(span, query),
-            _table(span, key),
-            _table(span, value),
-            attn_mask=band,
-            is_causal=not banded,
-            scale=scaling,
-            enable_gqa=key.shape[1] != query.shape[1],
-        )
+    tables = (_table(span, query), _table(span, key), _table(span, value))
+    if how.by_formula and band is not None:
+        mixed = _formula(*tables, band, how)
+    else:
+        with without_cudnn():
+            mixed = functional.scaled_dot_product_attention(
+                *tables,
+                attn_mask=band,
+                is_causal=not banded,
+                scale=how.scaling,
+                enable_gqa=key.shape[1] != query.shape[1],
+            )
     flat = mixed.transpose(1, 2).flatten(0, 1)
     return flat if span.keep is None else _Unpad.apply(flat, span.keep)
+
+
+def _formula(
+    query: Float[Tensor, "n heads t d"],
+    key: Float[Tensor, "n heads t d"],
+    value: Float[Tensor, "n heads t e"],
+    seen: Bool[Tensor, "t t"],
+    how: _Attention,
+) -> Float[Tensor, "n heads t e"]:
+    """Attention that no kernel has, in memory of all pairs of tokens."""
+    scaling = query.shape[-1] ** -0.5 if how.scaling is None else how.scaling
+    logits = query @ key.mT * scaling
+    if how.softcap is not None:
+        logits = (logits / how.softcap).tanh() * how.softcap
+    logits = logits.masked_fill(~seen, -torch.inf)
+    if how.sinks is not None:
+        logits = torch.cat([logits, how.sinks[:, None, None].to(logits).expand(*logits.shape[:3], 1)], dim=-1)
+    shares = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    mixed: Tensor = shares[..., : seen.shape[1]].to(value.dtype) @ value
+    return mixed
 
 
 def _shares_heads(query: Tensor, banded: bool) -> bool:

@@ -1,8 +1,11 @@
 """Weights in the precision that they are stored in, brought to float32 one linear map at a time."""
 
 import copy
-from collections.abc import Callable, Iterator
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
 from typing import Any, Protocol
@@ -11,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from airrep.errors import ConfigError
 from airrep.lm.files import stored_tensors
+from airrep.runtime.metering import used_memory
 from airrep.shapes import Float, Int64
 
 CHUNK = 2**24
@@ -27,8 +32,8 @@ class Stored(Protocol):
     shape: tuple[int, int]
     """As the module has it: a Conv1D of transformers holds ``(width_in, width_out)``."""
 
-    def rows(self, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
-        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in a type."""
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in any type."""
 
     def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
         """Some rows of what is stored, as float32."""
@@ -41,8 +46,8 @@ class HalfWeight:
         self.weight = weight
         self.shape = (weight.shape[0], weight.shape[1])
 
-    def rows(self, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
-        return self.weight[start:stop].to(kind)
+    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
+        return self.weight[start:stop]
 
     def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
         return self.weight[rows].float()
@@ -129,7 +134,7 @@ def make_whole(model: nn.Module) -> None:
         if stored is not None:
             del module.__dict__["forward"]
             if id(stored) not in made:
-                made[id(stored)] = nn.Parameter(stored.rows(0, stored.shape[0], torch.float32))
+                made[id(stored)] = nn.Parameter(stored.part(0, stored.shape[0]).to(torch.float32, copy=True))
             module._parameters["weight"] = made[id(stored)]
 
 
@@ -190,38 +195,55 @@ class _HeldMap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, stored: Stored, turned: bool) -> Tensor:
         ctx.stored, ctx.turned, ctx.biased = stored, turned, bias is not None
-        parts = list(_parts(stored))
-        if len(parts) == 1:
-            weight = stored.rows(*parts[0], x.dtype)
-            return functional.linear(x, weight.t() if turned else weight, bias)
-        if turned:
-            first, *others = ((x[..., a:b], stored.rows(a, b, x.dtype)) for a, b in parts)
-            found = first[0] @ first[1]
-            for inputs, weight in others:
-                found += inputs @ weight
-            return found if bias is None else found.add_(bias)
-        found = x.new_empty(*x.shape[:-1], stored.shape[0])
-        for start, stop in parts:
-            part = None if bias is None else bias[start:stop]
-            found[..., start:stop] = functional.linear(x, stored.rows(start, stop, x.dtype), part)
-        return found
+        return (_across if turned else _along)(x, stored, bias)
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        stored, turned = ctx.stored, ctx.turned
-        found: Tensor | None = None
-        if ctx.needs_input_grad[0]:
-            parts = list(_parts(stored))
-            for start, stop in parts:
-                weight = stored.rows(start, stop, gradients.dtype)
-                if turned:
-                    own = gradients @ weight.t()
-                    found = own if found is None else torch.cat([found, own], -1)
-                else:
-                    own = (gradients if len(parts) == 1 else gradients[..., start:stop]) @ weight
-                    found = own if found is None else found.add_(own)
+        product = _along if ctx.turned else _across
+        found = product(gradients, ctx.stored, None) if ctx.needs_input_grad[0] else None
         bias = gradients.flatten(0, -2).sum(0) if ctx.biased and ctx.needs_input_grad[1] else None
         return found, bias, None, None
+
+
+def _along(x: Float[Tensor, "... i"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... rows"]:
+    """x Sᵀ + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype), bias)
+    found = x.new_empty(*x.shape[:-1], stored.shape[0])
+    for start, stop in parts:
+        own = None if bias is None else bias[start:stop]
+        found[..., start:stop] = functional.linear(x, _brought(stored, start, stop, x.dtype), own)
+    return found
+
+
+def _across(x: Float[Tensor, "... rows"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... i"]:
+    """x S + b of what is stored."""
+    parts = list(_parts(stored))
+    if len(parts) == 1:
+        return functional.linear(x, _brought(stored, *parts[0], x.dtype).t(), bias)
+    found = x.new_zeros(*x.shape[:-1], stored.shape[1])
+    for start, stop in parts:
+        found += x[..., start:stop] @ _brought(stored, start, stop, x.dtype)
+    return found if bias is None else found.add_(bias)
+
+
+def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
+    """Rows in the type of a product, which hold until the next call.
+
+    On a processor they lie in one place of each thread: allocated anew, and freed between activations that stay, they
+    would leave holes as large as the LM.
+    """
+    part = stored.part(start, stop)
+    if part.dtype == kind or part.device.type != "cpu":
+        return part.to(kind)
+    place: Tensor | None = getattr(_scratch, "place", None)
+    if place is None or place.dtype != kind or place.numel() < part.numel():
+        place = _scratch.place = torch.empty(part.numel(), dtype=kind)
+    return place[: part.numel()].view(part.shape).copy_(part)
+
+
+_scratch = threading.local()
 
 
 def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
@@ -229,6 +251,92 @@ def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
     count, width = stored.shape
     step = max(1, CHUNK // max(1, width))
     return ((start, min(start + step, count)) for start in range(0, count, step))
+
+
+SUMS = 2**29
+"""Numbers of sums over tokens, such as covariances, that are held at a time: 2 GiB."""
+_RUNTIME = 7 * 10**8
+"""Bytes of Python, torch and transformers at least."""
+_SQUARED = 9
+"""Times the float32 covariances of a linear map that taking them apart needs, in float64."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a process that reads an LM may hold, and what it needs."""
+
+    promised: int
+    """Bytes that the process may take; others are counted in them."""
+    fixed: int
+    """Bytes of the process and of the weights, one linear map of them in float32."""
+    token: int
+    """Bytes of a token in a forward and backward pass."""
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch, which may take half of what is left."""
+        return max(1, (self.promised - self.fixed) // 2 // self.token)
+
+    def sums(self, longest: int, square: int, where: str) -> int:
+        """Numbers of sums over tokens that may be held at a time beside the longest example.
+
+        *square* are the numbers of the largest that are not told apart.
+
+        Raises:
+            ConfigError: not even these fit; the error begins with *where*.
+        """
+        least = self.fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
+        if least > self.promised:
+            raise too_little(self.promised, least, where, f"one example of {longest:,} tokens")
+        left = self.promised - self.fixed
+        batch = max(longest, self.batch_tokens) * self.token
+        beside = left - batch if left - batch >= 4 * square else left - longest * self.token
+        return max(square, min(SUMS, beside // 4, left // 4 - (_SQUARED - 1) * square))
+
+
+def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
+    """The error that a promise cannot be kept."""
+    return ConfigError(
+        f"{where}: memory is {promised / 1e9:.1f} GB, but the process, the weights, one layer in float32 and {what} "
+        f"take {least / 1e9:.1f} GB; expected that at least. Raise memory, lower max_tokens, or use a smaller LM."
+    )
+
+
+def plan_memory(promised: int, folder: Path, name: str, adapted: bool = False) -> MemoryPlan:
+    """Say how an LM is read within so many bytes, before its weights are.
+
+    Raises:
+        ConfigError: its weights do not fit.
+    """
+    from transformers import AutoConfig
+
+    tensors = stored_tensors(folder, name).values()
+    kind = None if adapted else stored_type(folder, name)
+    weights = sum(_bytes_held(entry, kind is not None) for entry in tensors)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * _experts(config))
+    # What a layer keeps of a token for the backward pass and for who reads; the scores of all tokens, thrice.
+    token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
+    fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
+    plan = MemoryPlan(promised, fixed, token)
+    if fixed + token > promised:
+        raise too_little(promised, fixed + token, f"lm {name}", "one token")
+    return plan
+
+
+def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
+    """Bytes in memory of a tensor in a file."""
+    start, stop = entry["data_offsets"]
+    if not (entry["dtype"] in HALF or entry["dtype"].startswith(_FLOATS)):
+        return int(stop - start)
+    return int(math.prod(entry["shape"])) * (2 if half and len(entry["shape"]) == 2 else 4)
+
+
+def _experts(config: Any) -> int:
+    """Experts that read a token."""
+    return int(getattr(config, "num_experts_per_tok", None) or 1)
 
 
 @contextmanager

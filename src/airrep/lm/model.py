@@ -22,7 +22,7 @@ from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
 from airrep.lm.documents import Documents
 from airrep.lm.files import ALL_CHAT, load_network, load_tokenizer, read_weights, recorded_reading, take_weights
 from airrep.lm.folders.forms import LmFiles, find_lm
-from airrep.lm.held import hold, is_held, make_whole, stored_type
+from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, stored_type
 from airrep.lm.lora import adapted, load_whole
 from airrep.lm.network import (
     Execution,
@@ -36,7 +36,7 @@ from airrep.lm.network import (
     recompute_activations,
     token_losses,
 )
-from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
 from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
@@ -74,6 +74,9 @@ class TargetLM:
         self.chat = chat
         self.max_tokens = chat.max_tokens
         self.execution = execution
+        self.plan: MemoryPlan | None = None
+        self.sums = SUMS
+        """Numbers of sums over tokens, such as covariances, that whoever reads it may hold at a time."""
         self._base: dict[str, Tensor] | None = None
         self._readable: set[str] = set()
         """Fingerprints of corpora of which it can read every example."""
@@ -148,6 +151,17 @@ class TargetLM:
                 f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
                 f"'{examples[row].id}': {refused[row]} `airrep index --skip-invalid` leaves such out."
             )
+
+    def keep_promise(self, examples: Sequence[Example], square: int = 0) -> None:
+        """Cut what is held at a time to the memory that was promised, if any was.
+
+        *square* are the numbers of the largest sums over tokens that cannot be cut. ConfigError: they do not fit beside
+        the longest example.
+        """
+        if self.plan is not None:
+            lengths = self.tokenise(examples).lengths
+            where = f"lm {self.name}"
+            self.sums = min(self.sums, self.plan.sums(int(lengths.max(initial=1)), square, where))
 
     @torch.inference_mode(False)
     def fine_tune(
@@ -323,6 +337,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
     settings = _as_recorded(settings, files.folder)
     device = resolve_device(settings.device)
     precision = resolve_precision(settings.precision, device)
+    plan = _plan(settings, files, stored)
     model = (_load_stored(files, trusted, device) if stored else None) or load_whole(files, trusted).to(device)
     max_tokens = _max_tokens(settings, model)
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, trusted)
@@ -332,7 +347,9 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
         recompute_activations(model, settings.lm)
     cuda = torch.device(device).type == "cuda"
     tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
+    tokens = tokens if plan is None else min(tokens, plan.batch_tokens)
     lm = TargetLM(settings, files, model, chat, Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0))
+    lm.plan = plan
     try:
         _settle_packing(lm)
     except ConfigError:
@@ -341,6 +358,20 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
         make_whole(model)  # code of this type reads weights otherwise than by their modules
         _settle_packing(lm)
     return lm
+
+
+def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | None:
+    """How the LM is read within the memory that was promised; None without a promise."""
+    if settings.memory is None:
+        return None
+    if not stored:
+        raise ConfigError(
+            f"lm {settings.lm}: memory={settings.memory} bounds what only reads the LM, such as `airrep index`; this "
+            "may train it. Leave memory out, and lower batch_tokens."
+        )
+    promised = memory_bytes(settings.memory)
+    assert promised is not None  # settings are checked
+    return plan_memory(promised, files.weights, files.name, files.adapter is not None)
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:

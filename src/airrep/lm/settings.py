@@ -18,7 +18,7 @@ _FIELD = re.compile(r"\{prompt\}|\{response\}")
 class LmSettings(Settings):
     """The target LM, and how it reads and computes."""
 
-    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut")
+    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut", "memory")
 
     lm: str = Field(min_length=1)
     """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
@@ -46,6 +46,9 @@ class LmSettings(Settings):
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens in one packed micro-batch; fewer need less memory. None takes a number that suits the device."""
+    memory: str | None = None
+    """Most memory of the process that reads the LM, such as 8GB: airrep cuts batches, and what it learns at a time, to
+    fit, and refuses at once what does not fit. Not for fine-tuning."""
     checkpointing: bool = False
     """Recompute activations in the backward pass. This is a third slower and needs much less memory."""
     trust_remote_code: bool = False
@@ -71,6 +74,13 @@ class LmSettings(Settings):
         """Resolve a folder's path, so that workers elsewhere find it, and name the checkpoint that is taken."""
         return settled_name(lm)
 
+    @field_validator("memory")
+    @classmethod
+    def _amount(cls, memory: str | None) -> str | None:
+        if memory is not None and memory_bytes(memory) is None:
+            raise ValueError("expected a number with MB or GB, such as 8GB")
+        return memory
+
     @field_validator("base")
     @classmethod
     def _whole_base(cls, base: str | None) -> str | None:
@@ -83,6 +93,15 @@ class LmSettings(Settings):
         if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
             raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
+
+
+def memory_bytes(amount: str) -> int | None:
+    """Bytes of an amount such as 8GB or 500 MiB; None for any other text."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?([MG])(i?)B", amount)
+    if found is None:
+        return None
+    step, power = 1024 if found[3] else 1000, 2 if found[2] == "M" else 3
+    return int(float(found[1]) * step**power) or None
 
 
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -96,11 +96,10 @@ def test_each_architecture_is_read_as_transformers_reads_it(kind: str, tmp_path:
 
     lm.model.double()
     sites = find_sites(lm.model, ("all-linear",), "lm")
-    found = project_gradients(lm, documents, sites, None).features
-    alone = project_gradients(executed(lm, batch_tokens=1), documents, sites, None).features
     wanted = plain_gradients(doubled(plain), documents, [site.name for site in sites])
-    assert unlike(found, wanted) < 1e-6
-    assert unlike(alone, wanted) < 1e-6
+    for batch_tokens, padding in [(TOKENS, 0), (TOKENS, 30), (1, 0)][0 if packed else 2 :]:
+        way = executed(lm, batch_tokens=batch_tokens, padding=padding)
+        assert unlike(project_gradients(way, documents, sites, None).features, wanted) < 1e-6
 
     told = unread(lm.model, "logra")
     read = {f"{site.name}.weight" for site in sites} | {re.sub(r"\.\d+(\.\w+)$", r"\1", site.name) for site in sites}

@@ -1,6 +1,7 @@
 """Experts of a mixture are maps like others, each with its own tokens; those of a layer share their curvature."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from airrep.attributors.gradient.reading import find_sites, read_gradients, unre
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
+from airrep.lm.held import is_held
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 
@@ -212,6 +214,22 @@ def test_the_hessian_of_experts_is_that_of_their_gradients(mixtral: tuple[Path, 
     curved = torch.autograd.grad(along, weights)
     wanted = torch.cat([each[expert].flatten() for expert in (1, 2) for each in curved]).numpy()
     assert unlike(hessian.products(vector), wanted[None]) < 1e-6
+
+
+def test_a_mixture_whose_other_weights_are_held_as_stored_has_the_same_gradients(
+    mixtral: tuple[Path, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(mixtral[0], tmp_path, dirs_exist_ok=True)
+    copy.deepcopy(mixtral[1]).bfloat16().save_pretrained(tmp_path)
+    own = {"lm": str(tmp_path), "device": "cpu", "precision": "float32", "batch_tokens": 60}
+    held, whole = (load_lm(LmSettings(**own), stored=stored) for stored in (True, False))
+    assert is_held(held.model)
+    assert not is_held(whole.model)
+    rows = [
+        project_gradients(lm, some_documents(), find_sites(lm.model, ("all-linear",), "lm"), None).features
+        for lm in (held, whole)
+    ]
+    assert unlike(*rows) < 1e-6
 
 
 def test_reading_leaves_a_mixture_as_it_was(mixtral: tuple[Path, Any]) -> None:

@@ -25,8 +25,6 @@ from airrep.shapes import Float
 
 FORM = 2
 """Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free."""
-HELD = 2**29
-"""Numbers of covariances held at a time, 2 GiB; LMs of over 180M weights or so take several passes over the sample."""
 
 
 class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
@@ -130,6 +128,10 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         own |= {name: value for name, old in newer.items() if (value := getattr(chosen, name)) != old}
         return {"method": self.name, "learnt": self.learnt_key, **own}
 
+    @property
+    def square(self) -> int:
+        return largest(self.sites)
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
 
@@ -149,7 +151,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
         documents = self.lm.tokenise(sample)
-        groups = list(groups_of(self.sites, HELD))
+        groups = list(groups_of(self.sites, self.lm.sums))
         on_rows = count_rows(len(sample) * len(groups), progress, stage="learning from a sample")
         for group in groups:
             sums = Covariances(group)
@@ -244,6 +246,11 @@ class WhitenedSketch:
         """The features of one linear map."""
         white = self._whitening[site.pool](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
+
+
+def largest(sites: Sequence[Site]) -> int:
+    """Numbers of the largest pair of covariances."""
+    return max(site.width_in**2 + site.width_out**2 for site in sites)
 
 
 def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:

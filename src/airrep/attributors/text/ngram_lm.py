@@ -44,7 +44,7 @@ from airrep.sparse import SparseRows, below
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
-LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut", "template", "batch_tokens")
+LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut", "template", "batch_tokens", "memory")
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""

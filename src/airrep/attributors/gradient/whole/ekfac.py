@@ -1,7 +1,7 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
-from airrep.attributors.gradient.logra import HELD, groups_of
+from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import read_gradients
 from airrep.attributors.gradient.store import LearnsArrays
@@ -42,7 +42,8 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     name = "ekfac"
     pool: ClassVar[Pool] = "sum"
     reduction = "sum"  # a batch's loss is the mean over all its tokens, so that an example moves the LM by its sum
-    made_of_learnt = ("_factors", "_inverse")
+    made_of_learnt = ("_factors", "_inverse", "_last")
+    _last: tuple[tuple[str, ...], HeldGradients] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -56,6 +57,10 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         known = self.settings.query_rank
         large = sum(site.width_in * site.width_out for site in self.sites) > WHOLE
         return RANK if known is None and large else known
+
+    @property
+    def square(self) -> int:
+        return largest(self.sites)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
@@ -73,7 +78,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
         documents = self.lm.tokenise(sample)
-        groups = list(groups_of(self.sites, HELD))
+        groups = list(groups_of(self.sites, self.lm.sums))
         on_rows = count_rows(len(sample) * 2 * len(groups), progress, stage="learning from a sample")
         found: dict[str, np.ndarray] = {}
         for group in groups:
@@ -131,7 +136,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
 
     def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
         """Queries whose gradients are held at a time."""
-        size = max(1, QUERY_NUMBERS // self._numbers)
+        size = max(1, min(QUERY_NUMBERS, self.lm.sums) // self._numbers)
         return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
 
     @property
@@ -146,15 +151,23 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
 
-        @lru_cache(1)  # gradients of queries are taken once, and only if an example is not in the store
-        def held(chosen: tuple[int, ...]) -> HeldGradients:
-            return self.held([queries[place] for place in chosen])
-
         def pass_by(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
-            return self.pass_by(missing, held(tuple(chosen)))
+            return self.pass_by(missing, self._held_last([queries[place] for place in chosen]))
 
         store = ScoreStore(self.folder, key, queries, self.lm.key)
         return lambda train, on_rows=None: store.rows(train, pass_by, on_rows)
+
+    def _held_last(self, queries: Sequence[Example]) -> HeldGradients:
+        """Gradients of queries, as :meth:`held` takes them; those asked for last are remembered.
+
+        They are taken only if an example is not in the store, once for all shards, and once for the reference and the
+        candidates of a channel that has some.
+        """
+        key = tuple(map(self.lm.key, queries))
+        if self._last is None or self._last[0] != key:
+            self._last = None  # else both would be in memory
+            self._last = key, self.held(queries)
+        return self._last[1]
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, held in the precision of the LM's products."""
