@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+from worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
 from airrep.attributors.gradient.hessian import Hessian
 from airrep.attributors.gradient.projection import project_gradients
@@ -18,7 +19,6 @@ from airrep.errors import ConfigError
 from airrep.lm import held
 from airrep.lm.model import TargetLM, load_lm, shared_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
-from tests.worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
 
 def network(kind: str) -> Any:
