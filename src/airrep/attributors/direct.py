@@ -65,13 +65,14 @@ class DirectAttributor(Attributor):
     ) -> Asked:
         """Scores of all examples, which are computed here unless they are known."""
         found = ScoresAsked(self, queries, kept, channel or self.name, self.pooling())
+        found.values  # noqa: B018 - what it takes is told as it is computed
         if on_rows is not None:
             on_rows(len(queries))
         return found
 
 
 class RecentScores:
-    """Scores of all examples for the queries that were asked about last, by channel; all are of one length.
+    """Scores of examples for the queries that were asked about last, by channel.
 
     Those of the last question are there whatever their size; of older ones as many as *most* numbers allow.
     """
@@ -91,9 +92,11 @@ class RecentScores:
         if missing:
             found |= zip(missing, np.ascontiguousarray(score(list(missing.values()))), strict=True)
         if found:
-            others = [(key, own) for key, own in held.items() if key not in asked]
-            room = self._most // max(1, len(next(iter(found.values())))) - len(found)
-            self._held = {**dict(others[max(0, len(others) - room) :] if room > 0 else ()), **found}
+            others = {key: own for key, own in held.items() if key not in asked}
+            numbers = sum(len(own) for own in (*others.values(), *found.values()))
+            while others and numbers > self._most:
+                numbers -= len(others.pop(next(iter(others))))
+            self._held = {**others, **found}
         rows = [found[channel, one.reading_hash] for one in queries]
         return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
@@ -124,10 +127,17 @@ class InMemory:
         assert features is not None
         return [block_of(0, features)]
 
-    def scores(self, channel: str, method: Any, queries: Sequence[Example]) -> np.ndarray:
-        """Scores ``(q, n)`` by a method that keeps no features."""
+    @property
+    def live(self) -> None:
+        """None was deleted."""
+        return None
+
+    def scores(self, channel: str, method: Any, queries: Sequence[Example], rows: Rows | None = None) -> np.ndarray:
+        """Scores ``(q, n)`` by a method that keeps no features; of all, or of some rows."""
+        assert self.examples is not None
+        if rows is not None:
+            return np.asarray(method.score([self.examples[row] for row in rows.tolist()], queries)).T
         examples = self.examples
-        assert examples is not None
         return self._held.of(channel, queries, lambda some: method.score(examples, some).T)
 
 

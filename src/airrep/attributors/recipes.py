@@ -1,10 +1,11 @@
 """Recipes: YAML files that list the channels of an index, read and checked."""
 
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -31,6 +32,8 @@ RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
 """Of a channel: above it ordinary scores do not fit in float32."""
+KEEPS_NOTHING = ("ekfac",)
+"""Methods that read all examples again for a new question."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "recipe"
@@ -57,8 +60,29 @@ class Channel(Settings):
     the others do not."""
     warmed: bool = False
     """Read the LM as it is after a warm-up, which --warmed names."""
+    candidates: int | str | None = None
+    """Examples that the channel scores for each query, those that the others rank first: a count, or a share such as
+    '1%'; its other scores are predicted from theirs. None: all examples. For channels that keep no features (ekfac)."""
     name: str | None = None
     """Name in results; None takes method and view."""
+
+    added: ClassVar[tuple[str, ...]] = ("candidates",)
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _some(cls, candidates: object) -> object:
+        count, share = type(candidates) is int and candidates >= 1, isinstance(candidates, str) and _percent(candidates)
+        if candidates is None or count or 0 < share <= 100:
+            return candidates
+        raise ValueError("expected a count of 1 or more, or a share of the examples such as '1%'")
+
+    def count_of(self, examples: int) -> int:
+        """How many candidates there are among so many examples."""
+        if self.candidates is None:
+            return examples
+        if isinstance(self.candidates, int):
+            return min(self.candidates, examples)
+        return math.ceil(examples * _percent(self.candidates) / 100)
 
     @field_validator("relative", mode="before")
     @classmethod
@@ -122,6 +146,14 @@ class Channel(Settings):
         """The name in results."""
         view = self.settings.get("view")
         return self.name or (f"{self.method} {view}" if view else self.method)
+
+
+def _percent(share: str) -> float:
+    """A share such as "1%" in percent; not a number where it is none."""
+    try:
+        return float(share.removesuffix("%")) if share.endswith("%") else math.nan
+    except ValueError:
+        return math.nan
 
 
 RecipeLike: TypeAlias = str | os.PathLike[str] | Sequence[Channel | Mapping[str, Any]]
@@ -258,12 +290,23 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         raise ValueError("expected a weight above 0; all are 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
         raise ValueError("expected one whose weight is not relative; set relative: false for one")
+    if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
+        raise ValueError("candidates: are picked by other channels; expected one without, whose weight is not relative")
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
-    """Channels with further settings in each whose method has them, and the settings that no method has."""
+    """Channels with further settings in each whose method has them, and the settings that no method has.
+
+    ``candidates`` goes to channels of methods that keep no features.
+    """
     placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in channels]
-    return tuple(placed), {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
+    others = {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
+    if "candidates" in others and any(one.method in KEEPS_NOTHING for one in placed):
+        some = {"candidates": others.pop("candidates")}
+        placed = [
+            Channel.of(one.model_dump() | some, "recipe") if one.method in KEEPS_NOTHING else one for one in placed
+        ]
+    return tuple(placed), others
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
@@ -347,10 +390,10 @@ def recipe_of(channels: Sequence[Channel]) -> str:
         >>> recipe_of(read_channels("kind"))
         'kind'
     """
-    weighed = [one.model_dump(exclude={"settings"}) for one in channels]
+    weighed = [one.model_dump(exclude={"settings", "candidates"}) for one in channels]
     for name in shipped_recipes():
         known = listed(name)
-        same = [one.model_dump(exclude={"settings"}) for one in known] == weighed
+        same = [one.model_dump(exclude={"settings", "candidates"}) for one in known] == weighed
         if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"

@@ -137,7 +137,7 @@ class Index(EditableIndex):
             ConfigError: there is no such setting, or the method is not known here.
         """
         index = type(self)(self.path, self._make_attributor(changes))
-        index.changes = {name: value for name, value in changes.items() if name != "channels"}
+        index.changes = {name: value for name, value in changes.items() if name not in ("channels", "candidates")}
         return index
 
     def _make_ready(self, attributor: Attributor) -> None:

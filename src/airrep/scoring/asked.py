@@ -104,8 +104,12 @@ class Kept(Protocol):
     def blocks(self, channel: str) -> Sequence[Block]:
         """Features of a channel."""
 
-    def scores(self, channel: str, method: Any, queries: Sequence[Any]) -> np.ndarray:
-        """Scores ``(q, n)`` of all examples by a method that keeps no features, a channel."""
+    @property
+    def live(self) -> Mask | None:
+        """Examples that were not deleted, ``(n,)``; None for all."""
+
+    def scores(self, channel: str, method: Any, queries: Sequence[Any], rows: Rows | None = None) -> np.ndarray:
+        """Scores ``(q, n)`` of all examples, or of some rows, by a method that keeps no features, a channel."""
 
 
 class Asked(ABC):
@@ -131,12 +135,16 @@ class Asked(ABC):
         """Some of the queries."""
 
     @abstractmethod
-    def over(self, kept: Kept, channel: str) -> Self:
+    def over(self, kept: Kept, channel: str) -> "Asked":
         """The same queries, asked of other examples, of which a channel is read."""
 
     @abstractmethod
     def scores(self, piece: Piece) -> np.ndarray:
         """Scores ``(b, q)`` float64; where :attr:`final`, their digits do not depend on what else is in the piece."""
+
+    def paired(self) -> "Asked":
+        """The same, where the queries are answers and, behind them, a better one to each; see :func:`even_pairs`."""
+        return self
 
     def pooled_by(self, pooling: Pooling) -> Self:
         """The same with another pool of its own."""
@@ -226,18 +234,29 @@ class Asked(ABC):
 
 
 class ScoresAsked(Asked):
-    """Queries whose scores of all examples a method has computed, since it keeps no features."""
+    """Queries whose scores of all examples a method computes, since it keeps no features."""
 
     def __init__(self, method: Any, queries: Sequence[Any], kept: Kept, channel: str, pooling: Pooling) -> None:
         self.method, self.queries, self.spans, self.pooling = method, queries, kept.spans, pooling
-        self.values = kept.scores(channel, method, queries)
+        self.kept, self.channel = kept, channel
+        self._found: list[np.ndarray] = []  # shared by copies: computed when the first of them is asked for scores
+
+    @property
+    def values(self) -> np.ndarray:
+        """Scores ``(q, n)`` float32."""
+        if not self._found:
+            self._found.append(self._computed())
+        return self._found[0]
+
+    def _computed(self) -> np.ndarray:
+        return self.kept.scores(self.channel, self.method, self.queries)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.queries)
 
-    def chosen(self, queries: slice | np.ndarray) -> "ScoresAsked":
+    def chosen(self, queries: slice | np.ndarray) -> Self:
         some = np.arange(len(self))[queries].tolist()
-        return self._like(queries=[self.queries[place] for place in some], values=self.values[queries])
+        return self._like(queries=[self.queries[place] for place in some], _found=[self.values[queries]])
 
     def over(self, kept: Kept, channel: str) -> "ScoresAsked":
         return ScoresAsked(self.method, self.queries, kept, channel, self.pooling)
@@ -360,11 +379,14 @@ def even_pairs(asked: Asked) -> Asked:
     """Answers, and behind them a better one to each, with one weight of each channel for both.
 
     A relative channel has a weight of its own for each query. For two answers to one prompt these differ by half or
-    more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights.
+    more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights. A
+    channel that scores candidates alone scores those of either for both.
     """
     if not isinstance(asked, SumAsked):
         return asked
-    return asked.weighed(np.sqrt(asked.weights * np.roll(asked.weights, len(asked) // 2, axis=0)))
+    parts = {name: part.paired() for name, part in asked.parts.items()}
+    weights = np.sqrt(asked.weights * np.roll(asked.weights, len(asked) // 2, axis=0))
+    return SumAsked(parts, weights, asked.pooling)
 
 
 def _largest(values: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from airrep.arrays import Encoded, Features
 from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of, sentences
+from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
@@ -22,12 +23,13 @@ from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.manifests import json_digest
-from airrep.scoring.asked import Asked, Kept, SumAsked
+from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
+from airrep.scoring.candidates import CandidatesAsked, Read
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
 """Kinds of pools that a channel may have."""
-WEIGHING = ("pool", "temperature", "weight", "relative")
+WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
 """Settings of a channel that training features do not depend on."""
 HOW = ("device", "precision", "batch_tokens", "memory", "store")
 """Settings that say how features are computed, not which."""
@@ -61,7 +63,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def weights(self) -> list[tuple[object, ...]]:
-        """Weight, pool and temperature of each channel, and whether it is relative."""
+        """Weight, pool and temperature of each channel, whether it is relative, and its candidates."""
         return _weights(self.channels)
 
     def weights_of(self, recipe: Sequence[Channel]) -> list[tuple[object, ...]]:
@@ -73,11 +75,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """The method of each channel; encoders that differ by their view alone are one model."""
         made = tuple(map(_made, self.channels))
         models: dict[str, EmbeddingAttributor] = {}
-        for one in made:
+        for channel, one in zip(self.channels, made, strict=True):
             if isinstance(one, EmbeddingAttributor):
                 first = models.setdefault(json_digest(one.settings.model_dump(mode="json", exclude={"view"})), one)
                 if first is not one:
                     one.share_encoder(first)
+            if channel.candidates is not None and not isinstance(one, DirectAttributor):
+                raise ConfigError(
+                    f"channel {channel.title}: candidates={channel.candidates} is for methods that keep no features, "
+                    f"such as ekfac; {one.name} keeps them, and scores all examples from these. Leave it out."
+                )
             if isinstance(one, ChannelsAttributor):
                 raise ConfigError(
                     "channels: have channels as a channel; expected methods. Name the inner ones themselves."
@@ -227,7 +234,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @property
     def fingerprint(self) -> str:
         known = [(channel.weight, str(pool)) for channel, pool in zip(self.channels, self._pools, strict=True)]
-        parts = {"method": self.name, "channels": known, "parts": [one.features_fingerprint for one in self.parts]}
+        parts: dict[str, Any] = {
+            "method": self.name,
+            "channels": known,
+            "parts": [one.features_fingerprint for one in self.parts],
+        }
+        if any(channel.candidates is not None for channel in self.channels):
+            parts["candidates"] = [channel.candidates for channel in self.channels]
         if self._relative:
             relative = [channel.relative and "apart" for channel in self.channels]  # as fingerprints of before have it
             parts["relative"] = [relative, self.check_fitted(self._reference).key]
@@ -235,7 +248,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def caution(self) -> str:
-        told = (one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts)
+        told = [one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts]
+        told += [_of_candidates(one) for one in self.channels if one.weight > 0 and one.candidates is not None]
         return " ".join(dict.fromkeys(one for text in told for one in sentences(text)))
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
@@ -262,17 +276,59 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         counted = [(one, part, pool) for one, part, pool in every if one.weight > 0]
         asked: dict[str, Asked] = {}
         for number, (one, part, pool) in enumerate(counted, 1):
+            if one.candidates is not None:
+                asked[one.title] = ScoresAsked(part, queries, kept, one.title, pool)  # nothing is scored yet
+                continue
             found = part.ask(queries, kept, on_rows if number == len(counted) else None, one.title)
             asked[one.title] = found.pooled_by(pool)
-        weights = np.tile([one.weight for one, _, _ in counted], (len(queries), 1))
-        if self._relative:
-            scores = self.check_fitted(self._reference).scores(asked)
-            weights = relative_weights([one for one, _, _ in counted], scores)
+        channels = [one for one, _, _ in counted]
+        weights = self._weights_for(channels, asked)
+        cheap = [place for place, one in enumerate(channels) if one.candidates is None]
+        titles = [channels[place].title for place in cheap]
+        picking = SumAsked({title: asked[title] for title in titles}, weights[:, cheap], CHANNELS)
+        for one in channels:
+            whole = asked[one.title]
+            if one.candidates is not None and isinstance(whole, ScoresAsked):
+                rows = whole.rows if kept.live is None else int(kept.live.sum())
+                asked[one.title] = CandidatesAsked.of(whole, picking, one.count_of(rows), self._read(picking, whole))
         return SumAsked(asked, weights, CHANNELS)
+
+    def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
+        """Scores of a few examples of the reference, which a weight that is relative has read; none without one."""
+        if not self._relative:
+            return Read(*np.empty((2, len(cheap), 0)))
+        few = self.check_fitted(self._reference).few.kept
+        return Read(score_all(cheap.over(few, "")), score_all(dear.over(few, dear.channel)))
+
+    def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked]) -> np.ndarray:
+        """The weight of each channel for each query, ``(q, c)``."""
+        count = len(next(iter(asked.values())))
+        if not self._relative:
+            return np.tile([one.weight for one in channels], (count, 1))
+        reference = self.check_fitted(self._reference)
+        dear = np.array([one.candidates is not None for one in channels])
+        if not dear.any():
+            return relative_weights(channels, reference.scores(asked))
+        cheap = {one.title: asked[one.title] for one in channels if one.candidates is None}
+        weights = relative_weights(channels, reference.few.scores(asked))
+        weights[:, ~dear] = relative_weights(
+            [one for one in channels if one.candidates is None], reference.scores(cheap)
+        )
+        return weights
 
 
 def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
-    return [(one.weight, one.pool, one.temperature, one.relative) for one in channels]
+    told = [(one.weight, one.pool, one.temperature, one.relative) for one in channels]
+    return [(*own, one.candidates) if one.candidates else own for own, one in zip(told, channels, strict=True)]
+
+
+def _of_candidates(channel: Channel) -> str:
+    """What readers are told of a channel that scores candidates alone."""
+    count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
+    return (
+        f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
+        "its other scores from theirs."
+    )
 
 
 def _made(channel: Channel) -> Attributor:

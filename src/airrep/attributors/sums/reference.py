@@ -25,6 +25,8 @@ from airrep.sparse import SparseRows
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
+FEW = 32
+"""Examples that a channel with candidates scores, to tell the size of its scores and how far others predict them."""
 LEAST_APART = 1e-3
 """Least 1 − ρ: pools divide by what they are multiplied with."""
 ALIKE = 1e-6
@@ -54,6 +56,12 @@ class Reference:
     def kept(self) -> InMemory:
         """The examples as what queries are asked of."""
         return InMemory(self.parts, self.examples, RecentScores(HELD))
+
+    @cached_property
+    def few(self) -> "Reference":
+        """The first of them alone, which were drawn at random: for methods that take long to score each."""
+        parts = {name: None if part is None else part[:FEW] for name, part in self.parts.items()}
+        return Reference(parts, self.key, self.examples and self.examples[:FEW])
 
     @cached_property
     def _groups(self) -> Groups:

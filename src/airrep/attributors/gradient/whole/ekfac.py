@@ -1,7 +1,7 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +42,8 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     name = "ekfac"
     pool: ClassVar[Pool] = "sum"
     reduction = "sum"  # a batch's loss is the mean over all its tokens, so that an example moves the LM by its sum
-    made_of_learnt = ("_factors", "_inverse")
+    made_of_learnt = ("_factors", "_inverse", "_last")
+    _last: tuple[tuple[str, ...], HeldGradients] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -150,15 +151,23 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
 
-        @lru_cache(1)  # gradients of queries are taken once, and only if an example is not in the store
-        def held(chosen: tuple[int, ...]) -> HeldGradients:
-            return self.held([queries[place] for place in chosen])
-
         def pass_by(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
-            return self.pass_by(missing, held(tuple(chosen)))
+            return self.pass_by(missing, self._held_last([queries[place] for place in chosen]))
 
         store = ScoreStore(self.folder, key, queries, self.lm.key)
         return lambda train, on_rows=None: store.rows(train, pass_by, on_rows)
+
+    def _held_last(self, queries: Sequence[Example]) -> HeldGradients:
+        """Gradients of queries, as :meth:`held` takes them; those asked for last are remembered.
+
+        They are taken only if an example is not in the store, once for all shards, and once for the reference and the
+        candidates of a channel that has some.
+        """
+        key = tuple(map(self.lm.key, queries))
+        if self._last is None or self._last[0] != key:
+            self._last = None  # else both would be in memory
+            self._last = key, self.held(queries)
+        return self._last[1]
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, held in the precision of the LM's products."""
