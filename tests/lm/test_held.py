@@ -1,5 +1,6 @@
 """Weights that stay as they are stored: the same numbers as in float32, and no copy in float32."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,22 @@ def test_methods_share_an_lm_that_holds_weights_as_stored(tmp_path: Path) -> Non
     lm = shared_lm(settings)
     assert held.is_held(lm.model)
     assert shared_lm(settings) is lm
+
+
+@pytest.mark.parametrize("kind", ["bitsandbytes", "gptq", "awq", "hqq"])
+def test_a_quantised_format_that_is_not_read_is_refused_before_weights_are(tmp_path: Path, kind: str) -> None:
+    folder = written(tmp_path / "lm", "llama", torch.bfloat16)
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": kind}}))
+    for path in folder.glob("*.safetensors"):
+        path.write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf"^lm {folder}: its weights are quantised \({kind}\), a format that is not"):
+        LmSettings(lm=str(folder)).find()
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    (tmp_path / "adapters" / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf"base {folder}: its weights are quantised .* --set base=MODEL"):
+        LmSettings(lm=str(tmp_path / "adapters")).find()
 
 
 def test_half_a_shard_is_refused_before_weights_are_read(tmp_path: Path) -> None:

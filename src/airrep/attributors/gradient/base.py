@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, sample_of
@@ -146,6 +145,8 @@ class ReadsGradients(LanguageAttributor[R]):
 
 def _same_order(one: Float[np.ndarray, "n d"], other: Float[np.ndarray, "n d"]) -> float:
     """Spearman's ρ of the inner products of different rows; 1 where there is nothing to order."""
+    from scipy.stats import spearmanr  # which takes long to load
+
     above = np.triu_indices(len(one), 1)
     products = [(rows @ rows.T)[above] for rows in (one, other)]
     return float(spearmanr(*products).statistic) if len(products[0]) > 2 else 1.0
