@@ -1,4 +1,4 @@
-"""Fused experts of a mixture, run one after another, so that what passes through each is seen.
+"""Fused experts of a mixture, run one by one while they are read.
 
 transformers keeps all experts of a layer as weights of three dimensions, ``(experts, out, in)``, and takes the function
 that multiplies with them from outside. The one here gives the same outputs, one expert's matrix at a time.
