@@ -170,6 +170,13 @@ class Attributor(ABC):
         """A sentence of caution for readers of its scores; empty if there is none."""
         return ""
 
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
+        """How near the features of a few examples are to those in float32: ``cosine``, ``rank_correlation``.
+
+        Empty where they are computed in float32, and for most methods.
+        """
+        return {}
+
     def fit(self, train: Corpus) -> None:
         """Learn from the training corpus what the features need; most methods need nothing."""
 
@@ -357,6 +364,11 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         for one in self.parts:
             one.load()
         return self.execution
+
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:
+        """That of the method with the most."""
+        found = [noise for one in self.parts if (noise := one.float_noise(train))]
+        return min(found, key=lambda noise: min(noise.values()), default={})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Let every one learn what it needs from the training corpus."""
