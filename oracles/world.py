@@ -28,8 +28,10 @@ __all__ = [
     "Comparison",
     "Padded",
     "World",
+    "documents_of",
     "make_world",
     "mean_losses",
+    "padded",
     "sine_matrices",
 ]
 
@@ -56,15 +58,20 @@ class World(NamedTuple):
 
     def padded(self, documents: Sequence[plain.Document]) -> Padded:
         """Ids, mask and labels of some documents, to one length for all of this world."""
-        longest = max(len(ids) for ids, _ in [*self.train, *self.queries])
-        free = [longest - len(ids) for ids, _ in documents]
-        ids = [list(ids) + [0] * more for (ids, _), more in zip(documents, free, strict=True)]
-        mask = [[1] * len(each) + [0] * more for (each, _), more in zip(documents, free, strict=True)]
-        labels = [
-            [IGNORED] * start + list(each[start:]) + [IGNORED] * more
-            for (each, start), more in zip(documents, free, strict=True)
-        ]
-        return Padded(torch.tensor(ids), torch.tensor(mask), torch.tensor(labels))
+        return padded(documents, max(len(ids) for ids, _ in [*self.train, *self.queries]))
+
+
+def padded(documents: Sequence[plain.Document], longest: int = 0) -> Padded:
+    """Ids, mask and labels of some documents, to the length of the longest, or more."""
+    longest = max([longest, *(len(ids) for ids, _ in documents)])
+    free = [longest - len(ids) for ids, _ in documents]
+    ids = [list(ids) + [0] * more for (ids, _), more in zip(documents, free, strict=True)]
+    mask = [[1] * len(each) + [0] * more for (each, _), more in zip(documents, free, strict=True)]
+    labels = [
+        [IGNORED] * start + list(each[start:]) + [IGNORED] * more
+        for (each, start), more in zip(documents, free, strict=True)
+    ]
+    return Padded(torch.tensor(ids), torch.tensor(mask), torch.tensor(labels))
 
 
 def make_world() -> World:
@@ -72,10 +79,11 @@ def make_world() -> World:
     folder = frozen_lm(Path(tempfile.mkdtemp()))
     lm = load_lm(LmSettings(lm=folder, device="cpu", precision="float32"))
     lm.model.double()
-    return World(folder, lm, plain.load(folder), _documents(lm, TRAIN), _documents(lm, QUERIES))
+    return World(folder, lm, plain.load(folder), documents_of(lm, TRAIN), documents_of(lm, QUERIES))
 
 
-def _documents(lm: TargetLM, examples: Sequence[Example]) -> list[plain.Document]:
+def documents_of(lm: TargetLM, examples: Sequence[Example]) -> list[plain.Document]:
+    """Token ids of each example, and where its response starts."""
     documents = lm.tokenise(examples)
     return [(documents.sequence(row).tolist(), int(documents.starts[row])) for row in range(len(documents))]
 

@@ -48,6 +48,9 @@ def main() -> None:
     whole = score_all(asked)
     wanted = first(whole, FIRST)
     print(f"{len(pool):,} examples, {len(queries)} queries, {given.recipe}", flush=True)
+    if given.labels is not None:
+        cheap = index.made_with({"channels": [one for one in channels if one["name"] not in dear]})
+        print(f"the others alone, LDS {lds(cheap, given.labels, pool, queries):.2f}", flush=True)
     for share in (None, *SHARES):
         own = [{**one, "candidates": share} if one["name"] in dear and share else one for one in channels]
         some = index.made_with({"channels": own})

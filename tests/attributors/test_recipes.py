@@ -73,7 +73,7 @@ def test_a_setting_goes_to_each_channel_whose_method_has_it() -> None:
     assert [one.settings["view"] for one in channels] == ["response"] * 3
     (paper,) = ChannelsSettings.of({"channels": "papers/logra", "lm": "m", "rank": 16}).channels
     assert (paper.settings["rank"], paper.settings["exponent"], paper.pool) == (16, 1.0, "sum")
-    with pytest.raises(ConfigError, match="'rankk' is not a setting here"):
+    with pytest.raises(ConfigError, match="no channel of it has the setting 'rankk'"):
         ChannelsSettings.of({"channels": "text", "rankk": 16})
 
 

@@ -1,5 +1,6 @@
 """Weights that stay as they are stored: the same numbers as in float32, and no copy in float32."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+from worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
 from airrep.attributors.gradient.hessian import Hessian
 from airrep.attributors.gradient.projection import project_gradients
@@ -18,7 +20,6 @@ from airrep.errors import ConfigError
 from airrep.lm import held
 from airrep.lm.model import TargetLM, load_lm, shared_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
-from tests.worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
 
 def network(kind: str) -> Any:
@@ -146,6 +147,22 @@ def test_methods_share_an_lm_that_holds_weights_as_stored(tmp_path: Path) -> Non
     lm = shared_lm(settings)
     assert held.is_held(lm.model)
     assert shared_lm(settings) is lm
+
+
+@pytest.mark.parametrize("kind", ["bitsandbytes", "gptq", "awq", "hqq"])
+def test_a_quantised_format_that_is_not_read_is_refused_before_weights_are(tmp_path: Path, kind: str) -> None:
+    folder = written(tmp_path / "lm", "llama", torch.bfloat16)
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": kind}}))
+    for path in folder.glob("*.safetensors"):
+        path.write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf"^lm {folder}: its weights are quantised \({kind}\), a format that is not"):
+        LmSettings(lm=str(folder)).find()
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    (tmp_path / "adapters" / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf"base {folder}: its weights are quantised .* --set base=MODEL"):
+        LmSettings(lm=str(tmp_path / "adapters")).find()
 
 
 def test_half_a_shard_is_refused_before_weights_are_read(tmp_path: Path) -> None:

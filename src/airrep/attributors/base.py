@@ -94,6 +94,8 @@ class Attributor(ABC):
 
     name: ClassVar[str]
     """The method's name, as users type it."""
+    leads: ClassVar[bool] = False
+    """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
 
@@ -167,6 +169,13 @@ class Attributor(ABC):
     def caution(self) -> str:
         """A sentence of caution for readers of its scores; empty if there is none."""
         return ""
+
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
+        """How near the features of a few examples are to those in float32: ``cosine``, ``rank_correlation``.
+
+        Empty where they are computed in float32, and for most methods.
+        """
+        return {}
 
     def fit(self, train: Corpus) -> None:
         """Learn from the training corpus what the features need; most methods need nothing."""
@@ -356,15 +365,25 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
             one.load()
         return self.execution
 
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:
+        """That of the method with the most."""
+        found = [noise for one in self.parts if (noise := one.float_noise(train))]
+        return min(found, key=lambda noise: min(noise.values()), default={})
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Let every one learn what it needs from the training corpus."""
         for one in self.parts:
             fit_method(one, train, progress)
 
-    def in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
-        """The methods, each with its callback; rows count as done with the last one."""
-        last = len(self.parts) - 1
-        return [(one, on_rows if number == last else None) for number, one in enumerate(self.parts)]
+    def in_turn(self, numbers: Sequence[int], on_rows: OnRows | None) -> list[tuple[int, OnRows | None]]:
+        """Numbers of some methods in the order in which they encode, each with its callback.
+
+        Those that lead come first. Rows count as done with the last of them, or with the last method if none leads.
+        """
+        leading = [number for number in numbers if self.parts[number].leads]
+        order = leading + [number for number in numbers if number not in leading]
+        telling = (leading or order)[-1:]
+        return [(number, on_rows if number in telling else None) for number in order]
 
     def save_state(self, folder: Path) -> None:
         """Write the state of each, its files named after its number."""

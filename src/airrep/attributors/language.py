@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,14 +15,52 @@ from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float32
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
+HEARD = 2**27
+"""Bytes of losses that are remembered of an LM."""
 _WINDOW = 1024
 """Examples that are sorted by length together; bounds the memory beside the result."""
 
 S = TypeVar("S", bound=LmSettings)
+
+
+class HeardLosses:
+    """Losses of response tokens, in nats, that came with gradients: who asks for them next need not read again.
+
+    The latest of an example counts, as a store gives it or as it was read with the others of its shard. So nothing
+    depends on what was read before.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Float32[np.ndarray, " r"]] = {}
+        self._bytes = 0
+
+    def note(self, key: str, losses: Float32[np.ndarray, " r"]) -> None:
+        """Remember the losses of an example by its key, and forget the oldest where there is no room."""
+        self._bytes += losses.nbytes - self._drop(key)
+        self._known[key] = losses
+        while self._bytes > HEARD:
+            self._bytes -= self._drop(next(iter(self._known)))
+
+    def _drop(self, key: str) -> int:
+        known = self._known.pop(key, None)
+        return 0 if known is None else known.nbytes
+
+    def of(self, keys: Sequence[str]) -> list[Float32[np.ndarray, " r"]] | None:
+        """The losses of some examples; None unless all are known."""
+        return [self._known[key] for key in keys] if all(key in self._known for key in keys) else None
+
+
+def heard_losses(lm: "TargetLM") -> HeardLosses:
+    """What is remembered of an LM, with its weights as they are."""
+    return _heard.setdefault(lm, HeardLosses())
+
+
+_heard: "WeakKeyDictionary[TargetLM, HeardLosses]" = WeakKeyDictionary()
 
 
 class LanguageAttributor(MethodAttributor[S]):

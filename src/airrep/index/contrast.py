@@ -120,7 +120,7 @@ def _less(why: Why, other: Why, hit: Scored) -> Why:
         return Why(dict.fromkeys(parts, hit.score), why.same_words)
     difference = sum(parts.values())
     scale = hit.score / difference if difference else 0.0
-    return Why({name: scale * part for name, part in parts.items()}, why.same_words)
+    return Why({name: scale * part for name, part in parts.items()}, why.same_words, why.predicted)
 
 
 def answered(example: Example, response: str) -> Example:

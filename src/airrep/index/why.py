@@ -21,6 +21,7 @@ from airrep.corpus.places import Places, Span, spans_of
 from airrep.corpus.views import seen_text
 from airrep.index.rows import IndexRows
 from airrep.scoring.asked import Asked, SumAsked
+from airrep.scoring.candidates import CandidatesAsked
 from airrep.scoring.products import SparseAsked
 
 PHRASES = 10
@@ -62,6 +63,8 @@ class Why:
     """What each channel gave; their sum is the score. A method without channels is one itself."""
     same_words: tuple[SameWords, ...] = ()
     """Those that gave most, greatest first; none for methods that read no words."""
+    predicted: tuple[str, ...] = ()
+    """Channels that did not read this example, no candidate: their scores are predicted from the others'."""
 
 
 class Products(NamedTuple):
@@ -268,8 +271,9 @@ class Reasons:
         channels = {name: float(part.of_row(hit.row)[0]) for name, part in parts.items()} or {self._name: hit.score}
         example = self._index.example(hit.row)
         had = {name: own for name in words if (own := self._methods[name].places(example)) is not None}
+        predicted = tuple(_predicting(asked, hit.row))
         if not had:
-            return Why(channels)
+            return Why(channels, predicted=predicted)
         starts = np.cumsum([0, *(words[name][0].queries.shape[1] for name in had)]).tolist()
         columns, values = [], []
         for start, name in zip(starts, had, strict=False):
@@ -279,7 +283,14 @@ class Reasons:
             values.append(value * weight)
         products = Products(np.concatenate(columns), np.concatenate(values))
         together = [Places.beside([own[name] for name in had], starts[:-1]) for own in (places, had)]
-        return Why(channels, same_words(products, query, together[0], example, together[1]))
+        return Why(channels, same_words(products, query, together[0], example, together[1]), predicted)
+
+
+def _predicting(asked: Asked, row: int) -> Iterator[str]:
+    """Names of the channels of a query that did not read a row."""
+    for name, part in asked.parts.items() if isinstance(asked, SumAsked) else ():
+        if isinstance(part, CandidatesAsked) and row not in part.picked[0]:
+            yield name
 
 
 def _counting(asked: Asked, name: str) -> "Iterator[tuple[str, tuple[SparseAsked, float]]]":

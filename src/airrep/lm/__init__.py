@@ -4,7 +4,7 @@ attention   Packed batches of documents, and causal attention inside each docume
 documents   Tokenised examples: token ids, and where responses start.
 files       Load and write the files of a target LM; checks of what is loaded.
 folders/    Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
-held        Weights in the precision that they are stored in, brought to float32 one linear map at a time.
+held        Weights held as they are stored, brought to float32 map by map.
 lora        Low-rank adapters by the optional package peft: trained, read, checked, merged.
 model       The target LM: fine-tune, per-example loss, hidden states, generate.
 network     Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.

@@ -1,4 +1,4 @@
-"""Weights in the precision that they are stored in, brought to float32 one linear map at a time."""
+"""Weights held as they are stored, brought to float32 map by map."""
 
 import copy
 import math

@@ -2,7 +2,7 @@
 
 asked         Queries asked of the rows of an index: scores, bounds, group scores, sums.
 blocks        Stored features in blocks, read piece by piece.
-candidates    Two stages: cheap channels pick examples, and a dear one, which keeps no features, reads those alone.
+candidates    Two stages: cheap channels pick examples, and a dear one reads those alone.
 columns       Sparse features by column, and products with some of the columns.
 contrast      Contrasts of two scores of a row.
 devices       Where dense products run: numpy, or torch on a card.

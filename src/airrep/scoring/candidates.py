@@ -1,7 +1,7 @@
-"""Two stages: cheap channels pick examples, and a dear one, which keeps no features, reads those alone."""
+"""Two stages: cheap channels pick examples, and a dear one reads those alone."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class CandidatesAsked(ScoresAsked):
         half = len(self) // 2
         union = [np.union1d(one, other) for one, other in zip(self.picked[:half], self.picked[half:], strict=True)]
         return self._like(picked=union * 2, _found=[])
+
+    def chosen(self, queries: slice | np.ndarray) -> Self:
+        some = np.arange(len(self))[queries].tolist()
+        read = Read(*(part[queries] for part in self.read))
+        return super().chosen(queries)._like(picked=[self.picked[place] for place in some], read=read)
 
     def _computed(self) -> np.ndarray:
         union = np.unique(np.concatenate(self.picked))

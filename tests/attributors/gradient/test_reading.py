@@ -319,8 +319,43 @@ def test_covariances_are_means_over_all_tokens_of_each_example_by_itself(llama: 
     assert set(sums.tokens.values()) == {int(documents.lengths.sum())}
 
 
+def test_maps_that_read_the_same_inputs_share_what_is_made_of_them() -> None:
+    names = ("query", "key", "down")
+    sites = [Site(name, torch.nn.Linear(6, 4), 6, 4) for name in names]
+    rng = np.random.default_rng(0)
+    sums, places = Covariances(sites), cast(DocumentPlaces, None)
+    projected = random_projections(sites, 2, 0)
+    projected["key"] = (projected["query"][0].clone(), projected["key"][1])
+    projector, seen = GradientProjector(sites, projected, "cpu"), []
+    for rows in (5, 7):
+        shared, own = (torch.from_numpy(rng.standard_normal((rows, 6)).astype(np.float32)) for _ in range(2))
+        inputs = (shared, shared.detach(), own)
+        for site, given in zip(sites, inputs, strict=True):
+            sums.keep(site, given)
+            sums.take(site, torch.empty(0), torch.ones(rows, 4), places)
+            wanted = given @ projected[site.name][0]
+            torch.testing.assert_close(projector.keep(site, given), wanted)
+        seen.append(inputs)
+    assert [sums.read_by(name) for name in names] == ["query", "query", "down"]
+    assert sums.tokens == dict.fromkeys(names, 12)
+    for place, name in enumerate(names):
+        rows = torch.cat([each[place] for each in seen])
+        torch.testing.assert_close(sums.of(name)[0], rows.T @ rows / 12)
+    with pytest.raises(RuntimeError, match="key: reads other inputs than query"):
+        sums.keep(sites[1], seen[0][2])
+
+
+def test_inputs_that_changed_in_place_are_other_ones() -> None:
+    sites, inputs = [Site(name, torch.nn.Linear(3, 2), 3, 2) for name in ("one", "two")], torch.ones(4, 3)
+    sums = Covariances(sites)
+    sums.keep(sites[0], inputs)
+    inputs *= 2
+    sums.keep(sites[1], inputs)
+    assert sums.read_by("two") == "two"
+
+
 def test_covariances_of_wide_maps_are_whole_and_leave_out_what_is_not_finite() -> None:
-    """They are added up in blocks of rows, of which 600 make three."""
+    """They are added up in blocks of rows, of which 600 make five."""
     site = Site("wide", torch.nn.Linear(600, 300), 600, 300)
     rng = np.random.default_rng(0)
     inputs, gradients = (rng.standard_normal((70, width)).astype(np.float32) for width in (600, 300))

@@ -109,8 +109,11 @@ def test_scores_are_those_of_the_cheap_channels_and_of_the_candidates(index: air
     np.testing.assert_allclose(index.scores(queries), wanted, rtol=1e-4, atol=1e-5)
     for query, hits in enumerate(index.top(queries, k=5, why=True)):
         assert [hit.row for hit in hits] == np.argsort(-wanted[query], kind="stable")[:5].tolist()
-        first = hits[0]
-        assert first.why.channels["dear"] == pytest.approx(2 * two_stages(cheap, dear)[query, first.row], rel=1e-4)
+        picked = candidates(cheap, K)[query]
+        for hit in hits:
+            assert hit.why.channels["dear"] == pytest.approx(2 * two_stages(cheap, dear)[query, hit.row], rel=1e-4)
+            assert hit.why.predicted == (() if hit.row in picked else ("dear",))
+    assert {hit.why.predicted for hits in index.top(queries, k=20, why=True) for hit in hits} == {(), ("dear",)}
 
 
 def test_members_that_are_no_candidates_count_by_what_is_predicted(index: airrep.Index, queries: Corpus) -> None:

@@ -225,7 +225,9 @@ def test_tokens_in_a_batch_are_set_for_all_channels_and_one_lm_is_held(
 ) -> None:
     lm, loaded = tiny_lm(tmp_path / "lm"), []
     load = load_lm
-    monkeypatch.setattr("airrep.lm.model.load_lm", lambda given: loaded.append(given.batch_tokens) or load(given))
+    monkeypatch.setattr(
+        "airrep.lm.model.load_lm", lambda given, **how: loaded.append(given.batch_tokens) or load(given, **how)
+    )
     settings = {"lm": lm, "device": "cpu", "precision": "float32", "batch_tokens": 40}
     small = build_index(TRAIN, tmp_path / "small", "channels", settings=settings)
     assert loaded == [40]

@@ -11,6 +11,7 @@ from worlds.double_lms import listed, plain, wide
 from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 
 import airrep
+from airrep.attributors import language
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.text import expected
 from airrep.attributors.text.tokens import BUNDLED, FoundTokens, tokenizer_of
@@ -191,6 +192,45 @@ def test_channels_read_one_language_model_and_each_corpus_is_looked_through_once
     assert not readers[1].unusable(list(corpus))
     bad = Corpus.from_examples([*corpus, Example("a", "x" * 500, "long")])
     assert [list(readers[0].unusable(bad)), list(readers[0].unusable(bad))] == [[20], [20]]
+
+
+@pytest.mark.parametrize("store", ["none", "kept"])
+def test_losses_that_came_with_gradients_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    folder, read = tiny_lm(tmp_path / "lm", "llama", tokenizer=tiny_tokenizer(chat=CHAT)), []
+    shared = {"lm": folder, "device": "cpu", "precision": "float32"}
+    small = {"store": store if store == "none" else str(tmp_path / store), "sample": 8, "rank": 2, "sketch": 64}
+    channels = [{"method": "ngram", "settings": shared}, {"method": "logra", "settings": {**shared, **small}}]
+    train, queries = Corpus.from_examples(some_examples(12)), some_examples(15)[12:]
+    alone = make(folder)
+    alone.fit(train)
+    wanted = [alone.encode_train(list(train)), alone.encode_queries(queries)]
+    plain = TargetLM.token_losses
+    for again in range(2):  # the second time a store has them
+        method = make_attributor("channels", {"channels": channels})
+        method.load()
+        monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or plain(lm, docs))
+        language.heard_losses(method.parts[0].lm)._known.clear()
+        expected._remembered.clear()
+        method.fit(train)
+        found = [method.encode(list(train))["ngram"]]
+        method.parts[1].encode_queries(queries)
+        found.append(method.parts[0].encode_queries(queries))
+        assert not read, again
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one.indices, other.indices)
+            np.testing.assert_allclose(one.data, other.data, rtol=1e-5, atol=1e-7)
+        monkeypatch.undo()
+
+
+def test_losses_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "HEARD", 3 * 8)
+    heard = language.HeardLosses()
+    for key in ("a", "b", "a", "c", "d"):
+        heard.note(key, np.full(2, ord(key), np.float32))
+    assert heard.of(["b", "a"]) is None
+    assert np.array_equal(heard.of(["d", "a", "c"]) or [], [[100, 100], [97, 97], [99, 99]])
 
 
 def test_a_model_that_changed_on_disk_is_loaded_again(tmp_path: Path) -> None:

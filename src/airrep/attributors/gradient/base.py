@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnRows
+from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import (
     Finish,
@@ -20,15 +20,15 @@ from airrep.attributors.gradient.projection import (
     random_projections,
 )
 from airrep.attributors.gradient.reading import Objective, Reduction, Site, find_sites, unread
-from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
-from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.gradient.store import Computed, GradientStore, by_chunks, store_folder
+from airrep.attributors.language import LanguageAttributor, heard_losses
 from airrep.attributors.settings import (
     CheckpointSettings,
     EkfacSettings,
     GradientSettings,
     TracinSettings,
 )
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
@@ -42,6 +42,8 @@ C = TypeVar("C", bound=CheckpointSettings)
 
 FISHER_NUMBERS = 2**30
 """Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
+NOISE_EXAMPLES, NOISE_RANK = 16, 8
+"""Examples whose gradients are held against float32, and the rank to which they are projected for that."""
 COSINES = 0.3
 """Temperature of signed attention over cosines of gradients that did best (experiments/gradients)."""
 
@@ -116,6 +118,39 @@ class ReadsGradients(LanguageAttributor[R]):
             "precision": self.lm.execution.precision,
         }
 
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:
+        """Mean cosine of projected gradients with those in float32, and Spearman's ρ of the scores between them.
+
+        Raises:
+            ConfigError: as :attr:`sites`.
+            DataError: the LM cannot read an example.
+            TrainingError: memory is short.
+        """
+        if self.lm.execution.precision == "float32":
+            return {}
+        self.lm.check_readable(train, self.name)
+        documents = self.lm.tokenise(sample_of(train, NOISE_EXAMPLES, 0))
+        rank = min(NOISE_RANK, *(width for site in self.sites for width in (site.width_in, site.width_out)))
+        projections, before = random_projections(self.sites, rank, 0), self.lm.execution
+        found = []
+        for execution in (before, replace(before, precision="float32")):
+            self.lm.execution = execution
+            try:
+                read = project_gradients(self.lm, documents, self.sites, projections, reduction=self.reduction)
+            finally:
+                self.lm.execution = before
+            found.append(unit(read.features))
+        return {"cosine": float((found[0] * found[1]).sum(1).mean()), "rank_correlation": _same_order(*found)}
+
+
+def _same_order(one: Float[np.ndarray, "n d"], other: Float[np.ndarray, "n d"]) -> float:
+    """Spearman's ρ of the inner products of different rows; 1 where there is nothing to order."""
+    from scipy.stats import spearmanr  # which takes long to load
+
+    above = np.triu_indices(len(one), 1)
+    products = [(rows @ rows.T)[above] for rows in (one, other)]
+    return float(spearmanr(*products).statistic) if len(products[0]) > 2 else 1.0
+
 
 class GradientAttributor(ReadsGradients[S]):
     """A method that reads the gradient of each example's own loss over its response tokens.
@@ -123,6 +158,8 @@ class GradientAttributor(ReadsGradients[S]):
     Gradients are kept in a store, and found there by everything that decides them: another method or another index
     with the same LM, projection and objective computes none of them anew.
     """
+
+    leads = True
 
     def __init__(self, settings: S) -> None:
         super().__init__(settings)
@@ -187,7 +224,8 @@ class GradientAttributor(ReadsGradients[S]):
         """
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
-            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key)
+            heard = heard_losses(self.lm).note if weights is FINAL else None
+            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key, heard)
         # 1 − p stands in a last column, so that one store has both
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])
@@ -211,7 +249,7 @@ class GradientAttributor(ReadsGradients[S]):
                 "them. Lower rank, or name fewer modules."
             )
 
-    def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Float32[np.ndarray, "n d"]:
+    def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Computed:
         documents = self.lm.tokenise(examples)
         try:
             if weights.path is not None:
@@ -230,7 +268,7 @@ class GradientAttributor(ReadsGradients[S]):
                 self.lm.reset()
         rows = np.column_stack([found.features, found.doubts]).astype(np.float32)
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
-        return rows
+        return Computed(rows, found.losses)
 
 
 class OwnPool(GradientAttributor[S]):

@@ -11,7 +11,7 @@ from torch import Tensor
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import OwnPool
-from airrep.attributors.gradient.curvature import Kronecker, principal_space, unit
+from airrep.attributors.gradient.curvature import Kronecker, PrincipalSpace, principal_space, unit
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
@@ -157,11 +157,15 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
             sums = Covariances(group)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.reduction):
                 on_rows(len(read.rows))
+            spaces: dict[str, PrincipalSpace] = {}
             for name in dict.fromkeys(site.pool for site in group):
-                yield from self._pool(name, sums, len(sample) * sum(site.pool == name for site in group))
+                examples = len(sample) * sum(site.pool == name for site in group)
+                yield from self._pool(name, sums, examples, spaces)
 
-    def _pool(self, name: str, sums: Covariances, examples: int) -> Iterator[tuple[str, np.ndarray]]:
-        """What is learnt of a pool; *examples* are as many for each of its maps."""
+    def _pool(
+        self, name: str, sums: Covariances, examples: int, spaces: dict[str, PrincipalSpace]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """What is learnt of a pool; *examples* are as many for each of its maps, *spaces* those of inputs before."""
         n = self.pools[name]
         seen = [each.cpu().double().numpy() for each in sums.of(name)]
         if not seen[1].any():
@@ -171,7 +175,9 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
             )
         cuts = (0.0, 0.0)
         if self.settings.rank is not None:
-            one, other = (principal_space(each, self._rank(len(each))) for each in seen)
+            if (read := sums.read_by(name)) not in spaces:  # queries, keys and values read the same inputs
+                spaces[read] = principal_space(seen[0], self._rank(len(seen[0])))
+            one, other = spaces[read], principal_space(seen[1], self._rank(len(seen[1])))
             small, cuts = tuple(each.basis.astype(np.float32) for each in (one, other)), (one.cut, other.cut)
             seen = [matrix.T @ covariance @ matrix for covariance, matrix in zip(seen, small, strict=True)]
             yield from zip((f"in-{n}", f"out-{n}"), small, strict=True)

@@ -81,12 +81,26 @@ class GradientProjector:
         self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
         self._places: DocumentPlaces | None = None
+        self._latest, self._kept = Latest(), torch.empty(0)
+        self._known: dict[tuple[str, str], bool] = {}
         self.features = torch.empty(0, self.dimension)
         """Features of the last batch."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Project the inputs."""
-        return inputs if self._matrices is None else inputs @ self._matrices[site.pool][0].to(inputs.dtype)
+        """Project the inputs, once for neighbours that read the same ones by equal matrices."""
+        if self._matrices is None:
+            return inputs
+        matrix, before = self._matrices[site.pool][0], self._latest.before(site, inputs)
+        if before is None or not self._equal(before, site.pool):
+            self._kept = inputs @ matrix.to(inputs.dtype)
+        return self._kept
+
+    def _equal(self, one: str, other: str) -> bool:
+        """Whether two pools have equal matrices of inputs."""
+        assert self._matrices is not None
+        if (one, other) not in self._known:
+            self._known[one, other] = torch.equal(self._matrices[one][0], self._matrices[other][0])
+        return self._known[one, other]
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Project the gradients, multiply, and add up over each document's tokens."""
@@ -105,6 +119,8 @@ class ProjectedGradients(NamedTuple):
     features: Float[np.ndarray, "n d"]
     doubts: Float[np.ndarray, " n"]
     """Mean chance of another token than the response's, 1 − p."""
+    losses: list[Float[np.ndarray, " r"]]
+    """Cross-entropy of each response token, in nats."""
 
 
 def project_gradients(
@@ -122,13 +138,15 @@ def project_gradients(
     kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
     features = np.zeros((len(documents), reader.dimension), kind)
     doubts = np.zeros(len(documents), kind)
+    losses: dict[int, np.ndarray] = {}
     for read in read_gradients(lm, documents, sites, reader, objective=objective, reduction=reduction):
         features[read.rows] = reader.features.cpu().numpy()
         doubts[read.rows] = read.doubts.cpu().numpy()
-    return ProjectedGradients(features, doubts)
+        losses |= zip(read.rows.tolist(), (each.cpu().numpy() for each in read.losses), strict=True)
+    return ProjectedGradients(features, doubts, [losses[row] for row in range(len(documents))])
 
 
-BLOCK = 256
+BLOCK = 128
 """Rows of a covariance that are added up at once."""
 
 
@@ -137,39 +155,79 @@ class Covariances:
 
     Experts of a layer are one pool, so that one that few tokens meet, or none, has what its neighbours have.
     A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
+    Sums are symmetric: blocks of rows are held from the diagonal on. Sites that read the same inputs, as queries, keys
+    and values do, have one sum of them.
     """
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self._sums: dict[str, list[Tensor]] = {site.pool: [] for site in sites}
-        self.tokens = dict.fromkeys(self._sums, 0)
+        pools = dict.fromkeys(site.pool for site in sites)
+        self._sums: tuple[dict[str, list[Tensor]], dict[str, list[Tensor]]] = {}, {}
+        self.tokens = dict.fromkeys(pools, 0)
         """Tokens whose inputs were added, by pool."""
-        self._gradients = dict.fromkeys(self._sums, 0)
+        self._gradients = dict.fromkeys(pools, 0)
+        self._latest = Latest()
+        self._reads: dict[str, str] = {}
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Add the inputs; nothing is held."""
-        self.tokens[site.pool] += self._add(site.pool, 0, inputs)
+        name, before = site.pool, self._latest.before(site, inputs)
+        if name not in self._sums[0] and before is not None and site.pool == site.name:
+            self._reads[name] = self.read_by(before)
+        if name not in self._reads:
+            self._added = self._add(0, name, inputs)
+        elif len(inputs) and (before is None or self.read_by(before) != self._reads[name]):
+            raise RuntimeError(f"{name}: reads other inputs than {self._reads[name]}, which it shared before")
+        self.tokens[name] += self._added if len(inputs) else 0
         return inputs.new_empty(0)
 
     def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
         """Add the output gradients."""
-        self._gradients[site.pool] += self._add(site.pool, 1, gradients)
+        self._gradients[site.pool] += self._add(1, site.pool, gradients)
 
-    def _add(self, name: str, side: int, rows: Tensor) -> int:
+    def _add(self, side: int, name: str, rows: Tensor) -> int:
         """Add up rows that are finite; returns how many."""
-        sums = self._sums[name]
-        if len(sums) <= side:
-            sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))
+        starts = range(0, rows.shape[1], BLOCK)
+        if name not in self._sums[side]:
+            self._sums[side][name] = [rows.new_zeros(min(BLOCK, rows.shape[1] - n), rows.shape[1] - n) for n in starts]
         if not bool(torch.isfinite(rows.sum())):  # much quicker than to look at each number, of which few are not
             rows = rows[torch.isfinite(rows).all(dim=1)]
-        for start in range(0, rows.shape[1], BLOCK):  # symmetric: what lies below is not needed
-            block = rows[:, start : start + BLOCK]
-            sums[side][start : start + BLOCK, start:].addmm_(block.t(), rows[:, start:])
+        for start, block in zip(starts, self._sums[side][name], strict=True):
+            block.addmm_(rows[:, start : start + BLOCK].t(), rows[:, start:])
         return len(rows)
+
+    def read_by(self, name: str) -> str:
+        """The pool whose inputs a pool reads: another's, if both are the same."""
+        return self._reads.get(name, name)
 
     def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
         """Means over the tokens of one pool: of its inputs and of its output gradients."""
-        inward, outward = (each.triu() + each.triu(1).t() for each in self._sums[name])
+        inward, outward = _whole(self._sums[0][self.read_by(name)]), _whole(self._sums[1][name])
         return inward / max(1, self.tokens[name]), outward / max(1, self._gradients[name])
+
+
+def _whole(blocks: Sequence[Tensor]) -> Float[Tensor, "w w"]:
+    """A symmetric matrix of its blocks of rows, each of which begins at the diagonal."""
+    width = blocks[0].shape[1]
+    found = blocks[0].new_zeros(width, width)
+    for start, block in zip(range(0, width, BLOCK), blocks, strict=True):
+        found[start : start + BLOCK, start:] = block
+    return found.triu() + found.triu(1).t()
+
+
+class Latest:
+    """The inputs that came last, and the site that read them."""
+
+    def __init__(self) -> None:
+        self._held: tuple[str, Tensor, int] | None = None
+
+    def before(self, site: Site, inputs: Tensor) -> str | None:
+        """The pool of the site that read the same inputs just before; None if there is none. Holds these from now."""
+        last, self._held = self._held, (site.pool, inputs, inputs._version)
+        if last is None or not len(inputs):
+            return None
+        name, held, version = last  # it is held, so that nothing else can lie at its address
+        alike = held.data_ptr() == inputs.data_ptr() and held.shape == inputs.shape and held.dtype == inputs.dtype
+        return name if alike and held.stride() == inputs.stride() and version == inputs._version else None
 
 
 class RandomProjection:

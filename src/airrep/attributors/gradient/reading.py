@@ -42,6 +42,9 @@ LEAST_UNREAD = 0.01
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
+TOKENS = 512
+"""Most tokens of a batch on a CPU: more are no faster there, and each holds 1 MB of SmolLM2-135M's activations."""
+
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
 
@@ -210,6 +213,8 @@ class ReadBatch(NamedTuple):
     """Rows of the documents, in the order of places."""
     doubts: Float[Tensor, " count"]
     """1 − p of each document, the chance of another token, averaged over its response."""
+    losses: tuple[Float[Tensor, " r"], ...]
+    """Cross-entropy of each response token of each document, in nats."""
 
 
 @torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
@@ -233,31 +238,32 @@ def read_gradients(
         TrainingError: memory is short.
     """
     execution = lm.execution
+    tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None
     apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
     with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, lm) as hooks:
-        for batch in pack(documents.lengths, 1 if apart else execution.batch_tokens):
+        for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
             with execution.autocast():
-                each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
+                each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
+            chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             if each.requires_grad:  # or no token met any of the experts that are read
                 torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
             hooks.end()
             doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
-            yield ReadBatch(batch.rows, doubts)
+            yield ReadBatch(batch.rows, doubts, losses.split(documents.response_lengths[batch.rows].tolist()))
 
 
 def _objective(
     logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
-    """The objective, and 1 − p, of each response token."""
+    """The objective, and the loss, of each response token."""
     losses = functional.cross_entropy(logits, targets, reduction="none")
-    doubts = -torch.expm1(-losses.detach())  # 1 − exp(−loss), exact where p is near 1
     if objective == "loss":
-        return losses, doubts
+        return losses, losses.detach()
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
-    return others - logits.gather(1, targets[:, None]).squeeze(1), doubts
+    return others - logits.gather(1, targets[:, None]).squeeze(1), losses.detach()
 
 
 @contextmanager

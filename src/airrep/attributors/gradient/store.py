@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -37,7 +37,16 @@ OFF = "none"
 
 T = TypeVar("T")
 
-Compute = Callable[[Sequence[Example]], Float32[np.ndarray, "n d"]]
+
+class Computed(NamedTuple):
+    """Rows of examples, and the losses that were read on the way."""
+
+    rows: Float32[np.ndarray, "n d"]
+    losses: Sequence[Float32[np.ndarray, " r"]]
+    """Nats of each response token of each example."""
+
+
+Compute: TypeAlias = Callable[[Sequence[Example]], "Float32[np.ndarray, 'n d'] | Computed"]
 
 
 _elsewhere: list[Path] = []
@@ -68,7 +77,7 @@ class GradientStore:
     """Rows of one recipe, ``(n, d)`` float32: equal keys promise equal rows.
 
     The folder is that of all recipes; None keeps nothing. *key_of* gives the key of an example, 16 hex digits; by
-    default it is the hash of its texts.
+    default it is the hash of its texts. *heard* is told the losses that each row came with, by its key.
     """
 
     def __init__(
@@ -77,11 +86,13 @@ class GradientStore:
         key: str,
         dimension: int,
         key_of: Callable[[Example], str] = attrgetter("reading_hash"),
+        heard: Callable[[str, Float32[np.ndarray, " r"]], None] | None = None,
     ) -> None:
         self._name = key[:32]
         self._folder = None if folder is None else folder / self._name
         self._dimension = dimension
         self._key_of = key_of
+        self._heard = heard
         self._found: dict[str, tuple[Path, int]] = {}
         self._known: set[Path] = set()
 
@@ -102,11 +113,13 @@ class GradientStore:
         report(len(examples) - len(missing))
         with nullcontext() if self._folder is None else computing_rows(self._name, len(unique), len(missing)):
             for chunk in chunks(missing, chunk_rows(self._dimension)):
-                made = compute([unique[key] for key in chunk]).astype(np.float32)
+                made = compute([unique[key] for key in chunk])
+                rows, losses = made if isinstance(made, Computed) else (made, [])
                 if self._folder is None:
-                    fresh |= dict(zip(chunk, made, strict=True))
+                    fresh |= dict(zip(chunk, rows.astype(np.float32), strict=True))
+                    self._tell(chunk, losses)
                 else:
-                    self._keep(chunk, made)
+                    self._keep(chunk, rows.astype(np.float32), losses)
                 report(len(chunk))
         return self._gather(keys, fresh)
 
@@ -125,8 +138,18 @@ class GradientStore:
             else:
                 wanted.setdefault(self._found[key][0], []).append(place)
         for path, places in wanted.items():
-            found[places] = _checked(path)["rows"][[self._found[keys[place]][1] for place in places]]
+            block, rows = _checked(path), [self._found[keys[place]][1] for place in places]
+            found[places] = block["rows"][rows]
+            if self._heard is not None and "losses" in block:  # blocks of before have none
+                parts = np.split(block["losses"], block["ends"][:-1])
+                self._tell([keys[place] for place in places], [parts[row].copy() for row in rows])
         return found
+
+    def _tell(self, keys: Sequence[str], losses: Sequence[Float32[np.ndarray, " r"]]) -> None:
+        """Hand on losses that came with rows, if they did."""
+        if self._heard is not None and losses:
+            for key, own in zip(keys, losses, strict=True):
+                self._heard(key, own)
 
     def _look(self) -> None:
         """Note blocks that were written since the last time, by whichever run."""
@@ -145,10 +168,16 @@ class GradientStore:
         self._known.add(path)
         self._found |= {bytes(key).hex(): (path, row) for row, key in enumerate(keys)}
 
-    def _keep(self, names: Sequence[str], rows: Float32[np.ndarray, "n d"]) -> None:
+    def _keep(
+        self, names: Sequence[str], rows: Float32[np.ndarray, "n d"], losses: Sequence[Float32[np.ndarray, " r"]]
+    ) -> None:
         assert self._folder is not None
         keys = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(len(names), -1)
-        content = pack_arrays({"keys": keys, "rows": rows})
+        ends = np.cumsum([len(own) for own in losses], dtype=np.int64)
+        read: dict[str, np.ndarray] = {}
+        if losses:
+            read = {"losses": np.concatenate(losses).astype(np.float32), "ends": ends}
+        content = pack_arrays({"keys": keys, "rows": rows, **read})
         path = self._folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
         _write(path, content)
         self._note(path, keys)

@@ -254,15 +254,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         found: dict[str, Features | None] = {}
-        for channel, pool, (part, done) in zip(self.channels, self._pools, self.in_turn(on_rows), strict=True):
-            (features,) = part.encode(examples, done).values()
+        for number, done in self.in_turn(range(len(self.parts)), on_rows):
+            channel, pool = self.channels[number], self._pools[number]
+            (features,) = self.parts[number].encode(examples, done).values()
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
                     f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense "
                     "ones, such as those of logra or an encoder. Take another pool."
                 )
-        return found
+        return {channel.title: found[channel.title] for channel in self.channels}
 
     def ask(
         self,
@@ -272,16 +273,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         channel: str | None = None,  # noqa: ARG002
     ) -> SumAsked:
         """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file."""
-        every = zip(self.channels, self.parts, self._pools, strict=True)
-        counted = [(one, part, pool) for one, part, pool in every if one.weight > 0]
-        asked: dict[str, Asked] = {}
-        for number, (one, part, pool) in enumerate(counted, 1):
+        counted = [number for number, one in enumerate(self.channels) if one.weight > 0]
+        channels = [self.channels[number] for number in counted]
+        found: dict[str, Asked] = {}
+        for number, done in self.in_turn(counted, on_rows):
+            one, part, pool = self.channels[number], self.parts[number], self._pools[number]
             if one.candidates is not None:
-                asked[one.title] = ScoresAsked(part, queries, kept, one.title, pool)  # nothing is scored yet
+                found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)  # nothing is scored yet
                 continue
-            found = part.ask(queries, kept, on_rows if number == len(counted) else None, one.title)
-            asked[one.title] = found.pooled_by(pool)
-        channels = [one for one, _, _ in counted]
+            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
+        asked = {one.title: found[one.title] for one in channels}
         weights = self._weights_for(channels, asked)
         cheap = [place for place, one in enumerate(channels) if one.candidates is None]
         titles = [channels[place].title for place in cheap]

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from airrep.attributors.language import heard_losses
 from airrep.attributors.text.tokens import FoundTokens
 from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.manifests import json_digest
@@ -58,7 +59,10 @@ class _Memory:
         self._bytes = 0
 
     def found(self, lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
-        """From memory, or read."""
+        """From memory, from gradients that were taken of all of them, or read."""
+        heard = heard_losses(lm).of([lm.key(example) for example in examples])
+        if heard is not None:
+            return heard, lm.chat.tokenise_with_places(examples)[1]
         asked = json_digest([example.reading_hash for example in examples])
         found = self._known.get(asked)
         if found is None:

@@ -105,7 +105,8 @@ def _text(example: Example, field: str, spans: Iterable[Span], length: int) -> T
 
 
 def _reasons(why: Why) -> Iterable[Text]:
-    yield Text(channel_parts(why.channels), style="dim")
+    predicted = f" ({', '.join(why.predicted)}: predicted)" if why.predicted else ""
+    yield Text(f"{channel_parts(why.channels)}{printable(predicted)}", style="dim")
     if why.same_words:
         line = Text("same words: ", style="dim")
         for place, same in enumerate(why.same_words[:TOLD]):

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
@@ -97,6 +97,7 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
     check_own_code("lm", name, folder, trusted)
     if not _holds_adapters(name, folder):
         _check_whole(name, folder)
+        _check_plain(name, folder)
         if base is not None:
             raise ConfigError(f"lm {name}: is a whole LM, to which no base belongs. Leave out base={base}.")
         return LmFiles(name, folder, folder, tokenizer_folder(name, folder))
@@ -217,6 +218,25 @@ def _check_whole(name: str, folder: Path) -> None:
             )
 
 
+_READ = "mxfp4"
+"""The only quantised format in safetensors that transformers brings to plain weights by itself on every machine."""
+
+
+def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
+    """Refuse weights that are quantised in a format that is not read."""
+    try:
+        found = read_config(folder / CONFIG).get("quantization_config")
+    except ConfigError:  # told where the configuration is needed
+        return
+    kind = found.get("quant_method", "unknown") if isinstance(found, Mapping) else None
+    if kind not in (None, _READ):
+        raise ConfigError(
+            f"lm {name}: its weights are quantised ({short(str(kind))}), a format that is not read; expected weights "
+            f"of 16 or 32 bits, or a GGUF file. Give the LM that it was made from{remedy}, or write it by "
+            "model.dequantize() and save_pretrained of transformers."
+        )
+
+
 def _holds_adapters(name: str, folder: Path) -> bool:
     """True if a folder holds adapters; refuses a folder that is half adapters, half LM."""
     if not (folder / ADAPTER_CONFIG).is_file():
@@ -255,6 +275,7 @@ def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> tuple[
             "those first, with merge_and_unload of peft, and name the result: --set base=MODEL"
         )
     _check_whole(f"{name}, base {short(named)}", found)
+    _check_plain(f"{name}, base {short(named)}", found, ": --set base=MODEL")
     check_own_code("lm", short(named), found, trusted)
     return short(named), found
 
