@@ -6,6 +6,7 @@ evaluate_commands  Commands that judge methods by labels, and compare what was j
 flags              Settings on the command line: flags of their fields, and what --set takes.
 index_commands     Commands that build, change and export an index.
 label_commands     Commands before training: sample, label, warmup.
+learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
 prove_commands     Commands that fine-tune to answer: prove.
 query_commands     Commands that ask an index: top, group, what-if, select, serve.

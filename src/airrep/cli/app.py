@@ -230,11 +230,12 @@ def demo_command(
     """Try airrep on real data that comes with it: no network, under two minutes."""
     if learn:
         need("airrep demo --learn", "lm", *LM)
-    from airrep.cli.demo import run_demo, run_learning_demo
+        from airrep.cli.learning_demo import run_learning_demo  # which loads torch
 
-    if learn:
         run_learning_demo(here_only(out, "the demo is made") / "learning")
         return
+    from airrep.cli.demo import run_demo
+
     run_demo(here_only(out, "the demo is made"), replace=replace)
 
 
