@@ -61,7 +61,7 @@ def test_what_is_learnt_comes_from_the_whole_corpus_or_from_another_part(
 ) -> None:
     first = build_part(TRAIN, tmp_path / "p1", "1/2", "tfidf", shard_rows=8)
     with monkeypatch.context() as patch:
-        patch.setattr("airrep.index.sharing.fit", None)
+        patch.setattr("airrep.index.building.fit", None)
         build_part(TRAIN, tmp_path / "p2", "2/2", "tfidf", shard_rows=8, state=first.path)
     airrep.build_index(TRAIN, tmp_path / "whole", "tfidf", shard_rows=8)
     join_parts([tmp_path / "p1", tmp_path / "p2"], tmp_path / "joined")

@@ -82,13 +82,11 @@ def build_index(
     """
     path = real_path(out)
     method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
-    half = "bfloat16" in method.execution.values()
-    method, noise = steadied(method, train) if half else (method, {})
-    plan = BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
+    plan = planned(method, train, shard_rows, progress)
     stage = index_stage(path, plan.request, replace)
     if not _is_finished(stage):
         _build(stage, plan, progress, make_engine(engine))
-    return Index(path, method)
+    return Index(path, plan.attributor)
 
 
 def checked(
@@ -128,22 +126,27 @@ LEAST_LIKENESS = 0.98
 """Cosine, or rank correlation, with float32 from which on gradients in bfloat16 are good enough."""
 
 
-def steadied(attributor: Attributor, train: Corpus) -> tuple[Attributor, Mapping[str, float]]:
+def planned(method: Attributor, train: Corpus, shard_rows: int, progress: OnProgress | None) -> "BuildPlan":
+    """The plan of an index whose method learns from its corpus; in float32 where bfloat16 moves gradients too far."""
+    half = "bfloat16" in method.execution.values()
+    method, noise = _steadied(method, train) if half else (method, {})
+    return BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
+
+
+def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[str, float]]:
     """The method, or the same in float32 where bfloat16 moves what it reads too far; and how far it does."""
-    noise = attributor.float_noise(train)
+    noise = method.float_noise(train)
     if not noise or min(noise.values()) >= LEAST_LIKENESS:
-        return attributor, noise
-    settings, told = (
-        attributor.settings,
-        ", ".join(f"{name.replace('_', ' ')} {one:.3f}" for name, one in noise.items()),
-    )
+        return method, noise
+    told = ", ".join(f"{name.replace('_', ' ')} {one:.3f}" for name, one in noise.items())
     caution(
         _log,
-        f"{attributor.name}: bfloat16 moves gradients too far from float32 ({told} over 16 examples, below "
+        f"{method.name}: bfloat16 moves gradients too far from float32 ({told} over 16 examples, below "
         f"{LEAST_LIKENESS}); float32 is taken",
     )
+    settings = method.settings
     plain = type(settings).of({**settings.model_dump(exclude_unset=True), "precision": "float32"})
-    kind: Any = type(attributor)
+    kind: Any = type(method)
     return kind(plain), noise
 
 

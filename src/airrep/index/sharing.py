@@ -11,7 +11,7 @@ from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
-from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, index_stage, save_state, steadied
+from airrep.index.building import SHARD_ROWS, BuildPlan, checked, has_shards, index_stage, planned, save_state
 from airrep.index.rows import IndexRows
 from airrep.index.sealing import seal_index, write_shards
 from airrep.index.shards import is_whole
@@ -108,9 +108,7 @@ def build_part(
             "part at least. Take fewer parts, or lower --set shard_rows=."
         )
     if state is None:
-        half = "bfloat16" in method.execution.values()
-        method, noise = steadied(method, train) if half else (method, {})
-        plan = BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
+        plan = planned(method, train, shard_rows, progress)
     else:
         plan = _learnt_from(open_part(state), method, train, shard_rows)
     request = {**plan.request, "share": str(mine)}
