@@ -93,7 +93,10 @@ def _judged(index: Index, found: TopResult, question: Question, asked: Asked, ke
 
 
 def verdicts(index: Index, question: Question, asked: Asked, keep: Mask) -> list[Verdict | None]:
-    """The verdict on each answer; None for all where the method scores its own queries alone."""
+    """The verdict on each answer; None of one with a span, and for all where the method scores its own queries alone.
+
+    Chances are those of whole answers: a few words are more easily come near to.
+    """
     return _verdicts(index, question, asked, keep)[1]
 
 
@@ -102,13 +105,15 @@ def _verdicts(
 ) -> tuple[Nearest | None, list[Verdict | None]]:
     """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
-    known = outside(index, contrast=contrast)
+    spanned = [answer.span is not None for answer in question.queries]
+    known = None if all(spanned) else outside(index, contrast=contrast)
     if known is None:
         return None, [None] * len(question.queries)
     found = nearest(index, question, asked, keep)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    return found, [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
+    judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))
+    return found, [None if part else one for part, one in zip(spanned, judged, strict=True)]
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

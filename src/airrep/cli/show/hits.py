@@ -11,6 +11,7 @@ from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import folded, last_message
+from airrep.corpus.spans import with_marks
 from airrep.index.results.hits import Verdict
 from airrep.index.results.summary import Shared, Summary
 from airrep.index.why import Why
@@ -130,9 +131,9 @@ def print_verdict(console: Console, verdict: Verdict | None) -> None:
 
 
 def one_line(example: Example) -> str:
-    """Prompt and response of a query."""
+    """Prompt and response of a query, its span marked."""
     arrow = " → " if example.prompt.strip() else ""
-    return f"{_one_line(folded(example.prompt))}{arrow}{_one_line(example.response)}"
+    return f"{_one_line(folded(example.prompt))}{arrow}{_one_line(with_marks(example.response, example.span))}"
 
 
 def _one_line(text: str) -> str:
