@@ -116,8 +116,10 @@ def test_groups_contrasts_and_verdicts_of_spans(tmp_path: Path) -> None:
     assert np.allclose(pooled[0], pooled[1:].sum(axis=0), atol=1e-5)
     answer = Example("How long is it?", "It is 108 m long.", span=(6, 9))
     found = top(index, [answer, answer.whole], better=["It is 125 m long."] * 2, k=5)
-    assert found[0].better.span == ((6, 9),) and found[1].better.span is None
-    assert found[0].verdict is None and found[1].verdict is not None
+    assert found[0].better.span == ((6, 9),)
+    assert found[1].better.span is None
+    assert found[0].verdict is None
+    assert found[1].verdict is not None
     assert {hit.row for hit in found[0][:2]} == {0, 4}
     for better, wrong in (("Over 125 m.", "other words around"), (Example("", "No 1.", span=(3, 4)), None)):
         if wrong is None:

@@ -11,6 +11,7 @@ from airrep.answers.spread import top_beside_spread
 from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
+from airrep.corpus.spans import as_typed, with_marks
 from airrep.errors import ConfigError
 from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
 from airrep.explorer.requests import (
@@ -101,7 +102,7 @@ def _listed(question: Question) -> dict[str, Any]:
 def _beginning(example: Example) -> dict[str, Any]:
     return {
         "prompt": cut(shown_prompt(example.prompt, LISTED), LISTED),
-        "response": cut(example.response, LISTED),
+        "response": cut(with_marks(example.response, example.span), LISTED),
         "source": example.source,
     }
 
@@ -308,7 +309,7 @@ def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | N
     """The command that proves by fine-tunes what some examples taught; without ids, those that a file names."""
     query = question.queries[0]
     rows = ["--from", BASKET] if ids is None else [word for one in ids for word in ("--rows", one)]
-    better = [] if question.better is None else ["--better", question.better[0].response]
+    better = [] if question.better is None else ["--better", as_typed(question.better[0].response, None)]
     lm = str(index.manifest["settings"].get("lm") or "MODEL")
-    asked = ["--prompt", query.prompt, "--response", query.response, *better]
+    asked = ["--prompt", query.prompt, "--response", as_typed(query.response, query.span), *better]
     return shlex.join(["airrep", "prove", str(index.path), *rows, "--lm", lm, *asked])

@@ -203,9 +203,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         spans = tuple((start + before, stop + before) for start, stop in example.span)
         return shares(text, spans, *(np.append(part, len(text)) for part in (found.starts, found.stops)))
 
-    def _counted(
-        self, examples: Sequence[Example], weighed: bool = False, spanned: bool = False
-    ) -> Iterator[Counted]:
+    def _counted(self, examples: Sequence[Example], weighed: bool = False, spanned: bool = False) -> Iterator[Counted]:
         """Counts of n-grams, some examples at a time; *weighed* by the LM, or by the *spanned* parts."""
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
