@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from airrep.answers.copied import with_copied
 from airrep.answers.outside import COUNTED, MANY, Nearest, nearest, outside
 from airrep.answers.spread import beside_spread, spread_of
 from airrep.arrays import Mask
@@ -51,7 +52,8 @@ def top(
         response: the answer itself, in place of *queries*.
         least: the most harmful examples first.
         where: a filter; only examples that fulfil it count.
-        why: tell what each channel gave, and which words are the same.
+        why: tell what each channel gave, which words are the same, and what of the answer stands in examples word for
+            word.
         progress: called with the number of encoded texts.
 
     Raises:
@@ -68,6 +70,8 @@ def top(
     at_most("top: k", k, int(keep.sum()))  # before any work
     asked = index.ask(question, progress)
     found = index.top_of(question, asked, k, least=least, where=where, why=why)
+    if why:
+        found = replace(found, queries=with_copied(index, found.queries, keep))
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))
     told = list[Hits]()

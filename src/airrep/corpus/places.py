@@ -67,7 +67,7 @@ class Places:
         )
 
     def shares(self, example: Example) -> np.ndarray:
-        """The share of each place's visible characters that lie in the example's span, ``(k,)``; ones without a span."""
+        """The share of each place's visible characters that lie in the example's span, ``(k,)``; ones without."""
         if example.span is None:
             return np.ones(len(self.starts))
         before = len(example.prompt) + 1

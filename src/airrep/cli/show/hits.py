@@ -12,7 +12,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import folded, last_message
 from airrep.corpus.spans import with_marks
-from airrep.index.results.hits import Verdict
+from airrep.index.results.hits import Copied, Verdict
 from airrep.index.results.summary import Shared, Summary
 from airrep.index.why import Why
 from airrep.reports.tables import signed
@@ -25,6 +25,8 @@ MOST = 6
 """Lines of a query."""
 TOLD = 5
 """Same words that are printed of a hit."""
+COPIES = 3
+"""Rows that hold words of the answer and are no hits, of which so many are named."""
 SEPARATOR = " · "
 EACH, REASONED = 3, 20
 """Of more queries each is shown only if all is asked for; the same where reasons are."""
@@ -122,6 +124,21 @@ def print_query(console: Console, what: str, query: Example, better: Example | N
     if better is not None:
         line.append(" in place of ", style="dim").append(_one_line(better.response))
     print_lines(console, line, lines=MOST, hang=INDENT)
+
+
+def print_copied(console: Console, copied: Sequence[Copied] | None, ranks: Mapping[int, int]) -> None:
+    """Print what of an answer stands in the data word for word, and in which examples, by the *ranks* of rows."""
+    if copied is None:
+        return
+    if not copied:
+        print_lines(console, Text("Copied: no four words in a row stand in the training data so.", style="dim"))
+    for one in copied:
+        line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
+        rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]
+        rows = rows or [f"row {place.row}" for place in one.places[:COPIES]]
+        count = f" {one.words} words, in {one.examples:,} example{'s' * (one.examples > 1)}: "
+        more = ", …" if one.examples > len(rows) else ""
+        print_lines(console, line.append(f"{count}{', '.join(rows)}{more}", style="dim"), hang=INDENT)
 
 
 def print_verdict(console: Console, verdict: Verdict | None) -> None:
