@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from airrep._version import __version__
+from airrep.answers.copied import copied
 from airrep.answers.spread import top_beside_spread
 from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
@@ -18,6 +19,7 @@ from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
     TEXT,
+    CopiedRequest,
     ExampleRequest,
     Filters,
     GroupRequest,
@@ -33,6 +35,8 @@ from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
 from airrep.index.why import Reasons, Scored, Why
 
+COPIES = 5
+"""Examples named that hold words of a response."""
 BASKET = "basket.jsonl"
 """File that names the examples of a command where they are many."""
 HELPED = 25
@@ -127,6 +131,22 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
         "more": last < min(matching, DEEPEST),
         "verdict": verdict_json(index, question, keep) if matching and not (asked.least or asked.start) else None,
     }
+
+
+def copied_words(explorer: Explorer, asked: CopiedRequest) -> dict[str, Any]:
+    """The longest stretches of the response that examples hold word for word, with the first of these."""
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    (found,) = copied(index, question.queries[:1], explorer.facets.mask(asked.where, asked.facets))
+    told: list[dict[str, Any]] = [
+        {
+            "text": one.text,
+            "words": one.words,
+            "examples": one.examples,
+            "first": [{"row": place.row, "id": index.example(place.row).id} for place in one.places[:COPIES]],
+        }
+        for one in found
+    ]
+    return {"copied": told}
 
 
 def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:

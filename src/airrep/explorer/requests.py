@@ -63,6 +63,13 @@ class TopRequest(Filters):
     count: Annotated[int, Field(ge=1, le=PAGE)] = 20
 
 
+class CopiedRequest(Filters):
+    """What of a query's response stands word for word in the examples that count."""
+
+    query: QueryRef
+    index: Row = 0
+
+
 class GroupRequest(Request):
     """Group scores of a field's values."""
 

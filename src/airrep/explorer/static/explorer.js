@@ -10,7 +10,7 @@ import * as groups from "./groups.js";
 import * as hits from "./hits.js";
 import { listen, showHelp } from "./keys.js";
 import { placesOf, selectedSpan, unitsOf, whole } from "./marks.js";
-import { fromAddress, keepAddress, lasting, state, typed } from "./state.js";
+import { filters, fromAddress, keepAddress, lasting, state, typed } from "./state.js";
 import * as summary from "./summary.js";
 
 let about = null;
@@ -96,6 +96,7 @@ async function showResults() {
       hits.activate(hits.page.active, false);
       hits.refreshControls();
       status(hits.countText(told));
+      await showCopied();
     }
   });
 }
@@ -163,6 +164,16 @@ function underline(element, places) {
     return range;
   });
   CSS.highlights.set("asked", new Highlight(...ranges));
+}
+
+// What of the response stands in the data word for word, above the examples; a search of all texts, so it comes later.
+async function showCopied() {
+  const told = await askInRun("copied", { query: state.query, index: state.method === "both" ? 0 : state.method, ...filters() });
+  if (!told?.copied.length) return;
+  const rows = (one) => one.first.map((first) => h("button", { type: "button", class: "link", onclick: () => openExample(first.row) }, first.id));
+  content.prepend(h("ul", { class: "copied", "aria-label": "Copied word for word" }, told.copied.map((one) => h("li", null,
+    "Copied: ", h("q", null, one.text), h("span", { class: "soft" }, ` ${one.words} words, in ${many(one.examples, "example")}: `),
+    rows(one).flatMap((row, place) => place ? [", ", row] : [row]), one.examples > one.first.length ? ", …" : null))));
 }
 
 function askSpan(span) {
