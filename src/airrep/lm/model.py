@@ -211,11 +211,15 @@ class TargetLM:
         take_weights(self.model, stored, path)
 
     def losses(self, documents: Documents) -> Losses:
-        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order."""
+        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
+
+        Where a part of a response is asked for, its losses alone are added up; the divisor stays that of all.
+        """
         found = np.zeros(len(documents), np.float32)
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
                 each = token_losses(self.model, packed)
+                each = each if packed.shares is None else each * packed.shares
                 sums = each.new_zeros(len(batch.rows)).index_add_(0, packed.owners, each)
                 found[batch.rows] = sums.cpu().numpy() / documents.response_lengths[batch.rows]
         if not np.isfinite(found).all():
