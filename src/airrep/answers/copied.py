@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,7 +126,7 @@ class _Search:
                 fits = self._match(shard.examples.table[field]) & keep[shard.start : shard.start + shard.rows]
                 rows = np.flatnonzero(fits)[:left]
                 left -= len(rows)
-                texts: list[str] = shard.examples.take(rows).table[field].to_pylist()
+                texts: list[Any] = shard.examples.take(rows).table[field].to_pylist()
                 for row, text in zip(rows.tolist(), texts, strict=True):
                     yield shard.start + row, field, text
 
