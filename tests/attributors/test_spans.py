@@ -81,6 +81,17 @@ def test_scores_of_spans_that_part_an_answer_add_up_to_its_own(name: str, lm: st
     assert np.abs(scores(index, [WHOLE])[0] - whole).max() <= 1e-6 * largest
 
 
+def test_the_second_of_two_stages_reads_the_span_too(lm: str, tmp_path: Path) -> None:
+    alone = scores(made(tmp_path, "ekfac", {"lm": "LM"}, lm), [PARTS[1]])[0]
+    recipe = [{"method": "ngram"}, {"method": "ekfac", "settings": {"lm": lm}, "candidates": 2}]
+    hits = build_index(TRAIN, tmp_path / "both", recipe=recipe).top(PARTS[1], k=5, why=True)
+    read = [hit for hit in hits if hit.why is not None and not hit.why.predicted]
+    assert len(read) == 2
+    for hit in read:
+        assert hit.why is not None
+        assert hit.why.channels["ekfac"] == pytest.approx(alone[hit.row], rel=1e-4)
+
+
 def test_ngrams_of_a_span_are_those_that_touch_it(tmp_path: Path) -> None:
     index = made(tmp_path, "ngram", {"orders": (1, 2)}, "")
     example = Example("How long is it?", "Nobody is 108 m long here.", span=(10, 13))
