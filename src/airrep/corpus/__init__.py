@@ -9,6 +9,7 @@ places     Places of n-grams in the texts of an example.
 records    From a raw record to the checked fields of an example.
 schemas/   Schemas of records: from a raw record to prompts and responses.
 sources/   Sources of records: files, folders, datasets of Hugging Face.
+spans      Spans of an answer: read, checked, marked in texts; shares of tokens.
 table      The table behind a corpus: records assembled, checked, taken from, digested.
 views      Views: what of an example a representation reads.
 words      Words of texts: letters with their marks.

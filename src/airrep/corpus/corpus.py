@@ -8,7 +8,7 @@ unique.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -27,6 +27,7 @@ from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.tables import object_rows
 from airrep.corpus.sources.textformats import RecordSource
+from airrep.corpus.spans import FIELD, Spans, beside_chat, check_spans, plain_spans, span_of_record, without_span
 from airrep.corpus.table import (
     COLUMNS,
     SCHEMA,
@@ -70,9 +71,15 @@ class Example:
     response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
     place: str | None = field(default=None, compare=False)
     """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
+    span: Spans | None = None
+    """Of a query, the part of the response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
+    Training examples have none."""
 
     def __post_init__(self) -> None:
         """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
+        chat, spans = without_span(self.chat)
+        object.__setattr__(self, "chat", chat)
+        object.__setattr__(self, "span", spans if self.span is None else plain_spans(self.span))
         if self.id == _NO_ID and isinstance(self.prompt, str) and isinstance(self.response, str):
             with suppress(UnicodeEncodeError):
                 object.__setattr__(self, "id", self.content_hash)
@@ -84,10 +91,16 @@ class Example:
 
     @property
     def reading_hash(self) -> str:
-        """Hash of the texts and of :attr:`chat`; equal for examples that a trainer reads alike."""
-        if self.chat is None or self.chat == MESSAGES:
+        """Hash of the texts, :attr:`chat` and :attr:`span`; equal for examples that a trainer reads alike."""
+        read = beside_chat(self.chat, self.span)
+        if read is None or read == MESSAGES:
             return self.content_hash
-        return content_hash(encode_chat(self.chat), self.content_hash)
+        return content_hash(encode_chat(read), self.content_hash)
+
+    @property
+    def whole(self) -> "Example":
+        """The same without a span."""
+        return self if self.span is None else replace(self, span=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object that :func:`read_corpus` reads back to an equal example.
@@ -99,8 +112,9 @@ class Example:
         plain = {key: value for key, value in self.metadata.items() if key not in RESERVED}
         nested = {key: value for key, value in self.metadata.items() if key in RESERVED}
         given = {key: value for key, value in optional.items() if value is not None}
-        if self.chat is not None:
-            given["chat"] = dict(self.chat)
+        chat = beside_chat(self.chat, self.span)
+        if chat is not None:
+            given["chat"] = dict(chat)
         return own | given | plain | ({"metadata": nested} if nested else {})
 
 
@@ -303,13 +317,63 @@ def given_id(example: Example) -> str | None:
 def _row(one: Example, *, blank: bool = False) -> Fields:
     if one.id is None:
         raise DataError("id is null; text is expected")
-    return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, one.chat, blank=blank)
+    chat = beside_chat(one.chat, check_spans(one.response, one.span) if one.span is not None else None)
+    return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, chat, blank=blank)
 
 
 def plain_example(example: Example) -> Example:
     """An example as a corpus would hold it, its response perhaps blank; DataError: a field is none that it takes."""
     row = _row(example, blank=True)
     return _example(row.id or content_hash(row.prompt, row.response), row.prompt, row.response, *row[3:])
+
+
+def have_spans(examples: Sequence[Example]) -> bool:
+    """Whether a span of one of some examples is asked about."""
+    if not isinstance(examples, Corpus):
+        return any(one.span is not None for one in examples)
+    chats = examples.table["chat"]
+    if chats.null_count == len(chats):  # of most corpora, which may be large
+        return False
+    rows = compute.indices_nonzero(compute.fill_null(compute.match_substring(chats, f'"{FIELD}":'), False)).to_pylist()
+    return any(examples[row].span is not None for row in rows)
+
+
+def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
+    """The same examples without spans; None where none has one."""
+    return [one.whole for one in examples] if have_spans(examples) else None
+
+
+def with_spans(queries: Corpus) -> Corpus:
+    """Queries whose field ``span``, which is metadata in training data, says what of the response is asked about.
+
+    Raises:
+        DataError: it is no span of the response; the message has its place.
+    """
+    names = queries.table["metadata"]
+    if names.null_count == len(names):
+        return queries
+    found = compute.fill_null(compute.match_substring(names, f'"{FIELD}":'), False)
+    if not compute.any(found).as_py():
+        return queries
+    rows = [_with_span(one, number) for number, one in enumerate(queries, 1)]
+    columns = {"metadata": [row[5] for row in rows], "chat": [row[6] for row in rows]}
+    table = queries.table
+    for name, values in columns.items():
+        table = table.set_column(COLUMNS.index(name), SCHEMA.field(name), pa.array(values, pa.large_string()))
+    reading = {"skipped": queries.skipped, "forms": queries.forms, "apart": queries.apart, "reading": queries.reading}
+    return Corpus(table, **reading)  # type: ignore[arg-type]
+
+
+def _with_span(query: Example, number: int) -> Fields:
+    """The row of a query whose metadata may hold a span."""
+    rest = {name: value for name, value in query.metadata.items() if name != FIELD}
+    given = query.metadata.get(FIELD)
+    if given is None:
+        return _row(query)
+    try:
+        return _row(replace(query, metadata=rest, span=check_spans(query.response, span_of_record(given))))
+    except DataError as error:
+        raise DataError(f"{query.place or f'query {number}'}: {error}") from None
 
 
 def read_corpus(

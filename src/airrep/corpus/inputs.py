@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
+from airrep.corpus.corpus import Corpus, Example, given_id, have_spans, plain_example, read_corpus, with_spans
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.tables import object_rows, pieces, table_rows
 from airrep.corpus.sources.textformats import check_columns
@@ -27,13 +27,27 @@ LONGEST_NAME = 1024
 """Characters of a text that may name a file."""
 
 
-def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None) -> Corpus:
+def as_corpus(
+    data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None, *, spanned: bool = False
+) -> Corpus:
     """The corpus of data: of a place, a ``Dataset``, a table or a dict of columns, examples, or records (dicts).
 
     *where* names the data in errors; *options* of reading are those of :func:`airrep.read_corpus`, for examples none.
-    DataError: a record is not valid, or a file cannot be read. ConfigError: the data are something else.
+    With *spanned*, examples may have spans.
+    DataError: a record is not valid, or a file cannot be read, or an example has a span, which only a query has.
+    ConfigError: the data are something else.
     """
-    options = options or {}
+    found = _as_corpus(data, where, options or {})
+    if have_spans(found) and not spanned:
+        first = next(one for one in found if one.span is not None)
+        raise DataError(
+            f"{where}: example '{first.id}' has a span, which only questions to an index have; whole answers are "
+            "expected. Leave span out."
+        )
+    return found
+
+
+def _as_corpus(data: CorpusLike, where: str, options: Mapping[str, Any]) -> Corpus:
     if isinstance(data, Corpus):
         return data
     if isinstance(data, str | PathLike):
@@ -60,6 +74,8 @@ def as_examples(
 ) -> Corpus | tuple[Example, ...]:
     """Queries as examples, each as a corpus would hold it; several may have one id. Options as :func:`as_corpus`.
 
+    A field ``span`` of their records says which part of the response is asked about.
+
     ConfigError: there are none, they are something else, or a text names a file. DataError: a record is not valid.
     """
     found: Corpus | tuple[Example, ...]
@@ -68,13 +84,13 @@ def as_examples(
     elif isinstance(queries, str):
         found = (_text(queries, where),)
     elif isinstance(queries, Corpus | PathLike | Mapping):
-        found = as_corpus(queries, where, options)
+        found = with_spans(as_corpus(queries, where, options, spanned=True))
     else:
         items = _items(queries, where)
         if all(isinstance(item, str | Example) for item in items):
             found = tuple(_text(item, where) if isinstance(item, str) else item for item in items)
         else:
-            found = as_corpus(items, where, options)
+            found = with_spans(as_corpus(items, where, options, spanned=True))
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
     if isinstance(found, Corpus):

@@ -21,7 +21,7 @@ def seen(example: Example, view: View) -> Example:
     """The example as a view shows it: what is not read is empty, all else stays."""
     if view == "whole":
         return example
-    return replace(example, prompt="") if view == "response" else replace(example, response="")
+    return replace(example, prompt="") if view == "response" else replace(example, response="", span=None)
 
 
 def seen_text(example: Example, view: View) -> str:

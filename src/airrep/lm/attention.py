@@ -68,6 +68,8 @@ class PackedDocuments(NamedTuple):
     """Those response tokens."""
     owners: Int64[Tensor, " r"]
     """The document of the batch that each belongs to."""
+    shares: Float[Tensor, " r"] | None = None
+    """How much of the loss of each is asked for, from 0 to 1; None: all of it."""
 
     @classmethod
     def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", padding: int = 0) -> Self:
@@ -80,12 +82,19 @@ class PackedDocuments(NamedTuple):
         positions = batch.positions
         owners = np.repeat(np.arange(len(batch.rows)), batch.lengths)
         answered = np.flatnonzero(positions >= documents.starts[batch.rows][owners])
-        tensors = (torch.from_numpy(array).to(device) for array in (answered - 1, ids[answered], owners[answered]))
+        predictors, targets, own = (
+            torch.from_numpy(array).to(device) for array in (answered - 1, ids[answered], owners[answered])
+        )
         return cls(
             torch.from_numpy(ids)[None].to(device),
             torch.from_numpy(positions)[None].to(device),
             spans_of(batch.lengths, device, padding),
-            *tensors,
+            predictors,
+            targets,
+            own,
+            None
+            if documents.shares is None
+            else torch.from_numpy(np.concatenate([documents.shares_of(row) for row in batch.rows])).to(device),
         )
 
 

@@ -231,7 +231,7 @@ def read_gradients(
 
     After each batch the reader has been given every site. Gradients are those of each document's own objective:
     the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
-    log p − log(1 − p). The LM's weights stay as they are.
+    log p − log(1 − p), each token by its share of what is asked for. The LM's weights stay as they are.
 
     Raises:
         ConfigError: a site does not see every token of the batch.
@@ -248,6 +248,8 @@ def read_gradients(
                 each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
             chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
+            if packed.shares is not None:
+                each = each * packed.shares.to(each)
             if each.requires_grad:  # or no token met any of the experts that are read
                 torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
             hooks.end()

@@ -14,8 +14,8 @@ from airrep.errors import DataError
 
 RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
-CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked")
-"""Keys of :attr:`airrep.Example.chat`."""
+CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked", "span")
+"""Keys of :attr:`airrep.Example.chat`, and that of the span of a query, which is kept beside them."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
 """Chat of a conversation whose messages :func:`messages_of` recovers exactly from the prompt's text."""
 FORMS = ("joined", "bare", "messages")
@@ -287,7 +287,7 @@ def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
         return False
     messages = chat.get("messages")
     if not is_messages(messages):
-        return messages is None and chat.get("form") in FORMS
+        return messages is None and (chat.get("form") in FORMS or chat.keys() == {"span"})
     return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in messages)
 
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, have_spans
 from airrep.corpus.schemas.conversations import MESSAGES, RENDERING, chat_message, chat_of, holds_turns
 from airrep.corpus.schemas.values import role_of
+from airrep.corpus.spans import shares
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -332,7 +333,12 @@ class Chat:
         return _chat_template(self.tokenizer, self.name, tools=given["tools"])
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
-        """Token ids of each example: what is read before the answer, cut to fit, then what is learnt."""
+        """Token ids of each example: what is read before the answer, cut to fit, then what is learnt.
+
+        Of one with a span, each learnt token has its share of that (:func:`airrep.corpus.spans.shares`).
+        """
+        if have_spans(examples):
+            return self.tokenise_with_places(examples)[0]
         documents: list[tuple[list[int], int]] = []
         for first in range(0, len(examples), _CHUNK):
             found = self._read(examples[first : first + _CHUNK], places=False)
@@ -352,7 +358,8 @@ class Chat:
             for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
                 places.append(self._places(example, text, offsets, laid))
                 documents.append(laid[:2])
-        return Documents.of(documents), places
+        spanned = have_spans(examples)
+        return Documents.of(documents, list(map(_shares_of, examples, places)) if spanned else None), places
 
     def _read(self, chunk: Sequence[Example], *, places: bool) -> list[tuple[Rendered, Any, _Laid]]:
         """Text, token ids, and where asked for the places of tokens in the text, of each of some examples."""
@@ -466,6 +473,16 @@ def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
         return len(first)
     pairs = enumerate(zip(first, second, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _shares_of(example: Example, places: ResponsePlaces) -> np.ndarray:
+    """The share of each learnt token that lies in an example's span; DataError if the span was cut off."""
+    if example.span is None:
+        return np.ones(len(places.starts))
+    found = shares(example.response, example.span, *places)
+    if not found.any():
+        raise DataError(f'example "{example.id}": its span lies behind the tokens that are read. Raise max_tokens.')
+    return found
 
 
 def _shares(prompt: int, response: int, room: int) -> tuple[int, int]:

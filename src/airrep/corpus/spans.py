@@ -1,0 +1,195 @@
+"""Spans of an answer: read, checked, marked in texts; shares of tokens."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from airrep.corpus.schemas.values import describe
+from airrep.errors import ConfigError, DataError
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Stretches of one text in order, apart: the first character of each, and the one after its last."""
+
+FIELD = "span"
+"""Field of records of queries, and key of what a corpus keeps of an example, that holds spans."""
+OPEN, CLOSE = "[[", "]]"
+"""Marks of a span in a text that is typed."""
+EXPECTED = "pairs of numbers, such as [[11, 14]]: first character of the response, counted from 0, and the one behind"
+_TYPED = re.compile(r"\s*(\d+)\s*:\s*(\d+)\s*")
+_MARKS = re.compile(r"\\(\[\[|\]\])|(\[\[)|(\]\])")
+_JOINERS = "\u200d\ufe0e\ufe0f"
+"""Signs that belong to the character before them: the joiner of emoji, and selectors of their form."""
+
+
+def plain_spans(value: object) -> Any:
+    """One pair, or several, as a tuple of pairs in order; anything else as it is, for :func:`check_spans` to refuse."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return value
+    pairs = [value] if len(value) == 2 and all(isinstance(one, int) for one in value) else value
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        return value
+    found = tuple(tuple(pair) for pair in pairs)
+    return tuple(sorted(found)) if all(type(one) is int for pair in found for one in pair) else value
+
+
+def check_spans(response: str, spans: object) -> Spans:
+    """The spans of a response; DataError names the first that is none."""
+    found = plain_spans(spans)
+    if not isinstance(found, tuple) or not found or not all(isinstance(pair, tuple) for pair in found):
+        what = "empty" if isinstance(found, list | tuple) and not found else describe(spans)
+        raise DataError(f"{FIELD} is {what}; expected {EXPECTED}. Correct it, or leave it out")
+    length, before = len(response), 0
+    for start, stop in found:
+        shown = f"{FIELD} {start}:{stop}"
+        if not 0 <= start <= stop <= length:
+            raise DataError(
+                f"{shown} lies outside of the response, which has {length:,} characters; expected START:END with "
+                f"0 <= START < END <= {length}. Correct it"
+            )
+        if not response[start:stop].strip():
+            raise DataError(f"{shown} holds no word; expected some of the response's. Correct it")
+        if start < before:
+            raise DataError(f"{shown} overlaps the one before it; expected spans apart. Make one of the two")
+        for place in (start, stop):
+            if _parts_a_character(response, place):
+                sign = response[max(0, place - 1) : place + 1]
+                raise DataError(f"{shown} parts the character '{sign}' at {place}; expected whole ones. Move that end")
+        before = stop
+    return found
+
+
+def _parts_a_character(text: str, place: int) -> bool:
+    """True if a place lies between a sign and what is written on it: accents, selectors, joined emoji."""
+    if not 0 < place < len(text):
+        return False
+    sign = text[place]
+    joined = sign in _JOINERS or text[place - 1] == _JOINERS[0] or "\U0001f3fb" <= sign <= "\U0001f3ff"
+    return joined or unicodedata.category(sign) in ("Mn", "Mc", "Me")
+
+
+def typed_spans(text: str) -> Spans:
+    """Spans as they are typed, ``11:14`` or several with commas between; ConfigError for anything else."""
+    found = [_TYPED.fullmatch(part) for part in text.split(",")]
+    if not all(found):
+        raise ConfigError(
+            f"--span {text}: expected START:END, characters of --response counted from 0, the last one not among them, "
+            "as in 11:14; several with commas. Correct it."
+        )
+    return tuple(sorted((int(one[1]), int(one[2])) for one in found if one is not None))
+
+
+def span_of_record(value: object) -> object:
+    """The field of a record: pairs, or a text of these as a cell of a table holds it."""
+    if isinstance(value, str):
+        pairs = re.findall(r"\[\s*(\d+)\s*,\s*(\d+)\s*\]", value) or re.findall(r"(\d+)\s*:\s*(\d+)", value)
+        return [[int(start), int(stop)] for start, stop in pairs] or value
+    return plain_spans(value)
+
+
+def take_marks(text: str, where: str) -> tuple[str, Spans]:
+    r"""A text without its marks ``[[`` and ``]]``, and the spans that they marked; ``\[[`` is two brackets.
+
+    Closing marks count only behind an opening one, so that ``x[i[0]]`` stays as it is.
+
+    Raises:
+        ConfigError: a span has no end, or another one begins in it.
+
+    Example:
+        >>> take_marks("It is [[108]] m long.", "--response")
+        ('It is 108 m long.', ((6, 9),))
+    """
+    parts, spans, begun, done, length = list[str](), list[tuple[int, int]](), None, 0, 0
+    for found in _MARKS.finditer(text):
+        if found[3] and begun is None:
+            continue
+        if found[2] and begun is not None:
+            raise ConfigError(
+                f"{where}: a mark {OPEN} stands within another span; expected {CLOSE} before it. Close that first, or "
+                f"write \\{OPEN} for the brackets themselves."
+            )
+        parts.append(text[done : found.start()])
+        length, done = length + len(parts[-1]), found.end()
+        if found[1]:
+            parts.append(found[1])
+            length += len(found[1])
+        elif found[2]:
+            begun = length
+        elif begun is not None:
+            spans.append((begun, length))
+            begun = None
+    if begun is not None:
+        raise ConfigError(
+            f"{where}: the mark {OPEN} has no {CLOSE} behind it; expected one at the end of the span. Close it, or "
+            f"write \\{OPEN} for the brackets themselves."
+        )
+    return "".join([*parts, text[done:]]), tuple(spans)
+
+
+def with_marks(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
+    """A text with marks around its spans, as people read it."""
+    for start, stop in reversed(spans or ()):
+        text = f"{text[:start]}{OPEN}{text[start:stop]}{CLOSE}{text[stop:]}"
+    return text
+
+
+def as_typed(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
+    """A text of which :func:`take_marks` gives the same text and spans."""
+    ends = sorted({0, len(text), *(place for span in spans or () for place in span)})
+    opening, closing = {start for start, _ in spans or ()}, {stop for _, stop in spans or ()}
+    parts = []
+    for start, stop in zip(ends, [*ends[1:], len(text)], strict=True):
+        marks = f"{CLOSE if start in closing else ''}{OPEN if start in opening else ''}"
+        parts.append(marks + re.sub(r"\[\[|\]\]", lambda found: f"\\{found[0]}", text[start:stop]))
+    return "".join(parts)
+
+
+def text_of(response: str, spans: Spans) -> str:
+    """The words of spans alone; between two of them dots."""
+    return " … ".join(response[start:stop].strip() for start, stop in spans)
+
+
+def shares(text: str, spans: Spans, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """The share of each token's visible characters that lie in spans of a text, ``(t,)`` float64 from 0 to 1.
+
+    A token without any, such as the end of the text, goes with the visible character before it; without one before
+    it, with the first. So the shares in spans that part a text add up to 1.
+
+    Args:
+        text: the text.
+        spans: of it.
+        starts: ``(t,)``; first character of each token.
+        stops: ``(t,)``; the character after its last.
+
+    Example:
+        >>> shares("It is 108 m", ((6, 9),), np.array([0, 2, 5, 9, 11]), np.array([2, 5, 9, 11, 11]))
+        array([0., 0., 1., 0., 0.])
+    """
+    visible = ~np.fromiter(map(str.isspace, text), bool, len(text))
+    inside = np.zeros(len(text), bool)
+    for start, stop in spans:
+        inside[start:stop] = True
+    count, own = (np.concatenate([[0], np.cumsum(part)]) for part in (visible, visible & inside))
+    letters, found = (part[stops] - part[starts] for part in (count, own))
+    places = np.flatnonzero(visible)
+    if not len(places):
+        return np.zeros(len(starts))
+    near = places[np.maximum(np.searchsorted(places, starts, side="right") - 1, 0)]
+    return np.where(letters > 0, found / np.maximum(letters, 1), inside[near])
+
+
+def without_span(chat: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, Any]:
+    """What a corpus keeps of an example beside its texts, as its chat and its spans."""
+    if not isinstance(chat, Mapping) or FIELD not in chat:
+        return chat, None
+    rest = {name: part for name, part in chat.items() if name != FIELD}
+    return rest or None, plain_spans(chat[FIELD])
+
+
+def beside_chat(chat: Mapping[str, Any] | None, spans: Spans | None) -> Mapping[str, Any] | None:
+    """The reverse of :func:`without_span`."""
+    return chat if spans is None else {**(chat or {}), FIELD: [list(pair) for pair in spans]}
