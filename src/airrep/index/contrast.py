@@ -125,7 +125,7 @@ def _less(why: Why, other: Why, hit: Scored) -> Why:
 
 def answered(example: Example, response: str) -> Example:
     """An example with another answer to its prompt, after the same messages."""
-    chat = example.chat
+    chat = example.sides[0].chat
     if chat is not None and "messages" in chat:
         asked = list(chat["messages"])[: chat.get("asked", -1)]
         role = chat["messages"][-1]["role"]
