@@ -149,7 +149,7 @@ def test_methods_share_an_lm_that_holds_weights_as_stored(tmp_path: Path) -> Non
     assert shared_lm(settings) is lm
 
 
-@pytest.mark.parametrize("kind", ["bitsandbytes", "gptq", "awq", "hqq"])
+@pytest.mark.parametrize("kind", ["gptq", "hqq"])
 def test_a_quantised_format_that_is_not_read_is_refused_before_weights_are(tmp_path: Path, kind: str) -> None:
     folder = written(tmp_path / "lm", "llama", torch.bfloat16)
     config = json.loads((folder / "config.json").read_bytes())

@@ -320,10 +320,12 @@ def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
     )
 
 
-def size_read(folder: Path, name: str, adapted: bool = False) -> int:
-    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files."""
-    kind = None if adapted else stored_type(folder, name)
-    return sum(_bytes_held(entry, kind is not None) for entry in stored_tensors(folder, name).values())
+def size_read(folder: Path, name: str, half: bool) -> int:
+    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files.
+
+    *half*: matrices of 2 bytes a number are held as they are.
+    """
+    return sum(_bytes_held(entry, half) for entry in stored_tensors(folder, name).values())
 
 
 def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryPlan:

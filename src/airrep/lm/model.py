@@ -377,7 +377,10 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
     promised = memory_bytes(settings.memory)
     assert promised is not None  # settings are checked
     folder, name = files.weights, files.name
-    size = size_packed(folder, name) if is_packed(folder) else size_read(folder, name, files.adapter is not None)
+    if is_packed(folder):
+        size = size_packed(folder, name)
+    else:
+        size = size_read(folder, name, files.adapter is None and stored_type(folder, name) is not None)
     return plan_memory(promised, folder, name, size)
 
 

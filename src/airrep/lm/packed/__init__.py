@@ -2,4 +2,5 @@
 
 blocks    Matrices of a GGUF file, held as its blocks.
 networks  The network of an LM around weights that are held packed.
+tensors   Matrices of quantised safetensors, held as their formats store them.
 """
