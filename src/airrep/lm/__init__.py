@@ -2,6 +2,7 @@
 
 attention   Packed batches of documents, and causal attention inside each document of one.
 documents   Tokenised examples: token ids, and where responses start.
+experts     Fused experts of a mixture, run one by one while they are read.
 files       Load and write the files of a target LM; checks of what is loaded.
 folders/    Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 held        Weights held as they are stored, brought to float32 map by map.

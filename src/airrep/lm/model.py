@@ -20,6 +20,7 @@ from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents
+from airrep.lm.experts import hold_experts
 from airrep.lm.files import ALL_CHAT, load_network, load_tokenizer, read_weights, recorded_reading, take_weights
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, size_read, stored_type
@@ -396,6 +397,7 @@ def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
     if kind is None:
         return None
     model = load_network(files.weights, files.name, trusted, kind).to(device)
+    hold_experts(model)
     return model if hold(model) else None
 
 
