@@ -256,7 +256,7 @@ class Reasons:
         one = asked.chosen(slice(place, place + 1))
         words = dict(_counting(one, self._name))
         found = {channel: self._methods[channel].places(query) for channel in words}
-        spoken = {channel: own for channel, own in found.items() if own is not None}
+        spoken = {channel: own.touched(query) for channel, own in found.items() if own is not None}
         return [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
 
     def _why(

@@ -20,10 +20,10 @@ from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
-from airrep.lm.experts import one_by_one
 from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
+from airrep.lm.packed.experts import one_by_one
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float64
 

@@ -15,6 +15,7 @@ from airrep.cli.show.hits import (
     CAUSE,
     deviations_text,
     has_same_words,
+    print_copied,
     print_hit,
     print_lines,
     print_query,
@@ -65,6 +66,7 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
         facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
         ranked: dict[str, Any] = {"rank": hit.rank, "of": hits.provenance.rows}
         print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why)
+    print_copied(console, hits.copied, {hit.row: hit.rank for hit in hits})
     if not any(hit.score for hit in hits):
         say(console, ZERO)
 

@@ -17,7 +17,7 @@ from airrep.attributors.gradient.store import LearnsArrays
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
@@ -40,6 +40,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     """
 
     name = "ekfac"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
     reduction = "sum"  # a batch's loss is the mean over all its tokens, so that an example moves the LM by its sum
     made_of_learnt = ("_factors", "_inverse", "_last")
@@ -155,7 +156,12 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             return self.pass_by(missing, self._held_last([queries[place] for place in chosen]))
 
         store = ScoreStore(self.folder, key, queries, self.lm.key)
-        return lambda train, on_rows=None: store.rows(train, pass_by, on_rows)
+
+        def scores(train: Sequence[Example], on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
+            found, factors = store.rows(train, pass_by, on_rows), self.factors(train)
+            return found if factors is None else found * factors.astype(np.float32)[:, None]
+
+        return scores
 
     def _held_last(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, as :meth:`held` takes them; those asked for last are remembered.
@@ -174,6 +180,9 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         kind = torch.bfloat16 if self.lm.execution.precision == "bfloat16" else None
         found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.reduction)
+        full = wholes(queries) if self.settings.unit else None
+        if full is not None:  # a part of an answer is divided by the length of all
+            found.lengths = self.held(full).lengths
         return found
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
