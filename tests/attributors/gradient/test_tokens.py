@@ -109,7 +109,11 @@ CHANNELS = [
     *(("logra", {"rank": 8, "sketch": None}), ("logra", {"rank": 8, "sketch": None, "unit": False, "exponent": 1.0})),
     *(("logra", {"rank": None, "sketch": None}), ("logra", {"rank": 64, "sketch": 400})),
     *(("ekfac", {}), ("ekfac", {"unit": True}), ("ekfac", {"query_rank": 3}), ("ekfac", {"query_rank": 40})),
-    *(("trak", {"rank": 4}), ("dsdm", {"rank": 4}), ("influence", {"solver": "explicit", "damping": 9.0})),
+    *(
+        ("trak", {"rank": 4}),
+        ("dsdm", {"rank": 4}),
+        ("influence", {"solver": "explicit", "damping": 9.0, "modules": ("*.1.*attn.[oc]_proj",)}),
+    ),
 ]
 
 

@@ -250,6 +250,11 @@ class Whitening(NamedTuple):
         white: Tensor = self.outward @ (gradients.float() * self.factor @ self.inward)
         return white
 
+    def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
+        """The transpose."""
+        found: Tensor = self.outward.T @ white @ self.inward.T * self.factor
+        return found
+
 
 class WhitenedSketch:
     """Whitens the gradients of each linear map and sketches them.
@@ -271,6 +276,13 @@ class WhitenedSketch:
         """The features of one linear map."""
         white = self._whitening[site.pool](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
+
+    def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
+        """The transpose."""
+        own = self._whitening[site.pool]
+        width = own.factor.numel()
+        white = self._sketch.back(site.name, features, width) if width > self._share else features
+        return own.back(white.unflatten(1, own.factor.shape))
 
 
 def largest(sites: Sequence[Site]) -> int:

@@ -179,7 +179,7 @@ class Projected:
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
         self._count = 0
         self._held: Mapping[str, SiteTokens] = {}
-        self._features: dict[str, Tensor] = {}
+        self._between: dict[str, Tensor] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Project the inputs."""
@@ -190,36 +190,49 @@ class Projected:
         return gradients if self._matrices is None else gradients @ self._matrices[site.pool][1].to(gradients.dtype)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
-        """Hold the tokens; or the features of each, the dual applied."""
+        """Hold the tokens; or, where something is between the gradients, what multiplies others' for each token."""
         self._held, self._count = query, count
         if self._finish is None and self._dual is None:
             return
         rows = []
         for site in self._sites:
             own = query[site.name]
-            parts = [self._of_tokens(site, *some) for some in _in_parts(own.inputs, own.gradients)]
+            parts = [self._of_tokens(site, *some) for some in in_parts(own.inputs, own.gradients)]
             rows.append(in_document(torch.cat(parts), own.tokens, count))
         if self._dual is not None:
             solved = self._dual(torch.cat(rows, dim=1).cpu().numpy().astype(np.float64))
             widths = [part.shape[1] for part in rows]
             rows = list(torch.from_numpy(solved).to(rows[0]).split(widths, dim=1))
-        self._features = {site.name: part for site, part in zip(self._sites, rows, strict=True)}
+        self._between = dict(zip((site.name for site in self._sites), map(self._back, self._sites, rows), strict=True))
 
     def _of_tokens(self, site: Site, inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
         """Features of each token at one map, ``(t, w)``."""
         each = gradients[:, :, None] * inputs[:, None, :]
         return each.flatten(1) if self._finish is None else self._finish.of(site, each)
 
+    def _back(self, site: Site, rows: Float[Tensor, "t w"]) -> Float[Tensor, "t o i"]:
+        own = self._held[site.name]
+        if self._finish is None:
+            return rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
+        return self._finish.back(site, rows)
+
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Of two small matrices; or of features, where something is between the gradients."""
-        if site.name not in self._features:
-            own = self._held[site.name]
-            return in_document((own.gradients @ gradients.T) * (own.inputs @ inputs.T), own.tokens, self._count)
-        held = self._features[site.name]
-        return torch.cat([held @ self._of_tokens(site, *some).T for some in _in_parts(inputs, gradients)], dim=1)
+        """Of two small matrices; or, where something is between the gradients, of what is held."""
+        if site.name in self._between:
+            held = self._between[site.name]
+            step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))
+            return torch.cat([between(part, inputs, gradients) for part in held.split(step)])
+        own = self._held[site.name]
+        return in_document((own.gradients @ gradients.T) * (own.inputs @ inputs.T), own.tokens, self._count)
 
 
-def _in_parts(inputs: Tensor, gradients: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def between(held: Float[Tensor, "q o i"], inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
+    """g_tᵀ M_q a_t of each matrix and each token, ``(q, t)``."""
+    found: Tensor = ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
+    return found
+
+
+def in_parts(inputs: Tensor, gradients: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Tokens, so many at a time that their gradients are held."""
     step = max(1, NUMBERS // (inputs.shape[1] * gradients.shape[1]))
     yield from zip(inputs.split(step), gradients.split(step), strict=True)

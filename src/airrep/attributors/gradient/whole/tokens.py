@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from airrep.attributors.gradient.reading import Site
-from airrep.attributors.gradient.tokens import NUMBERS, SiteTokens, in_document
+from airrep.attributors.gradient.tokens import NUMBERS, SiteTokens, between, in_document
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients
 from airrep.shapes import Float
 
@@ -50,26 +50,24 @@ class Curved:
             basis = left / torch.where(lengths > 0, lengths, 1.0)
             found = _through(basis, inverse, own, inputs, gradients)
         elif inverse.shape[0] <= inverse.shape[1]:
-            found = _whole(inverse, own.gradients, own.inputs, gradients, inputs)
+            found = _whole(inverse, own.inputs, own.gradients, inputs, gradients)
         else:  # the longer side is multiplied first
-            found = _whole(inverse.T, own.inputs, own.gradients, inputs, gradients)
+            found = _whole(inverse.T, own.gradients, own.inputs, gradients, inputs)
         return in_document(found, own.tokens, self._count)
 
 
 def _whole(
     inverse: Float[Tensor, "o i"],
-    short: Float[Tensor, "q o"],
-    long: Float[Tensor, "q i"],
-    others_short: Float[Tensor, "t o"],
-    others_long: Float[Tensor, "t i"],
+    own_inputs: Float[Tensor, "q i"],
+    own_gradients: Float[Tensor, "q o"],
+    inputs: Float[Tensor, "t i"],
+    gradients: Float[Tensor, "t o"],
 ) -> Float[Tensor, "q t"]:
-    """Σ_oi s_o l_i C_oi s'_o l'_i."""
-    step = max(1, NUMBERS // (len(inverse) * max(inverse.shape[1], len(others_short))))
-    parts = []
-    for some_short, some_long in zip(short.split(step), long.split(step), strict=True):
-        inner = ((some_long[:, None, :] * inverse) @ others_long.T) * others_short.T
-        parts.append(torch.einsum("qo,qot->qt", some_short, inner))
-    return torch.cat(parts) if parts else inverse.new_zeros(0, len(others_short))
+    """Σ_oi g_o a_i C_oi g'_o a'_i."""
+    step = max(1, NUMBERS // (len(inverse) * max(inverse.shape[1], len(inputs))))
+    each = zip(own_gradients.split(step), own_inputs.split(step), strict=True)
+    parts = [between(g[:, :, None] * inverse * a[:, None, :], inputs, gradients) for g, a in each]
+    return torch.cat(parts) if parts else inverse.new_zeros(0, len(inputs))
 
 
 def _through(
