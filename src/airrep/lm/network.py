@@ -317,13 +317,18 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
 
 
 def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
-    """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats."""
+    """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats.
+
+    Where documents have shares, a token's loss counts by its share, and the divisor stays that of all tokens: nothing is
+    learnt of a token of share 0, and the others weigh as before.
+    """
     tokens = int(documents.response_lengths.sum())
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
         with execution.autocast():
-            loss = token_losses(model, packed).sum() / tokens
+            each = token_losses(model, packed)
+            loss = (each if packed.shares is None else each * packed.shares).sum() / tokens
         torch.autograd.backward(loss)
         total += loss.detach()
     return total
