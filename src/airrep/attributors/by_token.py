@@ -1,8 +1,10 @@
 """Scores token by token: pairs of tokens of two texts, gathered by words."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +85,41 @@ class WordScores:
         """What each word of the training example has of the score."""
         found: list[float] = self.matrix.sum(axis=0)[:-1].tolist()
         return found
+
+    def pairs(self, most: int) -> list[tuple[Span, Span, float]]:
+        """The pairs of words that have most of the score, by size: that of the query, that of the example, the part."""
+        inner = self.matrix[:-1, :-1]
+        best = np.argsort(-np.abs(inner), axis=None, kind="stable")[:most]
+        rows, columns = (each.tolist() for each in np.unravel_index(best, inner.shape)) if inner.size else ([], [])
+        told = (
+            (self.query[row], self.example[column], float(inner[row, column]))
+            for row, column in zip(rows, columns, strict=True)
+        )
+        return [one for one in told if one[2]]
+
+
+class ScoredWord(NamedTuple):
+    """A word that is told with what it has of a score."""
+
+    span: Span
+    score: float
+    level: int
+    """1 to :data:`LEVELS`: how near it comes to the word of the same texts that has most."""
+
+
+LEVELS = 4
+
+
+def standing_out(words: Sequence[Span], scores: Sequence[float]) -> list[ScoredWord]:
+    """Those words whose size is an eighth or more of the greatest, in order of the texts."""
+    most = max(map(abs, scores), default=0.0)
+    sizes = [abs(score) / most if most else 0.0 for score in scores]
+    told = zip(words, scores, sizes, strict=True)
+    return [ScoredWord(word, score, max(1, ceil(LEVELS * size))) for word, score, size in told if size >= LEAST]
+
+
+LEAST = 1 / 8
+"""Share of the greatest below which a word is not marked."""
 
 
 _WORDS = Words(signs=True, rest=rf"\S(?:[{INVISIBLE}{marks()}]+|(?<=\u200d)\S)*")

@@ -20,8 +20,8 @@ class Documents:
         offsets: document i is ``ids[offsets[i]:offsets[i + 1]]``, ``(n + 1,)``.
         starts: place in document i at which its response starts, at least 1, ``(n,)``.
         shares: how much of the loss of each response token is asked for, document after document, ``(r,)`` from 0 to
-            1; None for all. A mean over a response has all of its tokens as its divisor. In a fine-tune they are a mask of
-            what is learnt.
+            1; None for all. A mean over a response has all of its tokens as its divisor. In a fine-tune they say how
+            much of each token is learnt: 0 masks it.
     """
 
     ids: Rows

@@ -319,7 +319,7 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
 def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
     """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats.
 
-    Where documents have shares, a token's loss counts by its share, and the divisor stays that of all tokens: nothing is
+    Where documents have shares, a token's loss counts by its share. The divisor stays that of all tokens: nothing is
     learnt of a token of share 0, and the others weigh as before.
     """
     tokens = int(documents.response_lengths.sum())

@@ -213,7 +213,8 @@ class Projected:
     def _back(self, site: Site, rows: Float[Tensor, "t w"]) -> Float[Tensor, "t o i"]:
         own = self._held[site.name]
         if self._finish is None:
-            return rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
+            whole: Tensor = rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
+            return whole
         return self._finish.back(site, rows)
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
