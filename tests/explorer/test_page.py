@@ -250,3 +250,35 @@ def test_more_of_a_list_is_asked_as_the_list_was(address: str) -> None:
         page.wait_for_selector("#where-error:not([hidden])")
         first.get_by_text("Show 20 more").click()
         page.wait_for_selector(".hit:nth-child(30)")
+
+
+def test_marked_words_are_asked_about_alone_and_copies_are_told(address: str) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(address)
+        page.fill("#prompt", "zebra 😀")
+        page.fill("#response", "😀 I say: the 9 cats run")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(".copied q")
+        assert page.locator(".copied q").all_inner_texts() == ["the 9 cats run"]
+        assert page.locator("#ask-span").is_hidden()
+        page.evaluate(
+            """() => {
+              const said = document.querySelector("#asked .response .text");
+              const walker = document.createTreeWalker(said, NodeFilter.SHOW_TEXT);
+              let node = walker.nextNode();
+              while (!node.data.includes("cats")) node = walker.nextNode();
+              const place = node.data.indexOf("cats");
+              getSelection().setBaseAndExtent(node, place, node, place + 4);
+            }"""
+        )
+        page.click("#ask-span")
+        page.wait_for_selector("text=Ask about the whole response")
+        page.wait_for_selector(".copied q")
+        assert "s=15-19" in page.url
+        assert page.evaluate("[...CSS.highlights.get('asked')].map(String)") == ["cats"]
+        assert all("cats" in word for word in page.locator(".hit.active .words").all_inner_texts())
+        page.reload()
+        page.wait_for_selector("text=Ask about the whole response")
+        page.click("text=Ask about the whole response")
+        page.wait_for_selector("#span-hint")
+        assert "s=" not in page.url

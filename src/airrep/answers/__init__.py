@@ -3,6 +3,7 @@
 answer     The base of all answers: a result, with what is told beside it.
 audit      Evaluation items that the training data contain, or nearly contain.
 clean      Training examples that are likely wrong, repeated, odd or harmful; with reasons.
+copied     Words of an answer that stand in the training data word for word.
 likeness/  How near examples are, by words and by meaning.
 mix        How to mix sources for a target: weights with intervals, and drawn examples.
 outside    Examples nearest to an answer, and to answers that no data taught.

@@ -103,7 +103,7 @@ def evenly(keep: Mask, most: int) -> Mask:
 
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
     """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
-    answers, attributor = question.queries, index.attributor
+    attributor, answers = index.attributor, [one.whole for one in question.queries]
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
     every = np.arange(len(own))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from airrep.answers.copied import with_copied
 from airrep.answers.outside import COUNTED, MANY, Nearest, nearest, outside
 from airrep.answers.spread import beside_spread, spread_of
 from airrep.arrays import Mask
@@ -53,8 +54,13 @@ def top(
         response: the answer itself, in place of *queries*.
         least: the most harmful examples first.
         where: a filter; only examples that fulfil it count.
+<<<<<<< HEAD
         why: tell what each channel gave, and which words are the same.
         tokens: tell that, and which words of an answer have what of its score from which words of the training example.
+=======
+        why: tell what each channel gave, which words are the same, and what of the answer stands in examples word for
+            word.
+>>>>>>> main
         progress: called with the number of encoded texts.
 
     Raises:
@@ -72,7 +78,13 @@ def top(
     if tokens:
         check_tokens(index.attributor)
     asked = index.ask(question, progress)
+<<<<<<< HEAD
     found = index.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
+=======
+    found = index.top_of(question, asked, k, least=least, where=where, why=why)
+    if why:
+        found = replace(found, queries=with_copied(index, found.queries, keep))
+>>>>>>> main
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))
     told = list[Hits]()
@@ -98,7 +110,10 @@ def _judged(index: Index, found: TopResult, question: Question, asked: Asked, ke
 
 
 def verdicts(index: Index, question: Question, asked: Asked, keep: Mask) -> list[Verdict | None]:
-    """The verdict on each answer; None for all where the method scores its own queries alone."""
+    """The verdict on each answer; None of one with a span, and for all where the method scores its own queries alone.
+
+    Chances are those of whole answers: a few words are more easily come near to.
+    """
     return _verdicts(index, question, asked, keep)[1]
 
 
@@ -107,13 +122,15 @@ def _verdicts(
 ) -> tuple[Nearest | None, list[Verdict | None]]:
     """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
-    known = outside(index, contrast=contrast)
+    spanned = [answer.span is not None for answer in question.queries]
+    known = None if all(spanned) else outside(index, contrast=contrast)
     if known is None:
         return None, [None] * len(question.queries)
     found = nearest(index, question, asked, keep)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    return found, [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
+    judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))
+    return found, [None if part else one for part, one in zip(spanned, judged, strict=True)]
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

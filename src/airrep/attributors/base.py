@@ -95,6 +95,8 @@ class Attributor(ABC):
 
     name: ClassVar[str]
     """The method's name, as users type it."""
+    reads_spans: ClassVar[bool] = False
+    """Whether queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
     leads: ClassVar[bool] = False
     """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
     pool: ClassVar[Pool]
@@ -272,6 +274,18 @@ def checked_rows(method: str, features: Any, rows: int, call: str = "encode_trai
     if found.shape[0] != rows:
         raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each")
     return found
+
+
+def check_spans_read(method: Attributor, queries: Sequence[Example]) -> None:
+    """Refuse queries with a span where a method, or a channel that counts, scores whole answers alone (ConfigError)."""
+    parts = zip(method.parts, method.counted, strict=True) if isinstance(method, SeveralMethods) else [(method, True)]
+    blind = [part.name for part, counts in parts if counts and not part.reads_spans]
+    spanned = next((one for one in queries if one.span is not None), None)
+    if blind and spanned is not None:
+        raise ConfigError(
+            f"query '{spanned.id}': has a span, and {blind[0]} scores whole answers alone. Leave the span out, or ask "
+            "an index of other methods."
+        )
 
 
 class BrokenMethodError(ConfigError):

@@ -1,19 +1,24 @@
 """Attribution by sentence encoders: AirRep and plain embeddings."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows, TrainedGroups
 from airrep.attributors.settings import EncoderSettings
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, have_spans
+from airrep.corpus.spans import text_of
 from airrep.corpus.views import seen, something_seen
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float64
 
 
 class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
@@ -23,6 +28,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     """
 
     name = "gte"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
     default_encoder = "thenlper/gte-small"
 
@@ -70,22 +76,39 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return self._encode(examples, on_rows, queries=False)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """φ_query: the same, behind the encoder's prompt for queries where it has one."""
+        """φ_query: the same, behind the encoder's prompt for queries where it has one.
+
+        Of an answer with a span, its words stand in the answer's place; they count by their share of it.
+        """
         return self._encode(examples, on_rows, queries=True)
+
+    def _spanned(self, examples: Sequence[Example]) -> tuple[Sequence[Example], Float64[np.ndarray, " n"] | None]:
+        """What is read of queries, and what each counts; None where each counts 1."""
+        if self._settings.view == "prompt" or not have_spans(examples):
+            return examples, None
+        read, counts = list[Example](), list[float]()
+        for one in examples:
+            words = one.response if one.span is None else text_of(one.response, one.span)
+            read.append(replace(one, response=words, span=None))
+            letters = [sum(not sign.isspace() for sign in text) for text in (words, one.response)]
+            counts.append(1.0 if one.span is None else (letters[0] - len(one.span) + 1) / max(letters[1], 1))
+        return read, np.array(counts)
 
     def _encode(self, examples: Sequence[Example], on_rows: OnRows | None, *, queries: bool) -> DenseFeatures:
         """Features of what the view shows; 0 where that is nothing."""
         view = self._settings.view
+        examples, counts = self._spanned(examples) if queries else (examples, None)
         if view != "whole" and f"{{{view}}}" not in self.encoder.template:
             raise ConfigError(
                 f"{self.name}: the template {self.encoder.template!r} shows no {view}, which is all that view={view} "
                 "reads. Give another template, or another view."
             )
         if view == "whole":
-            return self.encoder.encode(examples, on_rows, queries=queries)
-        features = self.encoder.encode([seen(example, view) for example in examples], on_rows, queries=queries)
-        features[~something_seen(examples, view)] = 0
-        return features
+            features = self.encoder.encode(examples, on_rows, queries=queries)
+        else:
+            features = self.encoder.encode([seen(example, view) for example in examples], on_rows, queries=queries)
+            features[~something_seen(examples, view)] = 0
+        return features if counts is None else features * counts[:, None].astype(np.float32)
 
 
 class AirRepAttributor(EmbeddingAttributor):

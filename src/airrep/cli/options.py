@@ -348,7 +348,6 @@ def better_of(
     better: str | None, reading: ReadingOptions, asked: "Sequence[Example]", *, typed: bool
 ) -> "Better | None":
     """What --better names: a text where the query is *typed* in; beside a file of queries a file, a field or a text."""
-    from airrep.corpus.corpus import Example
     from airrep.corpus.inputs import is_place
 
     if better is None:
@@ -356,10 +355,27 @@ def better_of(
     if typed:
         if is_place(better):
             note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
-        return [Example("", better)]  # a text as it is, whatever files there are
+        return [typed_example("", better, "--better")]  # a text, whatever files there are
     if any(better in example.metadata for example in asked) or not is_place(better):
         return better
     return reading.read(better)
+
+
+def typed_example(prompt: str, response: str, where: str, span: str | None = None) -> "Example":
+    """An answer that is typed in: its span is marked in it by ``[[`` and ``]]``, or told by its characters."""
+    from airrep.corpus.corpus import Example
+    from airrep.corpus.spans import check_spans, take_marks, typed_spans
+
+    text, spans = take_marks(response, where) if span is None else (response, typed_spans(span))
+    if spans:
+        try:
+            check_spans(text, spans)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+    if spans and span is None:
+        told = ", ".join(f"'{text[start:stop]}' ({start}:{stop})" for start, stop in spans)
+        note(f"{where}: the span is {told}; for brackets that are no marks write \\[[")
+    return Example(prompt=prompt, response=text, id="query", span=spans or None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,31 +386,33 @@ class QueryOptions:
     reading: ReadingOptions
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
     prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
-    response: Annotated[str | None, "One query, typed in: its response."] = None
+    response: Annotated[str | None, "One query, typed in: its response; [[ ]] mark a part of it."] = None
     better: BetterOption = None
     recipe: RecipeOption = None
     settings: ChangedOption = field(default_factory=dict)
 
-    def question(self, index: "Index") -> "tuple[Corpus, Better | None]":
-        """The queries, and the better answers to them if there are any."""
-        asked = self.asked(index)
+    def question(self, index: "Index", span: str | None = None) -> "tuple[Corpus, Better | None]":
+        """The queries, and the better answers to them if there are any; *span* is that of one that is typed in."""
+        asked = self.asked(index, span)
         return asked, better_of(self.better, self.reading.for_queries(index), asked, typed=self.queries is None)
 
-    def asked(self, index: "Index") -> "Corpus":
+    def asked(self, index: "Index", span: str | None = None) -> "Corpus":
         """The queries of the file, read as the index's records were, or the one that was typed in."""
-        from airrep.corpus.corpus import Corpus, Example
+        from airrep.corpus.corpus import Corpus, with_spans
 
+        if span is not None and self.queries is not None:
+            raise ConfigError("--span: is of a --response; a file of queries has a field span. Leave it out.")
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
-            return self.reading.for_queries(index).read(self.queries)
+            return with_spans(self.reading.for_queries(index).read(self.queries))
         if self.response is None:
             raise ConfigError(
                 "queries: --prompt is given without --response, and what it answers is asked for. Give both."
             )
         if not self.response.strip():
             raise ConfigError("queries: --response is blank; expected the text that the model gave. Type it in.")
-        return Corpus.from_examples([Example(prompt=self.prompt or "", response=self.response, id="query")])
+        return Corpus.from_examples([typed_example(self.prompt or "", self.response, "--response", span)])
 
     def index(self) -> "Index":
         """The index, with what has moved, and with the weights of another recipe, if one is named."""

@@ -27,7 +27,14 @@ def top_command(
     aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
+<<<<<<< HEAD
     tokens: Annotated[bool, "Tell that, and which words of an example taught which words of the answer."] = False,
+=======
+    span: Annotated[
+        str | None,
+        typer.Option(metavar="START:END", help="Ask about these characters of --response alone; [[ ]] mark them, too."),
+    ] = None,
+>>>>>>> main
 ) -> None:
     """Find the training examples that taught an answer; with --better, in place of a better one.
 
@@ -42,7 +49,7 @@ def top_command(
         raise ConfigError(f"top: {named} tells of one query's hits, not of --aggregate. Leave one out.")
     delivery.check("top-of-set" if aggregate else "top")
     opened = asking.index()
-    asked, better = asking.question(opened)
+    asked, better = asking.question(opened, span)
     how: dict[str, Any] = {"better": better, "least": least, "where": where}
     with Meter("encoding queries") as meter:
         if aggregate:
@@ -242,6 +249,7 @@ def serve_command(
     """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
     serving, explorer_class = _explorer_parts()
     from airrep.cli.show.console import Meter, say
+    from airrep.corpus.corpus import with_spans
 
     if better is not None and queries is None:
         raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
@@ -250,7 +258,7 @@ def serve_command(
         moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
-        asked = read.read_if(queries)
+        asked = None if queries is None else with_spans(read.read(queries))
         chosen = options.better_of(better, read, asked or (), typed=False)
         explorer = explorer_class(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:

@@ -27,25 +27,27 @@ LONGEST_NAME = 1024
 """Characters of a text that may name a file."""
 
 
-def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None) -> Corpus:
+def as_corpus(
+    data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None, *, spanned: bool = False
+) -> Corpus:
     """The corpus of data: of a place, a ``Dataset``, a table or a dict of columns, examples, or records (dicts).
 
     *where* names the data in errors; *options* of reading are those of :func:`airrep.read_corpus`, for examples none.
+    With *spanned*, examples may have spans.
     DataError: a record is not valid, or a file cannot be read, or an example has a span, which only a query has.
     ConfigError: the data are something else.
     """
     found = _as_corpus(data, where, options or {})
-    if have_spans(found):
-        spanned = next(one for one in found if one.span is not None)
+    if have_spans(found) and not spanned:
+        first = next(one for one in found if one.span is not None)
         raise DataError(
-            f"{where}: example '{spanned.id}' has a span, which only questions to an index have; whole answers are "
+            f"{where}: example '{first.id}' has a span, which only questions to an index have; whole answers are "
             "expected. Leave span out."
         )
     return found
 
 
 def _as_corpus(data: CorpusLike, where: str, options: Mapping[str, Any]) -> Corpus:
-    """As :func:`as_corpus`; examples may have spans."""
     if isinstance(data, Corpus):
         return data
     if isinstance(data, str | PathLike):
@@ -82,13 +84,13 @@ def as_examples(
     elif isinstance(queries, str):
         found = (_text(queries, where),)
     elif isinstance(queries, Corpus | PathLike | Mapping):
-        found = with_spans(_as_corpus(queries, where, options or {}))
+        found = with_spans(as_corpus(queries, where, options, spanned=True))
     else:
         items = _items(queries, where)
         if all(isinstance(item, str | Example) for item in items):
             found = tuple(_text(item, where) if isinstance(item, str) else item for item in items)
         else:
-            found = with_spans(_as_corpus(items, where, options or {}))
+            found = with_spans(as_corpus(items, where, options, spanned=True))
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
     if isinstance(found, Corpus):

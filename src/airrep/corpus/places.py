@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from airrep.corpus.corpus import Example
+from airrep.corpus.spans import shares
 from airrep.corpus.views import View, seen_text
 from airrep.corpus.words import plain_places
 
@@ -64,6 +65,29 @@ class Places:
             visible[first[some]] + before,
             visible[after[some] - 1] + 1 + before,
         )
+
+    def shares(self, example: Example) -> np.ndarray:
+        """The share of each place's visible characters that lie in the example's span, ``(k,)``; ones without."""
+        if example.span is None:
+            return np.ones(len(self.starts))
+        before = len(example.prompt) + 1
+        spans = tuple((start + before, stop + before) for start, stop in example.span)
+        return shares(seen_text(example, "whole"), spans, self.starts, self.stops)
+
+    def touched(self, example: Example) -> "Places":
+        """The places that touch the example's span; all without one."""
+        some = self.shares(example) > 0
+        return self if some.all() else Places(*(part[some] for part in vars(self).values()))
+
+    def asked(self, query: Example) -> "Places":
+        """Those that have a part in the query's span, where it has one and these are places in its response."""
+        first = len(query.prompt) + 1
+        if query.span is None or not (self.stops > first).any():
+            return self
+        inside = np.zeros(len(self.starts), bool)
+        for start, stop in query.span:
+            inside |= (self.starts < first + stop) & (self.stops > first + start)
+        return Places(*(part[inside] for part in vars(self).values()))
 
     @classmethod
     def beside(cls, parts: Sequence["Places"], first_columns: Sequence[int]) -> "Places":

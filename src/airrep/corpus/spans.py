@@ -137,6 +137,17 @@ def with_marks(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
     return text
 
 
+def as_typed(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
+    """A text of which :func:`take_marks` gives the same text and spans."""
+    ends = sorted({0, len(text), *(place for span in spans or () for place in span)})
+    opening, closing = {start for start, _ in spans or ()}, {stop for _, stop in spans or ()}
+    parts = []
+    for start, stop in zip(ends, [*ends[1:], len(text)], strict=True):
+        marks = f"{CLOSE if start in closing else ''}{OPEN if start in opening else ''}"
+        parts.append(marks + re.sub(r"\[\[|\]\]", lambda found: f"\\{found[0]}", text[start:stop]))
+    return "".join(parts)
+
+
 def text_of(response: str, spans: Spans) -> str:
     """The words of spans alone; between two of them dots."""
     return " … ".join(response[start:stop].strip() for start, stop in spans)

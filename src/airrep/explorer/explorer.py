@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from airrep.answers.spread import Leaders, Moments, Spread
 from airrep.arrays import Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.spans import Spans, check_spans
 from airrep.errors import ArtifactError, ConfigError
 from airrep.explorer.facets import Facets
 from airrep.explorer.requests import QueryRef
@@ -27,8 +28,8 @@ KEPT = 128
 """Queries whose features are kept, one by one."""
 RANKED = 16
 """Rankings that are kept."""
-Texts = tuple[tuple[str, str], ...]
-"""Prompts and responses."""
+Texts = tuple[tuple[str, str, Spans | None], ...]
+"""Prompts and responses, with the spans of these."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class ServedIndex(Index):
         self._kept: OrderedDict[Texts, Asked] = OrderedDict()
         self._rankings: OrderedDict[tuple[Texts, bytes], Ranking] = OrderedDict()
         self._file: Asked | None = None
-        self._places: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[str, str, Spans | None], int] = {}
         self._state = _state_of(self.path)
 
     def check_unchanged(self) -> None:
@@ -142,7 +143,7 @@ def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
 
 def texts_of(queries: Queries) -> Texts:
     """What tells queries apart."""
-    return tuple((query.prompt, query.response) for query in queries)
+    return tuple((query.prompt, query.response, query.span) for query in queries)
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
@@ -232,6 +233,8 @@ class Explorer:
             raise ConfigError("query: expected a prompt and a response. Fill in both.")
         else:
             found = Question([query_of(ref.prompt, ref.response)])
+        if ref.span is not None:
+            found = with_span(found, ref.span)
         if ref.better is None:
             return found
         if not ref.better.strip():
@@ -261,13 +264,21 @@ class Explorer:
 
 def key_of(question: Question) -> str:
     """What tells a query with its better answer from others."""
-    return "-".join(one.content_hash for one in question.all)
+    return "-".join(f"{one.content_hash}{one.span or ''}" for one in question.all)
 
 
 def one_of(question: Question, number: int) -> Question:
     """One query of several, with its own better answer."""
     better = question.better and question.better[number : number + 1]
     return Question(question.queries[number : number + 1], better)
+
+
+def with_span(question: Question, span: list[list[int]]) -> Question:
+    """A question about a part of its response; about all of it if there is no part."""
+    query = question.queries[0].whole
+    query = replace(query, span=check_spans(query.response, span)) if span else query
+    better = None if question.better is None else [question.better[0].whole]
+    return Question([query]) if better is None else Question.of([query], better)
 
 
 def query_of(prompt: str, response: str) -> Example:

@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 
 from airrep._version import __version__
+from airrep.answers.copied import copied
 from airrep.answers.spread import top_beside_spread
 from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
+from airrep.corpus.spans import as_typed, with_marks
 from airrep.errors import ConfigError
 from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
 from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
     TEXT,
+    CopiedRequest,
     ExampleRequest,
     Filters,
     GroupRequest,
@@ -34,6 +37,8 @@ from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
 from airrep.index.why import Reasons, Scored, Why, check_tokens
 
+COPIES = 5
+"""Examples named that hold words of a response."""
 BASKET = "basket.jsonl"
 """File that names the examples of a command where they are many."""
 HELPED = 25
@@ -103,7 +108,7 @@ def _listed(question: Question) -> dict[str, Any]:
 def _beginning(example: Example) -> dict[str, Any]:
     return {
         "prompt": cut(shown_prompt(example.prompt, LISTED), LISTED),
-        "response": cut(example.response, LISTED),
+        "response": cut(with_marks(example.response, example.span), LISTED),
         "source": example.source,
     }
 
@@ -128,6 +133,22 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
         "more": last < min(matching, DEEPEST),
         "verdict": verdict_json(index, question, keep) if matching and not (asked.least or asked.start) else None,
     }
+
+
+def copied_words(explorer: Explorer, asked: CopiedRequest) -> dict[str, Any]:
+    """The longest stretches of the response that examples hold word for word, with the first of these."""
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    (found,) = copied(index, question.queries[:1], explorer.facets.mask(asked.where, asked.facets))
+    told: list[dict[str, Any]] = [
+        {
+            "text": one.text,
+            "words": one.words,
+            "examples": one.examples,
+            "first": [{"row": place.row, "id": index.example(place.row).id} for place in one.places[:COPIES]],
+        }
+        for one in found
+    ]
+    return {"copied": told}
 
 
 def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
@@ -325,7 +346,7 @@ def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | N
     """The command that proves by fine-tunes what some examples taught; without ids, those that a file names."""
     query = question.queries[0]
     rows = ["--from", BASKET] if ids is None else [word for one in ids for word in ("--rows", one)]
-    better = [] if question.better is None else ["--better", question.better[0].response]
+    better = [] if question.better is None else ["--better", as_typed(question.better[0].response, None)]
     lm = str(index.manifest["settings"].get("lm") or "MODEL")
-    asked = ["--prompt", query.prompt, "--response", query.response, *better]
+    asked = ["--prompt", query.prompt, "--response", as_typed(query.response, query.span), *better]
     return shlex.join(["airrep", "prove", str(index.path), *rows, "--lm", lm, *asked])

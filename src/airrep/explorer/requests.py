@@ -26,13 +26,17 @@ class Request(BaseModel):
 
 
 class QueryRef(Request):
-    """A query: the number of one of the file, the key of one that was asked, or its texts; perhaps a better answer."""
+    """A query: the number of one of the file, the key of one that was asked, or its texts; perhaps a better answer.
+
+    *span* are the parts of its response that are asked about, as first and last characters; none: all of it.
+    """
 
     number: Row | None = None
     key: Short | None = None
     prompt: Text | None = None
     response: Text | None = None
     better: Text | None = None
+    span: Annotated[list[Annotated[list[Row], Field(min_length=2, max_length=2)]], Field(max_length=100)] | None = None
 
 
 class Filters(Request):
@@ -57,6 +61,13 @@ class TopRequest(Filters):
     least: bool = False
     start: Annotated[int, Field(ge=0, lt=DEEPEST)] = 0
     count: Annotated[int, Field(ge=1, le=PAGE)] = 20
+
+
+class CopiedRequest(Filters):
+    """What of a query's response stands word for word in the examples that count."""
+
+    query: QueryRef
+    index: Row = 0
 
 
 class GroupRequest(Request):

@@ -40,6 +40,7 @@ QUESTIONS: Mapping[str, tuple[type[requests.Request], Answering]] = {
     "count": (requests.Filters, questions.count),
     "queries": (requests.ListRequest, questions.list_queries),
     "top": (requests.TopRequest, questions.top),
+    "copied": (requests.CopiedRequest, questions.copied_words),
     "groups": (requests.GroupRequest, questions.groups),
     "what-if": (requests.WhatIfRequest, questions.what_if),
     "prove": (requests.WhatIfRequest, questions.prove),

@@ -38,9 +38,10 @@ def example_json(example: Example, length: int | None = SHOWN, why: Why | None =
 
 
 def query_json(question: Question) -> dict[str, Any]:
-    """A query whole, with the better answer if there is one."""
+    """A query whole, with the better answer and the span, in characters, if there are any."""
     better = None if question.better is None else question.better[0].response
-    return {**example_json(question.queries[0], None), "better": better}
+    span = question.queries[0].span
+    return {**example_json(question.queries[0], None), "better": better, "span": span}
 
 
 def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> str:

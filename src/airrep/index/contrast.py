@@ -36,7 +36,7 @@ class Question:
     With f the score for the prompt and the answer that the model gave, and f' that for the prompt and the better
     answer, a training example is ranked by its contrast (f − f')·(|f| + |f'|)
     (:func:`airrep.scoring.contrast.contrast_scores`). Above 0 it pushes to the answer, below 0 to the better one.
-    Scores of groups are plain differences.
+    Scores of groups are plain differences. Where an answer has a span, the better one has it in the same place.
     """
 
     queries: Sequence[Example]
@@ -65,7 +65,7 @@ class Question:
         for answer, other in zip(asked, found, strict=True):
             if answer.response.strip() == other.response.strip():
                 raise ConfigError(f"answer '{answer.id}': the better answer is the same text. Give another one.")
-        return cls(asked, tuple(found))
+        return cls(asked, tuple(map(_spanned_alike, asked, found)))
 
     @property
     def all(self) -> Sequence[Example]:
@@ -149,6 +149,25 @@ def answered(example: Example, response: str) -> Example:
     return Example(example.prompt, response, label=example.label, source=example.source, chat=chat)
 
 
+def _spanned_alike(answer: Example, better: Example) -> Example:
+    """A better answer, whose span, if the answer has one, is what stands in the place of that."""
+    if (answer.span is None) == (better.span is None):
+        return better
+    if answer.span is None:
+        raise ConfigError(
+            f"answer '{answer.id}': its better answer has a span, and it has none; expected one in both, or in the "
+            "answer. Mark it in the answer."
+        )
+    before, after = answer.response[: answer.span[0][0]], answer.response[answer.span[-1][1] :]
+    text, stop = better.response, len(better.response) - len(after)
+    if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
+        raise ConfigError(
+            f"answer '{answer.id}': has a span, and its better answer has other words around that; expected a span of "
+            "its own. Mark it there too."
+        )
+    return replace(better, span=((len(before), stop),))
+
+
 def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
     """Better answers that a field of the queries holds, or that one text is."""
     if any(better in example.metadata for example in asked):
@@ -186,7 +205,8 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
             f"better: {len(better):,} texts for {len(asked):,} answers; expected one for each. Give as many, or "
             "examples with the same prompts."
         )
-    return [answered(example, one.response) for example, one in zip(asked, better, strict=True)]
+    pairs = zip(asked, better, strict=True)
+    return [replace(answered(example, one.response), span=one.span) for example, one in pairs]
 
 
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:

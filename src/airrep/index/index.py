@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, overload
 import numpy as np
 
 from airrep.arrays import GroupScores, Mask, Rows
-from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.attributors.base import Attributor, OnProgress, check_spans_read, count_rows
 from airrep.attributors.direct import RecentScores, is_direct
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
@@ -492,6 +492,7 @@ class Index(EditableIndex):
         """
         question = queries if isinstance(queries, Question) else self.question(queries)
         examples = list(question.all)
+        check_spans_read(self.attributor, examples)
         direct = is_direct(self.attributor, counted=True)
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))

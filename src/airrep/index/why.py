@@ -290,7 +290,7 @@ class Reasons:
             name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
         }
         found = {channel: self._methods[channel].places(query) for channel in words}
-        spoken = {channel: own for channel, own in found.items() if own is not None}
+        spoken = {channel: own.touched(query) for channel, own in found.items() if own is not None}
         return [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
 
     def _why(
@@ -356,7 +356,7 @@ class Reasons:
         if isinstance(part, SparseAsked) and places is not None:
             had = [method.places(example) for example in examples]
             return [
-                by_shared(*part.products(0, row), places, own, asking, own_words)
+                by_shared(*part.products(0, row), places.asked(query), own, asking, own_words)
                 for row, own, own_words in zip(rows, had, words, strict=True)
                 if own is not None
             ]

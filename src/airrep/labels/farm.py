@@ -133,7 +133,7 @@ class LabelData(NamedTuple):
         """Data in any form; without queries of their own, these are drawn from *train*; errors as of :func:`label`."""
         plan = plan if isinstance(plan, SubsetPlan) else open_plan(plan)
         train = as_corpus(train)
-        queries = None if queries is None else as_corpus(queries, "queries")
+        queries = None if queries is None else as_corpus(queries, "queries", spanned=True)
         plan.check_corpora(train, queries)
         return cls(plan, train, train if queries is None else queries)
 

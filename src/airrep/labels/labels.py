@@ -288,7 +288,7 @@ class Labels:
         if not partial:
             self._finished_manifest()
         train = as_corpus(train)
-        asked = train if queries is None else as_corpus(queries, "queries")
+        asked = train if queries is None else as_corpus(queries, "queries", spanned=True)
         self.corpus_of("train", [train])
         self.corpus_of("queries", [asked])
         return [self._instance(number, train, asked) for number in range(len(self.plan))]

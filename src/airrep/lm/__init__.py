@@ -8,6 +8,7 @@ held        Weights held as they are stored, brought to float32 map by map.
 lora        Low-rank adapters by the optional package peft: trained, read, checked, merged.
 model       The target LM: fine-tune, per-example loss, hidden states, generate.
 network     Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
+packed/     LMs whose weights are quantised: held as they are in their files.
 settings    Settings of the target LM and of its fine-tuning.
 templates/  Chat templates, which are programs: filled in within limits.
 trainer/    Records of training by transformers or trl, and the settings that trainers leave.

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,32 +121,41 @@ def load_network(folder: Path, name: str, trusted: bool = False, kind: "torch.dt
 
     Its attention is the packed one, where its code takes one from outside; else its own.
     """
+    stored_tensors(folder, name)
+    model = with_attention(name, lambda attention: _read_network(folder, trusted, attention, kind))
+    for key, parameter in model.named_parameters():
+        if not all(map(_finite, parameter.detach().split(_rows_of(parameter)))):
+            raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
+    return make_plain(model)
+
+
+def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[str, Any]]]) -> Any:
+    """The LM that *read* makes of an attention's name, packed where its code takes one from outside, else its own.
+
+    It also tells which weights are missing or of another shape, as transformers does: a ConfigError names the first.
+    """
     from transformers import AttentionInterface
 
     from airrep.lm.attention import NAME, attend
 
-    stored_tensors(folder, name)
     AttentionInterface.register(NAME, attend)
     with _loading(name, "a causal LM"):
         try:
-            model, report = _read_network(folder, trusted, NAME, kind)
+            model, report = read(NAME)
         except (ValueError, KeyError) as error:  # of code that knows its own attention alone
             if NAME not in str(error):
                 raise
             model = None
         tells = getattr(type(model), "_can_set_attn_implementation", lambda: True)
         if model is None or not tells():  # another would attend to all tokens, for lack of a mask
-            model, report = _read_network(folder, trusted, None, kind)
+            model, report = read(None)
     # transformers draws such weights at random and says so in a warning alone.
     if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
             f"lm {name}: {len(absent)} weights are missing or of another shape, the first {absent[0]}; expected those "
             f"of a {type(model).__name__}. Give a folder with a causal LM."
         )
-    for key, parameter in model.named_parameters():
-        if not all(map(_finite, parameter.detach().split(_rows_of(parameter)))):
-            raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
-    return make_plain(model)
+    return model
 
 
 def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:

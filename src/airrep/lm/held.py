@@ -21,6 +21,8 @@ from airrep.shapes import Float, Int64
 
 CHUNK = 2**24
 """Numbers of a weight that are float32 at a time, 64 MiB: an output layer over many tokens is read in parts."""
+_AT_A_TIME = 2**18
+"""Numbers of it that are computed at a time, 1 MiB."""
 HALF = {"BF16": torch.bfloat16, "F16": torch.float16}
 """Types of 2 bytes, by their names in safetensors."""
 _FLOATS = ("F64", "F32", "F8")  # beginnings of other names of types that are no integers
@@ -31,26 +33,26 @@ class Stored(Protocol):
 
     shape: tuple[int, int]
     """As the module has it: a Conv1D of transformers holds ``(width_in, width_out)``."""
+    kind: torch.dtype | None
+    """Type of its numbers; None where they are computed from what is stored."""
+    device: torch.device
+    """Where its numbers are."""
 
-    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
-        """Rows *start* to *stop* of what is stored, exactly the numbers that they stand for, in any type."""
-
-    def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
-        """Some rows of what is stored, as float32."""
+    def rows(self, which: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
+        """Some rows of what is stored, exactly the numbers that they stand for, in any type."""
 
 
 class HalfWeight:
     """A weight in bfloat16 or float16, every number of which is one of float32 too."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
+        self._weight = weight
         self.shape = (weight.shape[0], weight.shape[1])
+        self.kind: torch.dtype | None = weight.dtype
+        self.device = weight.device
 
-    def part(self, start: int, stop: int) -> Float[Tensor, "rows i"]:
-        return self.weight[start:stop]
-
-    def take(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
-        return self.weight[rows].float()
+    def rows(self, which: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
+        return self._weight[which]
 
 
 def stored_type(folder: Path, name: str) -> torch.dtype | None:
@@ -70,14 +72,7 @@ def hold(model: Any) -> bool:
     """
     if not _constants_held(model):
         return False
-    made: dict[int, tuple[Stored, nn.Parameter]] = {}
-    for module in model.modules():
-        act = _forward(module, module is model.get_input_embeddings())
-        weight = getattr(module, "weight", None)
-        if act is not None and weight is not None and weight.dtype in HALF.values():
-            if id(weight) not in made:
-                made[id(weight)] = HalfWeight(weight.detach()), _hollow(weight)
-            _put(module, *made[id(weight)], act)
+    put(model, lambda weight: HalfWeight(weight.detach()) if weight.dtype in HALF.values() else None)
     for parameter in model.parameters():
         if parameter.dtype in HALF.values():
             parameter.data = parameter.data.float()
@@ -90,7 +85,7 @@ def _constants_held(model: Any) -> bool:
     config = copy.deepcopy(model.config)
     _tell(config)
     try:
-        with _without_weights():
+        with without_weights():
             plain = dict(type(model)(config).named_modules())
     except Exception:  # of any model's code
         return False
@@ -114,16 +109,23 @@ def _tell(config: Any) -> None:
             each.dtype = torch.float32
 
 
-def _put(module: nn.Module, stored: Stored, hollow: nn.Parameter, act: Callable[..., Tensor]) -> None:
-    module.__dict__["held"] = stored
-    module._parameters["weight"] = hollow
-    module.__dict__["forward"] = MethodType(act, module)
+def put(model: Any, stored: Callable[[nn.Parameter], Stored | None]) -> None:
+    """Let modules compute with a weight as it is *stored*, in place, where that is known of the weight and the module.
 
-
-def _hollow(weight: Tensor) -> nn.Parameter:
-    """A parameter of some shape that has no numbers, and takes no memory."""
-    nothing = torch.full((1,) * weight.dim(), torch.nan, device=weight.device)
-    return nn.Parameter(nothing.expand(weight.shape), requires_grad=False)
+    Their parameters are hollow then: they have a shape, no numbers (NaN), and take no memory.
+    """
+    made: dict[int, tuple[nn.Parameter, Stored, nn.Parameter]] = {}  # with the first, so that its id stays its own
+    for module in model.modules():
+        act = _forward(module, module is model.get_input_embeddings())
+        weight = getattr(module, "weight", None)
+        if act is None or weight is None:
+            continue
+        if id(weight) not in made and (own := stored(weight)) is not None:
+            nothing = torch.full((1, 1), torch.nan, device=own.device).expand(own.shape)
+            made[id(weight)] = weight, own, nn.Parameter(nothing, requires_grad=False)
+        if id(weight) in made:
+            _, module.__dict__["held"], module._parameters["weight"] = made[id(weight)]
+            module.__dict__["forward"] = MethodType(act, module)
 
 
 def make_whole(model: nn.Module) -> None:
@@ -134,8 +136,13 @@ def make_whole(model: nn.Module) -> None:
         if stored is not None:
             del module.__dict__["forward"]
             if id(stored) not in made:
-                made[id(stored)] = nn.Parameter(stored.part(0, stored.shape[0]).to(torch.float32, copy=True))
+                made[id(stored)] = nn.Parameter(whole(stored))
             module._parameters["weight"] = made[id(stored)]
+
+
+def whole(stored: Stored) -> Float[Tensor, "rows i"]:
+    """All rows of what is stored, as float32."""
+    return _fill(torch.empty(stored.shape, device=stored.device), stored, 0)
 
 
 def is_held(model: nn.Module) -> bool:
@@ -164,7 +171,7 @@ def _look_up(self: Any, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... h"]:
     stored: Stored = self.held
     kinds, places = torch.unique(ids, return_inverse=True)
     shadow = copy.copy(self)  # the module with these rows alone; other threads may use the true one
-    shadow.__dict__ = {**self.__dict__, "_parameters": {"weight": stored.take(kinds)}}
+    shadow.__dict__ = {**self.__dict__, "_parameters": {"weight": stored.rows(kinds).float()}}
     found: Tensor = type(self).forward(shadow, places)
     return found
 
@@ -234,13 +241,24 @@ def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[
     On a processor they lie in one place of each thread: allocated anew, and freed between activations that stay, they
     would leave holes as large as the LM.
     """
-    part = stored.part(start, stop)
-    if part.dtype == kind or part.device.type != "cpu":
-        return part.to(kind)
+    if stored.kind == kind:
+        return stored.rows(slice(start, stop))
+    shape = (stop - start, stored.shape[1])
+    if stored.device.type != "cpu":
+        return _fill(torch.empty(shape, dtype=kind, device=stored.device), stored, start)
     place: Tensor | None = getattr(_scratch, "place", None)
-    if place is None or place.dtype != kind or place.numel() < part.numel():
-        place = _scratch.place = torch.empty(part.numel(), dtype=kind)
-    return place[: part.numel()].view(part.shape).copy_(part)
+    if place is None or place.dtype != kind or place.numel() < math.prod(shape):
+        place = _scratch.place = torch.empty(math.prod(shape), dtype=kind)
+    return _fill(place[: math.prod(shape)].view(shape), stored, start)
+
+
+def _fill(place: Float[Tensor, "rows i"], stored: Stored, start: int) -> Float[Tensor, "rows i"]:
+    """Write rows from *start* on into a place, few at a time: those that are computed lie in the processor's cache."""
+    step = max(1, _AT_A_TIME // max(1, stored.shape[1]))
+    for first in range(0, len(place), step):
+        rows = place[first : first + step]
+        rows.copy_(stored.rows(slice(start + first, start + first + len(rows))))
+    return place
 
 
 _scratch = threading.local()
@@ -302,17 +320,20 @@ def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
     )
 
 
-def plan_memory(promised: int, folder: Path, name: str, adapted: bool = False) -> MemoryPlan:
-    """Say how an LM is read within so many bytes, before its weights are.
+def size_read(folder: Path, name: str, adapted: bool = False) -> int:
+    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files."""
+    kind = None if adapted else stored_type(folder, name)
+    return sum(_bytes_held(entry, kind is not None) for entry in stored_tensors(folder, name).values())
+
+
+def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryPlan:
+    """Say how an LM, of so many bytes of *weights*, is read within so many bytes, before its weights are.
 
     Raises:
         ConfigError: its weights do not fit.
     """
     from transformers import AutoConfig
 
-    tensors = stored_tensors(folder, name).values()
-    kind = None if adapted else stored_type(folder, name)
-    weights = sum(_bytes_held(entry, kind is not None) for entry in tensors)
     config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
@@ -340,7 +361,7 @@ def _experts(config: Any) -> int:
 
 
 @contextmanager
-def _without_weights() -> Iterator[None]:
+def without_weights() -> Iterator[None]:
     """Make models whose parameters have no numbers and take no memory; their buffers are computed as always."""
     register = nn.Module.register_parameter
 

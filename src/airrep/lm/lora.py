@@ -15,6 +15,8 @@ from torch import Tensor
 from airrep.errors import ConfigError, TrainingError, first_line, need
 from airrep.lm.files import FAILURES, load_network, make_plain, read_weights
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
+from airrep.lm.held import make_whole
+from airrep.lm.packed.networks import is_packed, load_packed
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
@@ -263,11 +265,11 @@ _NOT_MERGED = {
 def load_whole(files: LmFiles, trusted: bool = False) -> Any:
     """Load a causal LM as :func:`airrep.lm.files.load_network` does, adapters merged into its weights."""
     if files.adapter is None:
-        return load_network(files.weights, files.name, trusted)
+        return _load_base(files, trusted)
     where = f"lm {files.name}"
     _check_mergeable(files.name, read_config(files.adapter / ADAPTER_CONFIG))
     stored = StoredAdapters(files.adapter, where, "Name the LM that they were trained on: --set base=MODEL")
-    model = load_network(files.weights, files.name, trusted)
+    model = _load_base(files, trusted)
     with_adapters = stored.put_into(model)
     if (tied := tied_layers(with_adapters)) is not None:
         raise ConfigError(
@@ -284,6 +286,15 @@ def load_whole(files: LmFiles, trusted: bool = False) -> Any:
     with stored.fitting(model, "merged"):
         whole = with_adapters.merge_and_unload(safe_merge=True)
     return make_plain(whole.requires_grad_(True))
+
+
+def _load_base(files: LmFiles, trusted: bool) -> Any:
+    """A causal LM without adapters; quantised weights as float32."""
+    if not is_packed(files.weights):
+        return load_network(files.weights, files.name, trusted)
+    model = load_packed(files.weights, files.name, trusted)
+    make_whole(model)
+    return model
 
 
 def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
 from airrep.lm.documents import Documents
 from airrep.lm.files import ALL_CHAT, load_network, load_tokenizer, read_weights, recorded_reading, take_weights
 from airrep.lm.folders.forms import LmFiles, find_lm
-from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, stored_type
+from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, size_read, stored_type
 from airrep.lm.lora import adapted, load_whole
 from airrep.lm.network import (
     Execution,
@@ -36,6 +36,7 @@ from airrep.lm.network import (
     recompute_activations,
     token_losses,
 )
+from airrep.lm.packed.networks import is_packed, load_packed, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
 from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.manifests import json_digest
@@ -375,15 +376,19 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
         )
     promised = memory_bytes(settings.memory)
     assert promised is not None  # settings are checked
-    return plan_memory(promised, files.weights, files.name, files.adapter is not None)
+    folder, name = files.weights, files.name
+    size = size_packed(folder, name) if is_packed(folder) else size_read(folder, name, files.adapter is not None)
+    return plan_memory(promised, folder, name, size)
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
     """An LM that holds its weights as they are stored.
 
-    None where they are float32, where adapters are added to them, and where its code makes constants that :func:`hold`
-    does not know.
+    None where they are float32, or quantised and to be on another device than the processor, where adapters are added
+    to them, and where its code makes constants that :func:`hold` does not know.
     """
+    if is_packed(files.weights) and files.adapter is None and torch.device(device).type == "cpu":
+        return load_packed(files.weights, files.name, trusted)
     kind = None if files.adapter is not None else stored_type(files.weights, files.name)
     if kind is None:
         return None

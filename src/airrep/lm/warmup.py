@@ -86,7 +86,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
 
     Returns a caution, one line; empty if there is none. *template* is that which both are read with, if asked for.
     """
-    if weights_digest(before.folder) == weights_digest(after.folder):
+    if weights_digest(before.gguf or before.folder) == weights_digest(after.gguf or after.folder):
         raise ConfigError(
             f"warmed {after.name}: has the weights of the lm itself, {before.name}; expected those after a warm-up. "
             f"Run: airrep warmup DATA --lm {before.name} --out DIR"

@@ -220,7 +220,7 @@ class Asked:
         q, others = len(question.queries), question.better
         seen: dict[tuple[str, str], int] = {}
         for place, answer in enumerate(question.queries):
-            key = answer.content_hash, "" if others is None else others[place].content_hash
+            key = answer.reading_hash, "" if others is None else others[place].reading_hash
             if place not in refused and (others is None or q + place not in refused):
                 seen.setdefault(key, place)
         places = np.array(sorted(seen.values()), np.int64)
@@ -230,11 +230,11 @@ class Asked:
         wanted = None if others is None else [others[place] for place in places]
         texts: dict[str, Example] = {}
         for example in [*answers, *(wanted or ())]:
-            texts.setdefault(example.content_hash, example)
+            texts.setdefault(example.reading_hash, example)
         number = {key: row for row, key in enumerate(texts)}
         corpus = Corpus.from_examples(replace(one, id=str(row)) for row, one in enumerate(texts.values()))
-        better = None if wanted is None else [number[one.content_hash] for one in wanted]
-        return cls(corpus, [number[one.content_hash] for one in answers], better)
+        better = None if wanted is None else [number[one.reading_hash] for one in wanted]
+        return cls(corpus, [number[one.reading_hash] for one in answers], better)
 
     def judged(self, instance: LabelledInstance) -> LabelledInstance:
         """The instance whose queries are the answers; with better ones, of the losses less theirs."""

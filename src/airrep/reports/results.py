@@ -184,7 +184,7 @@ def merge(runs: Sequence[Run]) -> list[QueryPart]:
 
 
 def _check_same(one: Example, other: Example) -> None:
-    if (one.prompt, one.response) != (other.prompt, other.response):
+    if (one.prompt, one.response, one.span) != (other.prompt, other.response, other.span):
         raise ConfigError(
             f"report: query '{one.id[:80]}' has different texts in two runs; the same queries are expected. "
             "Write one report for each query file."

@@ -9,11 +9,16 @@ import pytest
 import torch
 from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
+from airrep.attributors.gradient.projection import project_gradients
+from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
+from airrep.lm import held
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.settings import LmSettings
+from airrep.lm.packed.blocks import Blocks
+from airrep.lm.packed.networks import size_packed
+from airrep.lm.settings import FineTuneSettings, LmSettings
 
 CHAT = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output"}
@@ -22,8 +27,8 @@ NAMES |= {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"
 NAMES |= {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def load(lm: Path, **settings: Any) -> TargetLM:
-    return load_lm(LmSettings.of({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
+def load(lm: Path, stored: bool = False, **settings: Any) -> TargetLM:
+    return load_lm(LmSettings.of({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}), stored=stored)
 
 
 def gguf_name(name: str) -> str:
@@ -114,7 +119,47 @@ def test_it_computes_what_the_safetensors_do(given: str, tmp_path: Path) -> None
         assert own == wanted
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q5_1", "BF16"])
+def test_blocks_that_are_held_give_what_float32_gives(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", quantised=kind, hidden_size=32, intermediate_size=64)
+    monkeypatch.setattr(held, "_AT_A_TIME", 100)  # several parts of each weight
+    packed = load(file, stored=True)
+    of_maps = [module for module in packed.model.modules() if "held" in vars(module)]
+    assert len(of_maps) == 2 * 7 + 2
+    assert all(isinstance(module.held, Blocks) for module in of_maps)
+    large = [each for each in packed.model.parameters() if each.dim() > 1 and each.untyped_storage().nbytes() > 4]
+    assert not large
+    made = next((tmp_path / "cache" / "gguf").glob("*/model.safetensors"))
+    assert made.stat().st_size < 4000  # norms alone
+    monkeypatch.setattr("airrep.lm.folders.gguf.write_places", lambda *_: False)  # transformers reads it all by itself
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "whole"))
+    whole = load(file, stored=True)
+    assert not any("held" in vars(module) for module in whole.model.modules())
+    documents = whole.tokenise(some_examples())
+    np.testing.assert_allclose(packed.losses(documents), whole.losses(documents), rtol=1e-6)
+    gradients = [
+        project_gradients(lm, documents, find_sites(lm.model, None, "lm"), None).features for lm in (packed, whole)
+    ]
+    np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-6 * np.abs(gradients[1]).max())
+    assert packed.fingerprint == whole.fingerprint
+    packed.fine_tune(documents, FineTuneSettings(epochs=1), seed=0)
+    whole.fine_tune(documents, FineTuneSettings(epochs=1), seed=0)
+    np.testing.assert_allclose(packed.losses(documents), whole.losses(documents), rtol=1e-6)
+
+
+def test_memory_that_is_promised_counts_blocks(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64}
+    file = write_gguf(tmp_path / "tiny.gguf", quantised="Q8_0", **sizes)
+    folder = LmSettings(lm=str(file)).find().weights
+    weights = list(tiny_network("llama", **sizes).parameters())
+    matrices, norms = (sum(one.numel() for one in weights if (one.dim() > 1) == matrix) for matrix in (True, False))
+    assert size_packed(folder, "lm") == matrices // 32 * 34 + 4 * norms
+    assert load(file, stored=True, memory="60GB").plan is not None
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0"])
 def test_quantised_weights_are_those_that_the_file_gives_back(kind: str, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     sizes = {"hidden_size": 32, "intermediate_size": 64}
@@ -168,7 +213,7 @@ def test_of_several_files_one_is_to_be_named(tmp_path: Path) -> None:
 
 def test_a_damaged_file_and_one_without_some_weights_are_refused(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "part.gguf", without="down_proj")
-    assert refusal(file).startswith("lacks 2 weights, the first model.layers.0.mlp.down_proj.weight.")
+    assert refusal(file).startswith("2 weights are missing or of another shape, the first model.layers.0.mlp.down_proj")
     (tmp_path / "bad.gguf").write_bytes(b"no such format")
     assert refusal(tmp_path / "bad.gguf").startswith("cannot be read as a GGUF file: ")
 

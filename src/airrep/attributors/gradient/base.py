@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -31,7 +32,7 @@ from airrep.attributors.settings import (
     GradientSettings,
     TracinSettings,
 )
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
@@ -163,6 +164,7 @@ class GradientAttributor(ReadsGradients[S]):
     """
 
     leads = True
+    reads_spans = True
 
     def __init__(self, settings: S) -> None:
         super().__init__(settings)
@@ -387,5 +389,8 @@ class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSetti
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         found = (each.rows for each in self.at_all(examples, on_rows))
-        rows = (unit(each) if self.settings.unit else each for each in found)
+        full = wholes(examples) if self.settings.unit else None
+        others = repeat(None) if full is None else (each.rows for each in self.at_all(full, None))
+        pairs = zip(found, others, strict=False)
+        rows = (unit(each, whole) if self.settings.unit else each for each, whole in pairs)
         return np.concatenate([each * np.sqrt(at.rate) for each, at in zip(rows, self.weights, strict=True)], axis=1)

@@ -165,11 +165,24 @@ class Fisher:
         return found
 
 
-def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Rows over the lengths of others; zeros where either is not finite, or the length is 0."""
+    good = np.isfinite(rows).all(axis=1) & np.isfinite(of).all(axis=1) & of.any(axis=1)
+    largest = np.where(good, np.abs(of).max(axis=1, initial=0.0), 1.0).astype(np.float64)[:, None]
+    lengths = np.linalg.norm(np.where(good[:, None], of, 1.0) / largest, axis=1, keepdims=True)
+    found: np.ndarray = np.where(good[:, None], rows, 0.0) / largest / lengths
+    return found
+
+
+def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = None) -> Float[np.ndarray, "n d"]:
     """Each row scaled to length 1; rows of zeros, and rows that are not finite, are zeros.
+
+    With *of*, rows of parts of examples are divided by the lengths of the whole examples' rows.
 
     Unlike :func:`airrep.arrays.unit_rows`, in float64: gradients may be so small that their squares are none.
     """
+    if of is not None:
+        return _divided(rows, of)
     wide = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0).astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square is lost

@@ -66,6 +66,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     name = "influence"
     pool: ClassVar[Pool] = "sum"
     made_of_learnt = ("_hessian",)
+    reads_spans = True
 
     def __init__(self, settings: InfluenceSettings) -> None:
         super().__init__(settings)

@@ -17,7 +17,7 @@ from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, wholes
 from airrep.errors import ConfigError
 from airrep.lm.files import recorded_reading
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, find_lm
@@ -63,6 +63,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """
 
     name = "less"
+    reads_spans = True
 
     def __init__(self, settings: LessSettings) -> None:
         super().__init__(settings)
@@ -180,7 +181,11 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         return by_chunks(examples, self._settings.dimension, lambda part: self._unit_rows(side, part, on_rows))
 
     def _unit_rows(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n p"]:
-        return unit(self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows))
+        rows, full = self._rows(side, examples, on_rows), wholes(examples)
+        return unit(rows, None if full is None else self._rows(side, full, None))
+
+    def _rows(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> Float32[np.ndarray, "n p"]:
+        return self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows)
 
     def _compute(self, side: Side, examples: Sequence[Example]) -> Float32[np.ndarray, "n p"]:
         documents = self.lm.tokenise(examples)

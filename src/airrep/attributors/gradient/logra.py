@@ -17,7 +17,7 @@ from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
 from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import LograSettings
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import TrainingError
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
@@ -191,8 +191,23 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return by_chunks(examples, self.dimension, lambda part: self._features(part, on_rows))
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+<<<<<<< HEAD
         rows = self._white(examples, on_rows)
         return unit(rows) if self.settings.unit else rows
+=======
+        rows = self._whitened(examples, on_rows)
+        if not self.settings.unit:
+            return rows
+        full = wholes(examples)
+        return unit(rows, None if full is None else self._whitened(full, None))
+
+    def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+        rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
+        if self.settings.sketch is None:
+            pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
+            rows = np.concatenate([self._whiten(self.pools[site.pool], part) for site, part in pairs], axis=1)
+        return rows
+>>>>>>> main
 
     def _white(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)

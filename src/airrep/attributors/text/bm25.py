@@ -12,7 +12,7 @@ from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Bm25Settings
 from airrep.attributors.text.ngrams import runs_of
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, have_spans
 from airrep.corpus.places import Places, ends_in, lower_case
 from airrep.corpus.views import View, seen_text, seen_texts
 from airrep.corpus.words import Words, plain
@@ -87,6 +87,25 @@ class LearntTerms(NamedTuple):
     """``(rows,)`` float32: how many terms each text has, repeats and rare ones counted."""
 
 
+def within_spans(
+    features: SparseFeatures, examples: Sequence[Example], view: View, places: Callable[[Example], Places]
+) -> SparseFeatures:
+    """Features that are counts times something, each by the share of its places that lies in its example's span.
+
+    Those of the prompt alone stay as they are: it has no part that is asked about.
+    """
+    if view == "prompt" or not have_spans(examples):
+        return features
+    data = features.data.astype(np.float64)
+    for row, example in enumerate(examples):
+        if example.span is not None:
+            cells = slice(features.indptr[row], features.indptr[row + 1])
+            own, found = places(example), features.indices[cells]
+            touched = np.bincount(np.searchsorted(found, own.columns), own.shares(example), len(found))
+            data[cells] *= touched / np.maximum(np.bincount(np.searchsorted(found, own.columns), None, len(found)), 1)
+    return features.with_data(data.astype(np.float32))
+
+
 class _Numbering(dict[str, int]):
     """Numbers of terms, in the order in which they are first asked for."""
 
@@ -112,6 +131,7 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     """
 
     name = "bm25"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: Bm25Settings | None = None) -> None:
@@ -148,8 +168,8 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         return counts.with_data(data.astype(np.float32))
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """φ_query: how often the query has each term."""
-        return self._counts(examples, on_rows)
+        """φ_query: how often the query has each term; of one with a span, there."""
+        return within_spans(self._counts(examples, on_rows), examples, self._settings.view, self.places)
 
     def _counts(self, examples: Sequence[Example], on_rows: OnRows | None) -> SparseFeatures:
         counts = self.check_fitted(self._learnt).terms.count(seen_texts(examples, self._settings.view))

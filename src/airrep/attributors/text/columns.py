@@ -82,7 +82,11 @@ class _Ngrams(NamedTuple):
 
 
 def count_ngrams(
-    tokens: TokenBatch, orders: Sequence[int], skip: bool = False, weights: Sequence[np.ndarray] | None = None
+    tokens: TokenBatch,
+    orders: Sequence[int],
+    skip: bool = False,
+    weights: Sequence[np.ndarray] | None = None,
+    shares: Sequence[np.ndarray] | None = None,
 ) -> Counted:
     """How often each n-gram occurs in each text, or the sum of what *weights* give its last tokens.
 
@@ -90,19 +94,25 @@ def count_ngrams(
     is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*;
     pairs with one token between them, if *skip*, have those behind them. A text without a token has no n-gram.
 
-    *weights* are, for each text, one for each of its tokens and its end.
+    *weights* are, for each text, one for each of its tokens and its end; so are *shares*, those of a span. With them
+    each occurrence counts times the mean share of its tokens, so that spans that part a text share its counts.
     """
     series = _Series.of(tokens)
     columns, last = _columns(series, orders, skip)
     text_bits = np.uint64(len(tokens).bit_length())
     keys = columns.astype(np.uint64) << text_bits | series.texts[last].astype(np.uint64)
-    if weights is None:
+    counted = None if weights is None else _of_symbols(series, weights)[last]
+    if shares is not None:
+        counted = _of_ngrams(series, shares, orders, skip) * (1.0 if counted is None else counted)
+        some = counted > 0
+        keys, counted = keys[some], counted[some]
+    if counted is None:
         keys.sort()
         first = firsts(keys)
         different, counts = keys[first], np.diff(first, append=len(keys))
     else:
         different, place = np.unique(keys, return_inverse=True)
-        counts = np.bincount(place, _of_symbols(series, weights)[last], len(different))
+        counts = np.bincount(place, counted, len(different))
     columns = (different >> text_bits).astype(np.int32)
     rows = (different - (columns.astype(np.uint64) << text_bits)).astype(np.int32)
     return Counted(columns, rows, counts, np.where(tokens.lengths > 0, tokens.lengths + 1, 0))
@@ -173,6 +183,16 @@ def _of_symbols(series: _Series, weights: Sequence[np.ndarray]) -> np.ndarray:
     some = np.unique(series.texts)
     found[series.symbols != _START] = np.concatenate([np.empty(0), *(weights[text] for text in some.tolist())])
     return found
+
+
+def _of_ngrams(series: _Series, shares: Sequence[np.ndarray], orders: Sequence[int], skip: bool) -> np.ndarray:
+    """The mean share of the symbols of each n-gram but the start, in the order of :func:`_columns`."""
+    own, real = _of_symbols(series, shares), (series.symbols != _START).astype(np.float64)
+    found = [np.empty(0)]
+    for place, ngrams in enumerate(_kinds(series, orders, skip)):
+        back = range(orders[place]) if place < len(orders) else (0, 2)
+        found.append(sum(own[ngrams.last - n] for n in back) / sum(real[ngrams.last - n] for n in back))
+    return np.concatenate(found)
 
 
 def _kinds(series: _Series, orders: Sequence[int], skip: bool) -> Iterator[_Ngrams]:

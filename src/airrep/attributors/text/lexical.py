@@ -10,7 +10,7 @@ import numpy as np
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
-from airrep.attributors.text.bm25 import Terms
+from airrep.attributors.text.bm25 import Terms, within_spans
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
@@ -39,6 +39,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
     """
 
     name = "tfidf"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: TfidfSettings | None = None) -> None:
@@ -79,6 +80,14 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
             on_rows(len(examples))
         return features
 
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
+        """φ_query: the same; of a query with a span what lies there, by the length of the whole."""
+        return within_spans(self.encode_train(examples, on_rows), examples, self._settings.view, self.places)
+
+    @property
+    def symmetric(self) -> bool:
+        return True
+
     def places(self, example: Example) -> Places:
         return self.check_fitted(self._learnt).terms.places(example, self._settings.view)
 
@@ -104,6 +113,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     """
 
     name = "dsir"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: DsirSettings | None = None) -> None:
@@ -156,7 +166,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
             NotFittedError: :meth:`fit` has not seen the training corpus.
             DataError: the queries have no words.
         """
-        counts = self._counter.total(seen_texts(examples, self._settings.view))
+        counts = self._within(examples).sum(axis=0)
         if not counts.any():
             raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
         return self._ratios(counts[None])
@@ -165,8 +175,13 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         self._fitted()
         return self._counter.places(example, self._settings.view)
 
-    def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
+    def _within(self, examples: Sequence[Example]) -> SparseFeatures:
+        """Counts of what is asked about of each query."""
         counts = self._counter.count(seen_texts(examples, self._settings.view))
+        return within_spans(counts, examples, self._settings.view, self.places)
+
+    def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
+        counts = self._within(examples)
         empty = np.flatnonzero(counts.lengths == 0)
         if len(empty) and self._settings.view == "whole":
             raise DataError(

@@ -32,8 +32,9 @@ from airrep.attributors.text.tokens import (
     mark_copied,
     tokenizer_of,
 )
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, have_spans
 from airrep.corpus.places import Places
+from airrep.corpus.spans import shares
 from airrep.corpus.views import seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
@@ -69,6 +70,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     """
 
     name = "ngram"
+    reads_spans = True
     pool: ClassVar[Pool] = "ngram-lm"
 
     def __init__(self, settings: NgramSettings | None = None) -> None:
@@ -166,10 +168,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return _stacked(parts)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length."""
+        """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length.
+
+        Of a query with a span its n-grams count by how much of them lies there; |x| stays that of the whole answer.
+        """
         self._fitted()
         parts = []
-        for counted in self._counted(examples, self._settings.lm is not None):
+        for counted in self._counted(examples, self._settings.lm is not None, have_spans(examples)):
             rows = len(counted.lengths)
             gap = order_of(counted.columns) == len(self._settings.orders)
             weights = np.where(gap, self._settings.skip, 1.0) * counted.shares
@@ -180,19 +185,31 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     def places(self, example: Example) -> Places:
         self._fitted()
-        settings = self._settings
-        text = seen_text(example, settings.view)
-        (found,) = self._found([example]) if self._learnt else [self._tokenizer[0].find(text if text.strip() else "")]
+        settings, found = self._settings, self._placed(example)
         found = found._replace(numbers=self._marked(TokenBatch.of([found.numbers]), [example]).numbers)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
-    def _counted(self, examples: Sequence[Example], weighed: bool = False) -> Iterator[Counted]:
-        """Counts of n-grams, some examples at a time; *weighed* by the LM."""
+    def _placed(self, example: Example) -> FoundTokens:
+        """The tokens of what the view shows of an example, with their places in it."""
+        text = seen_text(example, self._settings.view)
+        return self._found([example])[0] if self._learnt else self._tokenizer[0].find(text if text.strip() else "")
+
+    def _shares(self, example: Example) -> np.ndarray:
+        """The share of each token, and of the end, that lies in an example's span; ones if its answer is not read."""
+        found, text = self._placed(example), seen_text(example, self._settings.view)
+        if example.span is None or self._settings.view == "prompt":
+            return np.ones(len(found.numbers) + 1)
+        before = len(text) - len(example.response)
+        spans = tuple((start + before, stop + before) for start, stop in example.span)
+        return shares(text, spans, *(np.append(part, len(text)) for part in (found.starts, found.stops)))
+
+    def _counted(self, examples: Sequence[Example], weighed: bool = False, spanned: bool = False) -> Iterator[Counted]:
+        """Counts of n-grams, some examples at a time; *weighed* by the LM, or by the *spanned* parts."""
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
             tokens, weights = self._weighed(some) if weighed else (self._known_tokens(some), None)
-            yield count_ngrams(tokens, orders, skip, weights)
+            yield count_ngrams(tokens, orders, skip, weights, list(map(self._shares, some)) if spanned else None)
 
     def _read(self, train: Corpus) -> Iterator[np.ndarray]:
         """Columns of the n-grams of a corpus; its tokens are held for :meth:`encode_train` while there is room."""

@@ -12,7 +12,8 @@ from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import folded, last_message
-from airrep.index.results.hits import Verdict
+from airrep.corpus.spans import with_marks
+from airrep.index.results.hits import Copied, Verdict
 from airrep.index.results.summary import Shared, Summary
 from airrep.index.why import Why
 from airrep.reports.tables import signed
@@ -25,6 +26,8 @@ MOST = 6
 """Lines of a query."""
 TOLD = 5
 """Same words that are printed of a hit."""
+COPIES = 3
+"""Rows that hold words of the answer and are no hits, of which so many are named."""
 SEPARATOR = " · "
 EACH, REASONED = 3, 20
 """Of more queries each is shown only if all is asked for; the same where reasons are."""
@@ -157,6 +160,21 @@ def print_query(console: Console, what: str, query: Example, better: Example | N
     print_lines(console, line, lines=MOST, hang=INDENT)
 
 
+def print_copied(console: Console, copied: Sequence[Copied] | None, ranks: Mapping[int, int]) -> None:
+    """Print what of an answer stands in the data word for word, and in which examples, by the *ranks* of rows."""
+    if copied is None:
+        return
+    if not copied:
+        print_lines(console, Text("Copied: no four words in a row stand in the training data so.", style="dim"))
+    for one in copied:
+        line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
+        rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]
+        rows = rows or [f"row {place.row}" for place in one.places[:COPIES]]
+        count = f" {one.words} words, in {one.examples:,} example{'s' * (one.examples > 1)}: "
+        more = ", …" if one.examples > len(rows) else ""
+        print_lines(console, line.append(f"{count}{', '.join(rows)}{more}", style="dim"), hang=INDENT)
+
+
 def print_verdict(console: Console, verdict: Verdict | None) -> None:
     """Print whether anything stands out, where that was judged."""
     if verdict is not None:
@@ -164,9 +182,9 @@ def print_verdict(console: Console, verdict: Verdict | None) -> None:
 
 
 def one_line(example: Example) -> str:
-    """Prompt and response of a query."""
+    """Prompt and response of a query, its span marked."""
     arrow = " → " if example.prompt.strip() else ""
-    return f"{_one_line(folded(example.prompt))}{arrow}{_one_line(example.response)}"
+    return f"{_one_line(folded(example.prompt))}{arrow}{_one_line(with_marks(example.response, example.span))}"
 
 
 def _one_line(text: str) -> str:

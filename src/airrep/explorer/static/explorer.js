@@ -9,8 +9,8 @@ import * as facets from "./facets.js";
 import * as groups from "./groups.js";
 import * as hits from "./hits.js";
 import { listen, showHelp } from "./keys.js";
-import { placesOf, whole } from "./marks.js";
-import { fromAddress, keepAddress, lasting, state, typed } from "./state.js";
+import { placesOf, selectedSpan, unitsOf, whole } from "./marks.js";
+import { filters, fromAddress, keepAddress, lasting, state, typed } from "./state.js";
 import * as summary from "./summary.js";
 
 let about = null;
@@ -96,6 +96,7 @@ async function showResults() {
       hits.activate(hits.page.active, false);
       hits.refreshControls();
       status(hits.countText(told));
+      await showCopied();
     }
   });
 }
@@ -105,9 +106,9 @@ function status(text) {
   announce(text);
 }
 
-const same = (one, ref) => ref.number !== undefined ? one.number === ref.number
+const same = (one, ref) => (ref.span === undefined || String(one.span ?? []) === String(ref.span)) && (ref.number !== undefined ? one.number === ref.number
   : ref.key !== undefined ? one.key === ref.key
-  : one.prompt === ref.prompt && one.response === ref.response && (one.better ?? undefined) === ref.better;
+  : one.prompt === ref.prompt && one.response === ref.response && (one.better ?? undefined) === ref.better);
 
 // False if another run was begun meanwhile.
 async function findQuery() {
@@ -138,12 +139,55 @@ function drawQuery(words = []) {
   const text = (field, who) => h("div", { class: `said ${field}` }, h("span", { class: "who" }, who),
     h("div", { class: "text", dir: "auto", tabindex: asked[field].length > 300 ? "0" : null }, whole(asked, field, placesOf(words, "query", field))));
   const better = asked.better === null ? null : text("better", "Better");
-  fill($("asked"), h("div", { class: better ? "texts three" : "texts" }, text("prompt", "Prompt"), text("response", "Response"), better), h("div", { class: "row" },
+  const response = text("response", "Response"), said = response.querySelector(".text");
+  underline(said, unitsOf(asked.response, asked.span));
+  fill($("asked"), h("div", { class: better ? "texts three" : "texts" }, text("prompt", "Prompt"), response, better), h("div", { class: "row" },
     h("button", { type: "button", class: "small", onclick: edit }, "Edit"),
     h("button", { type: "button", class: "small", onclick: () => { for (const name of ["prompt", "response", "better"]) $(name).value = ""; edit(null); } }, "New query"),
     h("button", { type: "button", class: "small", onclick: () => chooser.openChooser() }, "Choose a query…"),
+    h("button", { type: "button", class: "small", id: "ask-span", hidden: true, onclick: () => askSpan(selectedSpan(said)) }, "Ask about the marked words"),
+    asked.span ? h("button", { type: "button", class: "small", onclick: () => askFor({ ...state.query, span: [] }) }, "Ask about the whole response") : h("span", { class: "soft hint", id: "span-hint" }, "mark words of the response to ask about them alone"),
     words.length ? h("span", { class: "soft hint" }, h("mark", null, "marked"), " words are those of the example that you point at") : null));
 }
+
+// Words that are asked about alone stand out in the response, whatever else is marked in it.
+function underline(element, places) {
+  if (!places.length || !CSS.highlights) return;
+  const ranges = places.map(([start, stop]) => {
+    const range = new Range(), walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    let done = 0;
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (start >= done && start < done + node.length) range.setStart(node, start - done);
+      if (stop > done && stop <= done + node.length) range.setEnd(node, stop - done);
+      done += node.length;
+    }
+    return range;
+  });
+  CSS.highlights.set("asked", new Highlight(...ranges));
+}
+
+// What of the response stands in the data word for word, above the examples; a search of all texts, so it comes later.
+async function showCopied() {
+  const told = await askInRun("copied", { query: state.query, index: state.method === "both" ? 0 : state.method, ...filters() });
+  if (!told?.copied.length) return;
+  const rows = (one) => one.first.map((first) => h("button", { type: "button", class: "link", onclick: () => openExample(first.row) }, first.id));
+  content.prepend(h("ul", { class: "copied", "aria-label": "Copied word for word" }, told.copied.map((one) => h("li", null,
+    "Copied: ", h("q", null, one.text), h("span", { class: "soft" }, ` ${one.words} words, in ${many(one.examples, "example")}: `),
+    rows(one).flatMap((row, place) => place ? [", ", row] : [row]), one.examples > one.first.length ? ", …" : null))));
+}
+
+function askSpan(span) {
+  if (span) askFor({ ...state.query, span: [span] });
+}
+
+// Marking words of the response, with the mouse or the keyboard, offers to ask about them.
+document.addEventListener("selectionchange", () => {
+  const said = document.querySelector("#asked .response .text"), button = $("ask-span");
+  if (!said || !button) return;
+  button.hidden = selectedSpan(said) === null;
+  const hint = $("span-hint");
+  if (hint) hint.hidden = !button.hidden;
+});
 
 function edit(keep) {
   if (keep !== null && asked) {

@@ -20,6 +20,23 @@ export function marked(text, places, start = 0, stop = text.length) {
   return nodes.filter((node) => node !== "");
 }
 
+// The characters that are selected in an element with a text, as a span of it: signs of two units count once there.
+export function selectedSpan(element) {
+  const chosen = getSelection();
+  if (!chosen.rangeCount || chosen.isCollapsed || !element.contains(chosen.anchorNode) || !element.contains(chosen.focusNode)) return null;
+  const range = chosen.getRangeAt(0), before = range.cloneRange();
+  before.selectNodeContents(element);
+  before.setEnd(range.startContainer, range.startOffset);
+  const text = range.toString(), start = [...before.toString(), ...text.match(/^\s*/)[0]].length;
+  return text.trim() ? [start, start + [...text.trim()].length] : null;
+}
+
+// Places of spans in the units by which texts are cut here.
+export const unitsOf = (text, span) => {
+  const signs = [...text], units = (count) => signs.slice(0, count).join("").length;
+  return (span ?? []).map((pair) => pair.map(units));
+};
+
 // A text whole, its system prompt folded.
 export function whole(example, field, places) {
   const text = example[field], end = field === "prompt" ? example.system ?? 0 : 0;

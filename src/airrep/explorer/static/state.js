@@ -39,6 +39,7 @@ export function toAddress() {
 
 function writeQuery(words, query) {
   if (!query) return;
+  if (query.span) words.set("s", query.span.map((pair) => pair.join("-")).join("."));
   if (query.number !== undefined) words.set("q", query.number);
   else if (query.prompt !== undefined && query.prompt.length + query.response.length + (query.better ?? "").length <= LONGEST) {
     words.set("p", query.prompt);
@@ -69,15 +70,19 @@ export function fromAddress(address) {
 }
 
 // Asked by its key it may be forgotten by the server; its texts stand alone.
-export const lasting = (query, told) => query.number !== undefined ? query : typed(told.prompt, told.response, told.better);
+export const lasting = (query, told) => query.number !== undefined ? query : typed(told.prompt, told.response, told.better, told.span);
 
-// A query that is typed in; a better answer that is blank is none.
-export const typed = (prompt, response, better) => (better ?? "").trim() ? { prompt, response, better } : { prompt, response };
+// A query that is typed in; a better answer that is blank is none. A span is pairs of characters of the response.
+export const typed = (prompt, response, better, span) =>
+  ({ prompt, response, ...((better ?? "").trim() ? { better } : {}), ...(span?.length ? { span } : {}) });
 
 function readQuery(words) {
-  if (/^\d{1,15}$/.test(words.get("q") ?? "")) return { number: Number(words.get("q")) };
-  if (words.has("p")) return typed(words.get("p"), words.get("r") ?? "", words.get("b"));
-  return words.has("k") ? { key: words.get("k") } : null;
+  const given = words.get("s"), pairs = (given ?? "").split(".").filter((pair) => /^\d{1,9}-\d{1,9}$/.test(pair));
+  const span = given === null ? undefined : pairs.map((pair) => pair.split("-").map(Number));
+  const marked = (query) => span === undefined ? query : { ...query, span };
+  if (/^\d{1,15}$/.test(words.get("q") ?? "")) return marked({ number: Number(words.get("q")) });
+  if (words.has("p")) return typed(words.get("p"), words.get("r") ?? "", words.get("b"), span);
+  return words.has("k") ? marked({ key: words.get("k") }) : null;
 }
 
 function readFields(words, prefix) {

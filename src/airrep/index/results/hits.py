@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, overload
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from airrep.corpus.corpus import Example
+from airrep.corpus.places import Span
 from airrep.corpus.records import RESERVED
 from airrep.index.results.frames import Tabular, shortened
 from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing
@@ -62,6 +63,31 @@ class Hit:
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
     (:func:`airrep.answers.verdict.top`)."""
+
+
+@dataclass(frozen=True)
+class CopyPlace:
+    """A place of the training data that holds words of an answer."""
+
+    row: int
+    """Row number in the index."""
+    place: Span
+    """Where in the example."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Words of an answer that stand in training examples one after another, as they do in the answer."""
+
+    text: str
+    """They as the answer has them, in one line."""
+    words: int
+    query: Span
+    """Where they stand in the answer."""
+    examples: int
+    """How many examples hold them."""
+    places: tuple[CopyPlace, ...]
+    """The first place in each of the first of these, by row."""
 
 
 Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
@@ -122,6 +148,8 @@ class Hits(Tabular, Sequence[Hit]):
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
     """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdict.top`)."""
+    copied: tuple[Copied, ...] | None = None
+    """The longest stretches of the answer that training examples hold word for word, where reasons were asked for."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...

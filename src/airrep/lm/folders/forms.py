@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airrep.errors import ConfigError, caution
-from airrep.lm.folders.gguf import converted, gguf_of
+from airrep.lm.folders.gguf import gguf_of, unpacked
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 
@@ -52,7 +52,7 @@ class LmFiles:
     base: str | None = None
     """Name of the base of the adapters, where there are some, whether they are added or left out."""
     gguf: Path | None = None
-    """The GGUF file that the folder was made from."""
+    """The GGUF file that has the weights; the folder has what was read of it beside them."""
 
     def digests(self, trusted: bool = False) -> dict[str, str]:
         """sha256 of each file that decides what the LM reads and computes, by its name; of code, where it is trusted.
@@ -91,7 +91,7 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
     that base, with the tokenizer and the chat template that the adapters were trained with.
     """
     if (gguf := gguf_of(name, model_folder("lm", name))) is not None:
-        folder = converted(name, gguf)
+        folder = unpacked(name, gguf)
         return LmFiles(name, folder, folder, folder, gguf=gguf)
     folder = settled(_folder(name, trusted))
     check_own_code("lm", name, folder, trusted)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from airrep.errors import LM, ConfigError, first_line, need
+from airrep.lm.folders.blocks import write_places
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing import new_place
@@ -36,17 +37,18 @@ def gguf_of(name: str, path: Path) -> Path | None:
     return found[0] if found else None
 
 
-def converted(name: str, file: Path) -> Path:
-    """The folder of the LM in a GGUF file: its weights as float32, its tokenizer and its chat template.
+def unpacked(name: str, file: Path) -> Path:
+    """A folder of the cache with what a GGUF file holds: configuration, tokenizer, chat template, and weights.
 
-    It is made when it is first needed, as large as 4 bytes a weight, and found again as long as the file stays as it
-    is. What a quantised file has lost stays lost.
+    Matrices stay in the file: a table says where they are (:func:`airrep.lm.folders.blocks.write_places`). All else,
+    and all weights of LMs that transformers reads in some other way, lies there as float32. The folder is made when it
+    is first needed, and found again as long as the file stays as it is.
     """
     need(f"lm {name}", "lm", *LM)
     import transformers
 
     state = file.stat()
-    known = [str(file.resolve()), state.st_size, state.st_mtime_ns, transformers.__version__]
+    known = [str(file.resolve()), state.st_size, state.st_mtime_ns, transformers.__version__, "blocks"]
     out = cache() / "gguf" / json_digest(known)[:16]
     if not out.is_dir():
         missing = [package for package in _PACKAGES if find_spec(package) is None]
@@ -56,20 +58,32 @@ def converted(name: str, file: Path) -> Path:
                 f"install {' '.join(_PACKAGES)}"
             )
         with new_place(out, replace=True) as made:  # another process may have made it by then
-            _convert(name, file, made)
+            _unpack(name, file, made)
     return out
 
 
+def _unpack(name: str, file: Path, out: Path) -> None:
+    from transformers import AutoTokenizer
+
+    with _reading(name):
+        _check_rotation(name, file)
+        AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True).save_pretrained(out)
+        kept = write_places(file, out)
+    if not kept:
+        _convert(name, file, out)
+    config = json.loads((out / "config.json").read_bytes())
+    config.pop("quantization_config", None)  # of the file; these weights are plain, or in the table
+    (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
+
+
 def _convert(name: str, file: Path, out: Path) -> None:
-    """Write what a GGUF file holds as transformers writes an LM."""
+    """Write the LM of a GGUF file with float32 weights, as transformers reads and writes it."""
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     plain = getattr(transformers, "GgufConfig", None)  # of later versions, which leave weights quantised otherwise
     with _reading(name):
-        _check_rotation(name, file)
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
         model, report = AutoModelForCausalLM.from_pretrained(
             file.parent,
             gguf_file=file.name,
@@ -83,10 +97,6 @@ def _convert(name: str, file: Path, out: Path) -> None:
             raise ConfigError(f"lm {name}: lacks {len(absent)} weights, the first {absent[0]}. Give another file.")
         model.hf_quantizer = None  # by which transformers holds the weights to be quantised still, and writes none
         model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
-    config = json.loads((out / "config.json").read_bytes())
-    config.pop("quantization_config", None)  # of the file; these weights are plain
-    (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
 
 
 def _check_rotation(name: str, file: Path) -> None:

@@ -20,7 +20,7 @@ from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Sc
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.gradient.whole.tokens import Curved
 from airrep.attributors.settings import EkfacSettings
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
@@ -43,6 +43,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     """
 
     name = "ekfac"
+    reads_spans = True
     pool: ClassVar[Pool] = "sum"
     reduction = "sum"  # a batch's loss is the mean over all its tokens, so that an example moves the LM by its sum
     made_of_learnt = ("_factors", "_inverse", "_last")
@@ -195,6 +196,9 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         kind = torch.bfloat16 if self.lm.execution.precision == "bfloat16" else None
         found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.reduction)
+        full = wholes(queries) if self.settings.unit else None
+        if full is not None:  # a part of an answer is divided by the length of all
+            found.lengths = self.held(full).lengths
         return found
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
