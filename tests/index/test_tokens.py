@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,19 @@ def test_pairs_of_words_stand_at_the_words_that_are_the_same(tmp_path: Path) -> 
         for row, column in zip(*np.nonzero(told.matrix), strict=True):
             assert here[row] == there[column] is not None
         assert told.matrix.sum() == pytest.approx(hit.score, abs=1e-6)
+
+
+def test_of_a_span_counted_words_stand_in_it(tmp_path: Path) -> None:
+    index = build_index(TRAIN, tmp_path / "index", "ngram", settings={"orders": [1, 2]})
+    start = ASKED.response.index("cat")
+    for hit in index.top(replace(ASKED, span=((start, start + 3),)), len(TRAIN), tokens=True):
+        assert hit.why is not None
+        assert hit.why.tokens is not None
+        told, here = hit.why.tokens, said(ASKED, hit.why.tokens.query)
+        assert told.matrix.sum() == pytest.approx(hit.score, abs=1e-6)
+        assert {here[row] for row, part in enumerate(told.of_query) if part} <= {"the", "cat", "sat"}
+        if "cat" in hit.example.response:
+            assert max(zip(told.of_query, map(str, here), strict=True))[1] == "cat"
 
 
 def test_all_channels_add_up_to_the_score_and_the_rest_says_what_has_no_tokens(sums: Index) -> None:

@@ -54,13 +54,9 @@ def top(
         response: the answer itself, in place of *queries*.
         least: the most harmful examples first.
         where: a filter; only examples that fulfil it count.
-<<<<<<< HEAD
         why: tell what each channel gave, and which words are the same.
         tokens: tell that, and which words of an answer have what of its score from which words of the training example.
-=======
-        why: tell what each channel gave, which words are the same, and what of the answer stands in examples word for
             word.
->>>>>>> main
         progress: called with the number of encoded texts.
 
     Raises:
@@ -78,13 +74,9 @@ def top(
     if tokens:
         check_tokens(index.attributor)
     asked = index.ask(question, progress)
-<<<<<<< HEAD
     found = index.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
-=======
-    found = index.top_of(question, asked, k, least=least, where=where, why=why)
-    if why:
+    if why or tokens:
         found = replace(found, queries=with_copied(index, found.queries, keep))
->>>>>>> main
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))
     told = list[Hits]()

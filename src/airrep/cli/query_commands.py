@@ -27,14 +27,11 @@ def top_command(
     aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
-<<<<<<< HEAD
     tokens: Annotated[bool, "Tell that, and which words of an example taught which words of the answer."] = False,
-=======
     span: Annotated[
         str | None,
         typer.Option(metavar="START:END", help="Ask about these characters of --response alone; [[ ]] mark them, too."),
     ] = None,
->>>>>>> main
 ) -> None:
     """Find the training examples that taught an answer; with --better, in place of a better one.
 

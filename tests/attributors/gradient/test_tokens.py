@@ -1,6 +1,7 @@
 """Scores token by token, against gradients that autograd takes at each place by itself."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ def test_pairs_add_up_to_the_channels_own_score(lm: str, name: str, settings: di
     sums = [each.scores.sum() for each in found]
     np.testing.assert_allclose(sums, scores, atol=1e-5 * np.abs(scores).max())
     assert all(np.abs(each.scores).sum() > 0 for each in found)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("tracin", {}), ("logra", {}), ("ekfac", {"unit": True})], ids=str)
+def test_of_a_span_they_add_up_to_the_spans_score(lm: str, name: str, settings: dict[str, Any]) -> None:
+    method, spanned = fitted(lm, name, **settings), replace(QUERY, span=((7, 9),))
+    kept = InMemory.of(method, SOME)
+    scores = np.array([method.ask([spanned], kept).of_row(row)[0] for row in range(len(SOME))])
+    found = method.tokens(spanned, SOME)
+    np.testing.assert_allclose([each.scores.sum() for each in found], scores, atol=1e-5 * np.abs(scores).max())
+    behind = found[0].query.starts > len(QUERY.prompt) + 9
+    assert not found[0].scores[behind].any()  # nothing behind a span has a part in its losses
 
 
 def test_conjugate_gradients_have_no_tokens(lm: str) -> None:

@@ -380,7 +380,8 @@ class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSetti
         return {"method": self.name, **self.recipe, **own}
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
-        for at, each in zip(self.weights, self.at_all(examples, None), strict=True):
+        full = [one.whole for one in examples]  # a part of an answer is divided by the length of all
+        for at, each in zip(self.weights, self.at_all(full, None), strict=True):
             yield at, inverse_lengths(each.rows, self.settings.unit) * np.sqrt(at.rate)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:

@@ -191,25 +191,13 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return by_chunks(examples, self.dimension, lambda part: self._features(part, on_rows))
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
-<<<<<<< HEAD
-        rows = self._white(examples, on_rows)
-        return unit(rows) if self.settings.unit else rows
-=======
         rows = self._whitened(examples, on_rows)
         if not self.settings.unit:
             return rows
         full = wholes(examples)
         return unit(rows, None if full is None else self._whitened(full, None))
 
-    def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
-        rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        if self.settings.sketch is None:
-            pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
-            rows = np.concatenate([self._whiten(self.pools[site.pool], part) for site, part in pairs], axis=1)
-        return rows
->>>>>>> main
-
-    def _white(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float[np.ndarray, "n d"]:
+    def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
         return self._by_map(rows, self._whiten) if self.settings.sketch is None else rows
 
@@ -221,7 +209,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return np.concatenate([work(self.pools[site.pool], part) for site, part in pairs], axis=1)
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
-        yield FINAL, inverse_lengths(self._white(examples), self.settings.unit)
+        yield FINAL, inverse_lengths(self._whitened([one.whole for one in examples]), self.settings.unit)
 
     def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
         return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, self._solve)

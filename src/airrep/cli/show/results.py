@@ -68,12 +68,8 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
         facts = [] if hit.deviations is None else [deviations_text(hit.deviations)]
         facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
         ranked: dict[str, Any] = {"rank": hit.rank, "of": hits.provenance.rows}
-<<<<<<< HEAD
         print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why, query=hits.query)
-=======
-        print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why)
     print_copied(console, hits.copied, {hit.row: hit.rank for hit in hits})
->>>>>>> main
     if not any(hit.score for hit in hits):
         say(console, ZERO)
 
