@@ -10,6 +10,7 @@ import pytest
 import torch
 from reference import gradients as reference
 from torch.nn import functional
+from worlds.architectures import written
 from worlds.double_lms import listed, plain, wide
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import CHAT, tiny_lm, tiny_tokenizer
@@ -18,6 +19,7 @@ from airrep.attributors.direct import InMemory
 from airrep.attributors.gradient.whole.factors import Factors
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
 
 TRAIN = make_corpus(14)
 QUERY = Example("question q", "answer 14 or so", "q")
@@ -135,12 +137,27 @@ def test_of_a_span_they_add_up_to_the_spans_score(lm: str, name: str, settings: 
     scores = np.array([method.ask([spanned], kept).of_row(row)[0] for row in range(len(SOME))])
     found = method.tokens(spanned, SOME)
     np.testing.assert_allclose([each.scores.sum() for each in found], scores, atol=1e-5 * np.abs(scores).max())
-    behind = found[0].query.starts > len(QUERY.prompt) + 9
+    behind = found[0].query.starts > len(QUERY.prompt) + 10  # the space counts to the word before it
     assert not found[0].scores[behind].any()  # nothing behind a span has a part in its losses
 
 
 def test_conjugate_gradients_have_no_tokens(lm: str) -> None:
     assert fitted(lm, "influence", damping=9.0).tokens(QUERY, SOME) is None
+
+
+@pytest.mark.parametrize("name", ["tracin", "ekfac"])
+def test_experts_have_the_parts_of_the_tokens_that_they_met(tmp_path: Path, name: str) -> None:
+    written(tmp_path / "lm", "mixtral")
+    method = fitted(str(tmp_path / "lm"), name, modules=("*experts*",))
+    kept = InMemory.of(method, SOME)
+    scores = np.array([method.ask([QUERY], kept).of_row(row)[0] for row in range(len(SOME))])
+    sums = [each.scores.sum() for each in method.tokens(QUERY, SOME)]
+    np.testing.assert_allclose(sums, scores, atol=1e-5 * np.abs(scores).max())
+
+
+def test_a_map_that_does_not_tell_its_tokens_is_refused(lm: str) -> None:
+    with pytest.raises(ConfigError, match="lm_head does not tell which tokens"):
+        fitted(lm, "tracin", modules=("lm_head",), batch_tokens=1).tokens(QUERY, SOME)
 
 
 @pytest.mark.parametrize("template", ["plain", "chat", "Q {prompt} and\nA {response} end"])
