@@ -2,14 +2,15 @@
 
 Usage: python experiments/tokens/masking.py DATA LM OUT [--pool 60] [--queries 40] [--seeds 2] [--share 0.01]
 
-OUT gets a line of JSON for each query and seed: the query's loss after a fine-tune of the whole pool, and after
-fine-tunes in which some response tokens of the pool have no loss. A run that was stopped goes on. `--table OUT` prints
-the means.
+OUT gets a line of JSON for each query, seed and arm: the query's loss after a fine-tune of the whole pool, and after
+one in which some response tokens of the pool have no loss. A run that was stopped goes on. `--table OUT` prints the
+means.
 """
 
 import argparse
 import json
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -20,8 +21,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from records import count, read
 
+from airrep.attributors.by_token import Stretches, TextWords
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
+from airrep.index.building import build_index
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -32,6 +35,9 @@ SHORT, LONG = 30, 120
 PROMPT = 120
 ORDERS = (1, 2, 3)
 RESAMPLES = 2000
+SUM, GRADIENTS, NGRAMS = "token scores of recipe lm", "token scores of gradients", "n-gram overlap"
+SAME, RANDOM = "random tokens of the same examples", "random tokens"
+ARMS = (SUM, GRADIENTS, NGRAMS, SAME, RANDOM)
 
 
 def chosen(data: Path, pool: int, queries: int, seed: int = 0) -> tuple[Corpus, list[Example]]:
@@ -73,35 +79,62 @@ def masked(documents: Documents, tokens: np.ndarray) -> Documents:
     return Documents(documents.ids, documents.offsets, documents.starts, shares)
 
 
-def arms(scores: np.ndarray, ngrams: np.ndarray, documents: Documents, many: int, seed: int) -> dict[str, np.ndarray]:
-    """Which response tokens each arm masks, *many* in each."""
-    draw = np.random.default_rng(seed)
-    owners = np.repeat(np.arange(len(documents)), documents.response_lengths)
-    best = np.argsort(-scores, kind="stable")[:many]
-    within = np.concatenate(
-        [
-            draw.choice(np.flatnonzero(owners == row), times, replace=False)
-            for row, times in sorted(Counter(owners[best].tolist()).items())
-        ]
-    )
-    ties = draw.random(len(ngrams))
-    return {
-        "token scores": best,
-        "n-gram overlap": np.lexsort((ties, -ngrams))[:many],
-        "random tokens of the same examples": within,
-        "random tokens": draw.choice(len(scores), many, replace=False),
-    }
+class Arms:
+    """Which response tokens of the pool each arm masks."""
+
+    def __init__(self, lm: str, pool: Corpus, reader: TargetLM, many: int, folder: Path) -> None:
+        self._pool, self._reader, self._many = pool, reader, many
+        self._documents, self._places = reader.tokenise(pool), reader.chat.token_places(pool)
+        own = {"lm": lm, "precision": "float32"}
+        self._gradients = make_attributor("logra", {**own, "unit": False, "store": "none"})
+        self._gradients.fit(pool)
+        shared = {**own, "store": str(folder / "store")}
+        self._index = build_index(pool, folder / "index", recipe="lm", settings=shared)
+
+    def of(self, arm: str, query: Example, draw: np.random.Generator) -> np.ndarray:
+        """The tokens, *many* in each arm."""
+        documents, every = self._documents, int(self._documents.response_lengths.sum())
+        if arm == RANDOM:
+            return draw.choice(every, self._many, replace=False)
+        if arm == SAME:
+            owners = np.repeat(np.arange(len(documents)), documents.response_lengths)
+            times = Counter(owners[self.of(GRADIENTS, query, draw)].tolist())
+            drawn = (
+                draw.choice(np.flatnonzero(owners == row), count, replace=False) for row, count in sorted(times.items())
+            )
+            return np.concatenate(list(drawn))
+        if arm == NGRAMS:
+            asked = self._reader.tokenise([query])
+            worth = by_ngrams(documents, asked.sequence(0), int(asked.starts[0]))
+            return np.lexsort((draw.random(len(worth)), -worth))[: self._many]  # ties by chance
+        scores = self.gradients(query) if arm == GRADIENTS else self.of_sum(query)
+        return np.argsort(-scores, kind="stable")[: self._many]
+
+    def gradients(self, query: Example) -> np.ndarray:
+        """Token scores of LoGra; a fine-tune sums the losses of all tokens, so that an answer's mean is taken back."""
+        found = self._gradients.tokens(query, list(self._pool))
+        lengths = self._documents.response_lengths.tolist()
+        parts = [own.scores.sum(axis=0) * length for own, length in zip(found, lengths, strict=True)]
+        return of_responses(self._documents, parts)
+
+    def of_sum(self, query: Example) -> np.ndarray:
+        """Token scores of the recipe lm: a word's part is shared among its tokens."""
+        parts: dict[int, np.ndarray] = {}
+        for hit in self._index.top(query, len(self._pool), tokens=True):
+            places = self._places[hit.row]
+            shares = TextWords(hit.example).shares(Stretches(places.starts[1:], places.stops[1:]))[:, :-1]
+            parts[hit.row] = shares / np.maximum(shares.sum(axis=0), 1e-9) @ np.array(hit.why.tokens.of_example)
+        return of_responses(self._documents, [parts[row] for row in range(len(self._pool))])
 
 
-def run(given: argparse.Namespace) -> Iterator[dict]:
+def run(given: argparse.Namespace, folder: Path) -> Iterator[dict]:
     """The losses of each query and seed."""
     pool, queries = chosen(given.data, given.pool, given.queries)
-    method = make_attributor(given.method, {"lm": str(given.lm), "precision": "float32", "store": "none"})
-    method.fit(pool)
     lm: TargetLM = load_lm(LmSettings(lm=str(given.lm), precision="float32"))
     documents, settings = lm.tokenise(pool), FineTuneSettings(**TUNE)
     many = round(given.share * int(documents.response_lengths.sum()))
     asked = lm.tokenise(queries)
+    arms = Arms(str(given.lm), pool, lm, many, folder)
 
     def losses(train: Documents, seed: int, some: Documents = asked) -> np.ndarray:
         lm.reset()
@@ -110,21 +143,14 @@ def run(given: argparse.Namespace) -> Iterator[dict]:
 
     before = lm.losses(asked)
     whole = {seed: losses(documents, seed) for seed in range(given.seeds)}
-    done = {(row["query"], row["seed"]) for row in read_lines(given.out)}
-    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for seed, number in product(whole, range(len(queries))):
-        if (number, seed) in done:
+    done = {(row["query"], row["seed"], row["arm"]) for row in read_lines(given.out)}
+    for seed, number, arm in product(whole, range(len(queries)), given.arm or ARMS):
+        if (number, seed, arm) in done:
             continue
-        if number not in found:
-            products = method.tokens(queries[number], list(pool))
-            scores = of_responses(documents, [own.scores.sum(axis=0) for own in products])
-            found[number] = scores, by_ngrams(documents, asked.sequence(number), int(asked.starts[number]))
-        told = {
-            name: float(losses(masked(documents, tokens), seed, asked.take([number]))[0])
-            for name, tokens in arms(*found[number], documents, many, 1000 * seed + number).items()
-        }
-        row = {"query": number, "seed": seed, "tokens": many, "before": float(before[number])}
-        yield {**row, "whole": float(whole[seed][number]), **told}
+        tokens = arms.of(arm, queries[number], np.random.default_rng([seed, number, ARMS.index(arm)]))
+        found = losses(masked(documents, tokens), seed, asked.take([number]))
+        known = {"before": float(before[number]), "whole": float(whole[seed][number])}
+        yield {"query": number, "seed": seed, "arm": arm, "tokens": many, **known, "masked": float(found[0])}
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -133,31 +159,30 @@ def read_lines(path: Path) -> list[dict]:
 
 
 def table(path: Path) -> None:
-    """Print the mean rise of the loss in each arm, and how much more token scores raise it, with 95 % intervals."""
+    """Print the mean rise of the loss in each arm, and how much more the sum's token scores raise it."""
     rows = read_lines(path)
-    names = [name for name in rows[0] if name not in ("query", "seed", "tokens", "before", "whole")]
-    asked = sorted({row["query"] for row in rows})
-    rise = np.array(
-        [
-            np.mean([[row[name] - row["whole"] for name in names] for row in rows if row["query"] == one], axis=0)
-            for one in asked
-        ]
-    )
+    rises: dict[str, dict[int, list[float]]] = {arm: {} for arm in ARMS}
+    for row in rows:
+        rises[row["arm"]].setdefault(row["query"], []).append(row["masked"] - row["whole"])
+    means = {arm: {query: float(np.mean(all_)) for query, all_ in own.items()} for arm, own in rises.items() if own}
     learnt = np.mean([row["before"] - row["whole"] for row in rows])
-    print(f"{len(asked)} queries, {len(rows)} fine-tunes of each arm, {rows[0]['tokens']} tokens masked;")
-    print(f"the fine-tune of all lowers a query's loss by {learnt:.4f} nats\n")
-    draws = np.random.default_rng(0).integers(0, len(asked), (RESAMPLES, len(asked)))
-    print("| masked | rise of the loss, 1e-3 nats | token scores less this | queries where token scores rise more |")
-    print("|---|---|---|---|")
-    for place, name in enumerate(names):
-        more = rise[:, 0] - rise[:, place]
-        cells = [interval(each, draws) for each in (rise[:, place], more)]
-        wins = f"{int((more > 0).sum())} of {len(asked)}"
-        print(f"| {name} | {cells[0]} | {cells[1] if place else ''} | {wins if place else ''} |")
+    print(
+        f"{len(rows)} fine-tunes, {rows[0]['tokens']} tokens masked; one of all lowers a query's loss by {learnt:.3f}\n"
+    )
+    columns = [arm for arm in (SUM, GRADIENTS) if arm in means]
+    print("| masked | queries | rise of the loss, 1e-3 nats |", " | ".join(f"{one}, less this" for one in columns), "|")
+    print("|---|---|---|" + "---|" * len(columns))
+    for arm, own in means.items():
+        less = []
+        for one in columns:
+            both = sorted(means[one].keys() & own.keys())
+            less.append("" if one == arm else interval(np.array([means[one][query] - own[query] for query in both])))
+        print(f"| {arm} | {len(own)} | {interval(np.array(list(own.values())))} |", " | ".join(less), "|")
 
 
-def interval(values: np.ndarray, draws: np.ndarray) -> str:
+def interval(values: np.ndarray) -> str:
     """The mean over queries, and a bootstrap's 95 % interval over them, times 1000."""
+    draws = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     low, high = np.percentile(values[draws].mean(axis=1), [2.5, 97.5])
     return f"{1000 * values.mean():+.2f} ({1000 * low:+.2f} to {1000 * high:+.2f})"
 
@@ -172,14 +197,14 @@ def main() -> None:
     parser.add_argument("--queries", type=count, default=40)
     parser.add_argument("--seeds", type=count, default=2)
     parser.add_argument("--share", type=float, default=0.01, help="share of the pool's response tokens")
-    parser.add_argument("--method", default="logra", help="whose token scores")
+    parser.add_argument("--arm", action="append", choices=ARMS, help="only this arm; may be repeated")
     parser.add_argument("--table", type=Path, help="print the means of a run")
     given = parser.parse_args()
     if given.table is not None:
         table(given.table)
         return
-    with given.out.open("a", encoding="utf-8") as out:
-        for row in run(given):
+    with given.out.open("a", encoding="utf-8") as out, tempfile.TemporaryDirectory() as folder:
+        for row in run(given, Path(folder)):
             out.write(json.dumps(row) + "\n")
             out.flush()
 

@@ -102,3 +102,7 @@ def main() -> None:
     print("| method | right sentence first | its own example first of all |\n|---|---|---|")
     for name in given.method:
         print(f"| {name} | {' | '.join(judged(name, given.lm, train, planted))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
