@@ -37,7 +37,8 @@ ORDERS = (1, 2, 3)
 RESAMPLES = 2000
 SUM, GRADIENTS, NGRAMS = "token scores of recipe lm", "token scores of gradients", "n-gram overlap"
 SAME, RANDOM = "random tokens of the same examples", "random tokens"
-ARMS = (SUM, GRADIENTS, NGRAMS, SAME, RANDOM)
+STEP = "losses that a step on the query lowers"
+ARMS = (SUM, GRADIENTS, NGRAMS, SAME, RANDOM, STEP)
 
 
 def chosen(data: Path, pool: int, queries: int, seed: int = 0) -> tuple[Corpus, list[Example]]:
@@ -107,6 +108,8 @@ class Arms:
             asked = self._reader.tokenise([query])
             worth = by_ngrams(documents, asked.sequence(0), int(asked.starts[0]))
             return np.lexsort((draw.random(len(worth)), -worth))[: self._many]  # ties by chance
+        if arm == STEP:
+            return np.argsort(-self.lowered(query), kind="stable")[: self._many]
         scores = self.gradients(query) if arm == GRADIENTS else self.of_sum(query)
         return np.argsort(-scores, kind="stable")[: self._many]
 
@@ -116,6 +119,14 @@ class Arms:
         lengths = self._documents.response_lengths.tolist()
         parts = [own.scores.sum(axis=0) * length for own, length in zip(found, lengths, strict=True)]
         return of_responses(self._documents, parts)
+
+    def lowered(self, query: Example) -> np.ndarray:
+        """How much one small step of AdamW on the query alone lowers the loss of each response token of the pool."""
+        step = FineTuneSettings(epochs=1, learning_rate=1e-4, weight_decay=0.0)
+        self._reader.reset()
+        before = np.concatenate(self._reader.token_losses(self._documents))
+        self._reader.fine_tune(self._reader.tokenise([query]), step, 0)
+        return before - np.concatenate(self._reader.token_losses(self._documents))
 
     def of_sum(self, query: Example) -> np.ndarray:
         """Token scores of the recipe lm: a word's part is shared among its tokens."""
