@@ -60,8 +60,9 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/gradients.py --count 12
 	PYTHONPATH=tests $(RUN) benchmarks/planted.py
 
-trainers: $(VENV)/trainers/ready  ## tokens and what counts against trl's own data code
+trainers: $(VENV)/trainers/ready  ## tokens, what counts and losses of preferences against trl's own code
 	OMP_NUM_THREADS=1 $(VENV)/trainers/bin/python -W ignore oracles/trl_tokens.py
+	OMP_NUM_THREADS=1 $(VENV)/trainers/bin/python -W ignore oracles/trl_losses.py
 
 other-trainers: $(VENV)/other-trainers/ready  ## the same against axolotl, LLaMA-Factory and ms-swift
 	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py axolotl

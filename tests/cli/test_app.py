@@ -476,7 +476,7 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
-    assert "or of the LM (base, batch_tokens, checkpointing" in ran.err
+    assert "or of the LM (base, batch_tokens, beta, checkpointing" in ran.err
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:

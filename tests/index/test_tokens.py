@@ -154,6 +154,13 @@ def test_results_keep_them_and_leave_them_out_where_they_were_not_asked_for(sums
     assert "tokens" not in json.dumps(sums.top([ASKED], 2, why=True).to_dict())
 
 
+def test_pairs_are_refused(tmp_path: Path) -> None:
+    index = build_index(TRAIN, tmp_path / "index", "ngram")
+    pair = Example("a", "the cat", chat={"rejected": "a dog"})
+    with pytest.raises(ConfigError, match="pairs of a chosen and a rejected response"):
+        index.top(pair, 1, tokens=True)
+
+
 def test_what_has_no_tokens_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = build_index(TRAIN, tmp_path / "index", HashAttributor())
     monkeypatch.setattr(Index, "ask", None)

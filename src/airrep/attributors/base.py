@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from airrep.arrays import Encoded, Features
+from airrep.arrays import Encoded, Features, Rows
 from airrep.attributors.by_token import TokenProducts
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
+from airrep.corpus.views import both_sides, has_pairs
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.runtime.metering import OnProgress as OnProgress
 from airrep.runtime.metering import teller
@@ -24,6 +25,7 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.asked import Asked, Kept
 from airrep.scoring.pooling import Pool, Pooling, PoolLike
 from airrep.scoring.products import ask
+from airrep.shapes import Float64
 from airrep.sparse import SparseRows, taken
 
 OnRows = Callable[[int], None]
@@ -99,6 +101,9 @@ class Attributor(ABC):
     """Whether queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
     leads: ClassVar[bool] = False
     """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
+    reads_pairs: ClassVar[bool] = False
+    """Whether it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
+    response less those of the rejected one, where it does not."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
 
@@ -201,7 +206,52 @@ class Attributor(ABC):
             ConfigError: the method made no row of features for each example.
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
-        return {self.name: checked_rows(self.name, self.encode_train(examples, on_rows), len(examples))}
+        found = self._of_sides(self.encode_train, examples, on_rows)
+        factors = self.factors(examples)
+        return {self.name: found if factors is None else self.times(found, factors)}
+
+    def factors(self, examples: Sequence[Example]) -> Float64[np.ndarray, " rows"] | None:  # noqa: ARG002
+        """What the features of training examples are multiplied by; None: 1, as for most data.
+
+        Raises:
+            DataError: the loss of the fine-tune cannot learn an example.
+        """
+        return None
+
+    def times(self, features: Features, factors: Float64[np.ndarray, " rows"]) -> Features:
+        """Features of examples, each row times a factor of its own."""
+        if isinstance(features, np.ndarray):
+            found: np.ndarray = features * factors.astype(features.dtype)[:, None]
+            return found
+        return features.scaled(factors)
+
+    def _of_sides(
+        self,
+        encode: Callable[[Sequence[Example], OnRows | None], Features],
+        examples: Sequence[Example],
+        on_rows: OnRows | None,
+        call: str = "encode_train",
+    ) -> Features:
+        """Features of examples, of pairs those of the chosen response less those of the rejected one."""
+        if self.reads_pairs or not has_pairs(examples):
+            return checked_rows(self.name, encode(examples, on_rows), len(examples), call)
+        sides = [example.sides for example in examples]
+        others = {row: other for row, (_, other) in enumerate(sides) if other is not None}
+        chosen = checked_rows(self.name, encode([side for side, _ in sides], on_rows), len(sides), call)
+        rejected = checked_rows(self.name, encode(list(others.values()), None), len(others), call)
+        return self.less(chosen, rejected, np.array(list(others), np.int64))
+
+    def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
+        """Features of examples, those of some *rows* less what is rejected there."""
+        if isinstance(chosen, np.ndarray):
+            assert isinstance(rejected, np.ndarray)
+            found = chosen.copy()
+            found[rows] -= rejected
+            return found
+        assert isinstance(rejected, SparseRows)
+        ends = np.zeros(chosen.shape[0] + 1, np.int64)
+        ends[rows + 1] = rejected.lengths
+        return chosen - SparseRows(rejected.data, rejected.indices, np.cumsum(ends), chosen.shape)
 
     def ask(
         self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
@@ -212,7 +262,7 @@ class Attributor(ABC):
             ConfigError: the method made no row of features for each query.
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
-        found = checked_rows(self.name, self.encode_queries(queries, on_rows), len(queries), "encode_queries")
+        found = self._of_sides(self.encode_queries, queries, on_rows, "encode_queries")
         return ask(found, kept.blocks(channel or self.name), self.pooling())
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
@@ -306,7 +356,11 @@ class SlowFit(Attributor):
 
 
 def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | None = None) -> None:
-    """Let any method learn from the training corpus; one that takes long reports progress."""
+    """Let any method learn from the training corpus; one that takes long reports progress.
+
+    One that does not compare the responses of pairs learns from both as from examples.
+    """
+    train = train if attributor.reads_pairs else both_sides(train)
     if isinstance(attributor, SlowFit):
         attributor.fit(train, progress)
     else:
@@ -364,6 +418,8 @@ class MethodAttributor(Attributor, Generic[S]):
 
 class SeveralMethods(MethodAttributor[S], SlowFit):
     """A method that reads the features of others."""
+
+    reads_pairs = True  # or its parts do
 
     @property
     @abstractmethod

@@ -11,11 +11,13 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import RdsSettings
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.views import chosen_sides
 from airrep.errors import ConfigError
+from airrep.lm.preferences import factors_of
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
-from airrep.shapes import Float32
+from airrep.shapes import Float32, Float64
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
@@ -85,13 +87,23 @@ class LanguageAttributor(MethodAttributor[S]):
         return {"precision": self.lm.execution.precision}
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
-        return self.lm.unusable(examples)
+        return self.lm.unusable(examples if self.reads_pairs else chosen_sides(examples))
+
+    def factors(self, examples: Sequence[Example]) -> Float64[np.ndarray, " rows"] | None:
+        loss = self._settings.loss
+        if loss == "sft":
+            return None
+        self.lm.check_learnable(examples, self.name)
+        signed = loss == "kto" and not self.reads_pairs  # the gradient of that loss has its sign
+        return factors_of(examples, loss) if loss == "weighted" or signed else None
 
     def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
         return self.lm.rendering(examples)
 
     def fit(self, train: Corpus) -> None:
         """Check that the LM can read every example; DataError if it cannot, ConfigError if memory is too small."""
+        if self.reads_pairs:
+            self.lm.check_learnable(train, self.name)
         self.lm.check_readable(train, self.name)
         self.lm.keep_promise(train, self.square)
 

@@ -460,12 +460,13 @@ def _channel(value: object, where: str) -> Channel:
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are shown: of channels, written as JSON, no more than weights and names."""
-    channels = settings.get("channels")
+    """Settings that have a value, as they are shown: of channels, written as JSON, no more than weights and names."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    channels = given.get("channels")
     if not isinstance(channels, list | tuple):
-        return dict(settings)
+        return given
     known = (Channel.model_validate(one) for one in channels)
-    return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
+    return {**given, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
 
 
 def read_channels(name: str) -> tuple[Channel, ...]:

@@ -332,7 +332,7 @@ class TrakSettings(CheckpointSettings):
 class LessSettings(LmSettings):
     """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
 
-    added = ("merged",)  # its base was always written
+    added = ("merged", "loss", "beta")  # its base was always written
 
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""

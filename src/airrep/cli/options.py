@@ -273,7 +273,7 @@ class ReadingOptions:
     turns: Annotated[str | None, "Assistant turns of a conversation that are examples: last, the default, or all."] = (
         None
     )
-    preferences: Annotated[str, "Responses of a preference pair that are examples: chosen or both."] = "chosen"
+    preferences: Annotated[str, "Examples of a preference pair: chosen, both (apart), or pairs (as one)."] = "chosen"
     trained_with: Annotated[
         str | None, "Read rows as this trainer does: trl, axolotl, llamafactory, ms-swift or open-instruct."
     ] = None
@@ -492,7 +492,9 @@ def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, f
 
     count, reading = sum(1 for prompt in prompts if prompt and holds_turns(prompt)), index.reading
     facts = {
-        "examples of preference pairs have one answer each": any(form.startswith(PAIRED) for form in reading.forms),
+        "examples of preference pairs have one answer each": any(
+            form.startswith(PAIRED) and "as one" not in form for form in reading.forms
+        ),
         f"{count:,} prompts were several messages and are one text here": count > 0,
         "examples are single turns of conversations": reading.options.get("turns") == "all",
     }

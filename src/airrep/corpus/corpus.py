@@ -20,7 +20,7 @@ import pyarrow as pa
 from airrep.arrays import Rows, compute
 from airrep.corpus.fields import field_values
 from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash, encode_chat
-from airrep.corpus.schemas.conversations import MESSAGES
+from airrep.corpus.schemas.conversations import MESSAGES, REJECTED, sides
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.sources.files import LONGEST_LINE
@@ -68,7 +68,8 @@ class Example:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     chat: Mapping[str, Any] | None = field(default=None, hash=False)
     """Facts that a trainer reads beyond the two texts: ``messages`` as its record has them, the last one the
-    response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
+    response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template. Of a
+    preference pair the ``rejected`` response too."""
     place: str | None = field(default=None, compare=False)
     """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
     span: Spans | None = None
@@ -101,6 +102,31 @@ class Example:
     def whole(self) -> "Example":
         """The same without a span."""
         return self if self.span is None else replace(self, span=None)
+
+    @property
+    def is_pair(self) -> bool:
+        """True if it is a preference pair: its response is the chosen one, and it has a rejected one."""
+        return self.chat is not None and REJECTED in self.chat
+
+    @property
+    def sides(self) -> "tuple[Example, Example | None]":
+        """The chosen side of a pair and the rejected one, each an example with one response; itself if it is no pair.
+
+        Example:
+            >>> pair = airrep.Example("2 + 2?", "4", chat={"rejected": "5"})
+            >>> [side.response for side in pair.sides]
+            ['4', '5']
+        """
+        if not self.is_pair:
+            return self, None
+        if self.span is not None:
+            raise DataError(
+                f'example "{self.id}": is a preference pair with a span; expected a span of one response. Ask about a '
+                "response, or leave the span out."
+            )
+        chosen, rejected = sides(self.response, self.chat or {})
+        parts = [replace(self, response=said, chat=chat) for said, chat in filter(None, (chosen, rejected))]
+        return parts[0], parts[1]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object that :func:`read_corpus` reads back to an equal example.

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from airrep.arrays import Features, GroupScores
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, fit_method
 from airrep.attributors.direct import InMemory
 from airrep.encoder.base import Encoder
 from airrep.evaluation.statistics.bootstrap import Uncertainty
@@ -53,7 +53,7 @@ def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> As
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
         return ask(method.encode(instance.queries, queries=True), [block_of(0, method.encode(members))])
-    method.fit(instance.train)
+    fit_method(method, instance.train)
     return method.ask(instance.queries, InMemory.of(method, members))
 
 

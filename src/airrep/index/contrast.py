@@ -140,7 +140,7 @@ def _scaled(tokens: WordScores, scale: float, given: Mapping[str, float], before
 
 def answered(example: Example, response: str) -> Example:
     """An example with another answer to its prompt, after the same messages."""
-    chat = example.chat
+    chat = example.sides[0].chat
     if chat is not None and "messages" in chat:
         asked = list(chat["messages"])[: chat.get("asked", -1)]
         role = chat["messages"][-1]["role"]

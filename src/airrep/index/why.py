@@ -19,7 +19,7 @@ from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, Span, spans_of
-from airrep.corpus.views import seen_text
+from airrep.corpus.views import has_pairs, seen_text
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.scoring.asked import Asked, SumAsked
@@ -322,6 +322,10 @@ class Reasons:
     def _by_words(self, query: Example, asked: Asked, hits: Sequence[Scored], whys: Sequence[Why]) -> list[WordScores]:
         """The score of each hit by pairs of words."""
         examples = [self._index.example(hit.row) for hit in hits]
+        if has_pairs([query, *examples]):
+            raise ConfigError(
+                "tokens: are not told of pairs of a chosen and a rejected response. Ask without them, or index responses."
+            )
         asking, words = TextWords(query), list(map(TextWords, examples))
         totals = [np.zeros((asking.count + 1, own.count + 1)) for own in words]
         rests = [dict(why.channels) for why in whys]

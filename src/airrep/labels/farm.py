@@ -26,7 +26,7 @@ from airrep.labels.ledger import (
     training_part,
     waiting_lock,
 )
-from airrep.labels.plan import LabelTask, SubsetPlan, list_tasks, open_plan, used_examples
+from airrep.labels.plan import LabelTask, SubsetPlan, list_tasks, members_of, open_plan, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.making import real_path
 from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST
@@ -221,6 +221,9 @@ class _Farm:
     def check(self, tasks: Sequence[LabelTask]) -> None:  # noqa: ARG002
         """Refuse, before the first fine-tune, examples of the plan that the LM cannot read."""
         assert self._loaded is not None
+        plan, train, _ = self._data
+        if (check := getattr(self._loaded, "check_learnable", None)) is not None:  # learners of one's own have none
+            check(train.take(members_of(plan, len(train))), str(plan.path))
         examples = used_examples(*self._data)
         refused = self._loaded.unusable(examples)
         if refused:

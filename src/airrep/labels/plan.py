@@ -28,7 +28,7 @@ from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
-from airrep.shapes import Int64
+from airrep.shapes import Bool, Int64
 
 KIND = "subsets"
 PARTS = ("train", "queries", "members")
@@ -272,13 +272,20 @@ def list_tasks(
     return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
 
 
-def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
-    """Every example that is a member of a subset or a query, once."""
-    members, asked = np.zeros(len(train), bool), np.zeros(len(queries), bool)
+def members_of(plan: SubsetPlan, count: int) -> Bool[np.ndarray, " n"]:
+    """True for each of so many training examples that is a member of a subset."""
+    members = np.zeros(count, bool)
     for i in range(len(plan)):
-        asked[plan.query_rows(i)] = True
         for j in range(plan.subset_count):
             members[plan.subset_rows(i, j)] = True
+    return members
+
+
+def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
+    """Every example that is a member of a subset or a query, once."""
+    members, asked = members_of(plan, len(train)), np.zeros(len(queries), bool)
+    for i in range(len(plan)):
+        asked[plan.query_rows(i)] = True
     if plan.queries_from_train:
         return list(train.take(np.flatnonzero(members | asked)))
     return [*train.take(np.flatnonzero(members)), *queries.take(np.flatnonzero(asked))]

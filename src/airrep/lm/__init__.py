@@ -1,16 +1,18 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
-attention   Packed batches of documents, and causal attention inside each document of one.
-documents   Tokenised examples: token ids, and where responses start.
-files       Load and write the files of a target LM; checks of what is loaded.
-folders/    Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
-held        Weights held as they are stored, brought to float32 map by map.
-lora        Low-rank adapters by the optional package peft: trained, read, checked, merged.
-model       The target LM: fine-tune, per-example loss, hidden states, generate.
-network     Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
-packed/     LMs whose weights are quantised: held as they are in their files.
-settings    Settings of the target LM and of its fine-tuning.
-templates/  Chat templates, which are programs: filled in within limits.
-trainer/    Records of training by transformers or trl, and the settings that trainers leave.
-warmup      Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
+attention    Packed batches of documents, and causal attention inside each document of one.
+documents    Tokenised examples: token ids, and where responses start.
+files        Load and write the files of a target LM; checks of what is loaded.
+folders/     Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
+held         Weights held as they are stored, brought to float32 map by map.
+lora         Low-rank adapters by the optional package peft: trained, read, checked, merged.
+losses       Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
+model        The target LM: fine-tune, per-example loss, hidden states, generate.
+network      Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
+packed/      LMs whose weights are quantised: held as they are in their files.
+preferences  What losses of preferences read of an example: a rejected response, a label, a weight.
+settings     Settings of the target LM and of its fine-tuning.
+templates/   Chat templates, which are programs: filled in within limits.
+trainer/     Records of training by transformers or trl, and the settings that trainers leave.
+warmup       Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
 """

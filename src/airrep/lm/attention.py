@@ -68,6 +68,8 @@ class PackedDocuments(NamedTuple):
     """Those response tokens."""
     owners: Int64[Tensor, " r"]
     """The document of the batch that each belongs to."""
+    sides: Int64[Tensor, " r"]
+    """1 for those of a pair's rejected response, else 0."""
     shares: Float[Tensor, " r"] | None = None
     """How much of the loss of each is asked for, from 0 to 1; None: all of it."""
 
@@ -79,19 +81,27 @@ class PackedDocuments(NamedTuple):
         attention.
         """
         ids = np.concatenate([documents.sequence(row) for row in batch.rows])
-        positions = batch.positions
+        positions, lengths = batch.positions, batch.lengths
         owners = np.repeat(np.arange(len(batch.rows)), batch.lengths)
-        answered = np.flatnonzero(positions >= documents.starts[batch.rows][owners])
-        predictors, targets, own = (
-            torch.from_numpy(array).to(device) for array in (answered - 1, ids[answered], owners[answered])
-        )
+        starts, rejected = documents.starts[batch.rows][owners], np.zeros(len(ids), np.int64)
+        if documents.borders is not None and documents.others is not None:  # a side sees nothing of the other
+            borders = documents.borders[batch.rows]
+            rejected = (positions >= borders[owners]).astype(np.int64)
+            starts = np.where(rejected, (documents.others[batch.rows] - borders)[owners], starts)
+            positions = positions - rejected * borders[owners]
+            lengths = np.stack([borders, lengths - borders], axis=1).ravel()
+            lengths = lengths[lengths > 0]
+        answered = np.flatnonzero(positions >= starts)
+        parts = (answered - 1, ids[answered], owners[answered], rejected[answered])
+        predictors, targets, own, sides = (torch.from_numpy(array).to(device) for array in parts)
         return cls(
             torch.from_numpy(ids)[None].to(device),
             torch.from_numpy(positions)[None].to(device),
-            spans_of(batch.lengths, device, padding),
+            spans_of(lengths, device, padding),
             predictors,
             targets,
             own,
+            sides,
             None
             if documents.shares is None
             else torch.from_numpy(np.concatenate([documents.shares_of(row) for row in batch.rows])).to(device),
@@ -99,11 +109,12 @@ class PackedDocuments(NamedTuple):
 
 
 def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[AttentionSpan, ...]:
-    """Cut documents, longest first, into spans of similar lengths (see :meth:`PackedDocuments.from_batch`)."""
+    """Cut documents into spans of similar lengths (see :meth:`PackedDocuments.from_batch`); few if they are sorted."""
     spans = []
     first = 0
     while first < len(lengths):
-        free = np.cumsum(lengths[first] - lengths[first:])
+        left = lengths[first:]
+        free = np.maximum.accumulate(left) * np.arange(1, len(left) + 1) - np.cumsum(left)
         last = first + int(np.searchsorted(free, padding, side="right"))
         spans.append(_span(lengths[first:last], device))
         first = last
@@ -111,7 +122,7 @@ def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[Atte
 
 
 def _span(lengths: Rows, device: str) -> AttentionSpan:
-    longest, tokens = int(lengths[0]), int(lengths.sum())
+    longest, tokens = int(lengths.max()), int(lengths.sum())
     if tokens == len(lengths) * longest:
         return AttentionSpan(tokens, len(lengths), longest, None, None)
     starts = np.cumsum(lengths) - lengths

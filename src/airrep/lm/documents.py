@@ -1,24 +1,29 @@
 """Tokenised examples: token ids, and where responses start."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import chain
 from typing import Self
 
 import numpy as np
 
 from airrep.arrays import Rows
-from airrep.shapes import Float32
+from airrep.shapes import Bool, Float32, Float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents:
-    """Token ids of n examples, laid end to end: prompt, then response.
+    """Token ids of n examples, laid end to end: prompt, then response; of a pair then the prompt and the rejected one.
 
     Attributes:
         ids: token ids of all, ``(t,)``.
         offsets: document i is ``ids[offsets[i]:offsets[i + 1]]``, ``(n + 1,)``.
         starts: place in document i at which its response starts, at least 1, ``(n,)``.
+        borders: place in document i at which the rejected side of a pair starts, its end if it is none, ``(n,)``; None
+            if there are no pairs.
+        others: place in document i at which the rejected response starts, its end without one, ``(n,)``.
+        factors: what an example's loss is multiplied by, NaN if that is not told, ``(n,)``; None: 1.
         shares: how much of the loss of each response token is asked for, document after document, ``(r,)`` from 0 to
             1; None for all. A mean over a response has all of its tokens as its divisor. In a fine-tune they say how
             much of each token is learnt: 0 masks it.
@@ -27,6 +32,9 @@ class Documents:
     ids: Rows
     offsets: Rows
     starts: Rows
+    borders: Rows | None = None
+    others: Rows | None = None
+    factors: Float64[np.ndarray, " n"] | None = None
     shares: Float32[np.ndarray, " r"] | None = None
 
     @classmethod
@@ -40,8 +48,22 @@ class Documents:
             np.fromiter(chain.from_iterable(ids for ids, _ in held), np.int64, sum(lengths)),
             np.cumsum([0, *lengths], dtype=np.int64),
             np.array([start for _, start in held], np.int64),
-            None if shares is None else np.concatenate([np.empty(0), *shares]).astype(np.float32),
+            shares=None if shares is None else np.concatenate([np.empty(0), *shares]).astype(np.float32),
         )
+
+    @classmethod
+    def paired(cls, chosen: "Documents", rejected: Mapping[int, tuple[Rows, int]]) -> Self:
+        """Lay the rejected side, ids and start of the response, of some rows behind their chosen one."""
+        lengths = chosen.lengths
+        both = [
+            (np.concatenate([chosen.sequence(row), rejected[row][0]]) if row in rejected else chosen.sequence(row), 1)
+            for row in range(len(chosen))
+        ]
+        ones = {row: np.ones(len(ids) - start) for row, (ids, start) in rejected.items()}
+        asked = [np.append(chosen.shares_of(row), ones.get(row, ())) for row in range(len(chosen))]
+        found = cls.of(both, None if chosen.shares is None else asked)
+        others = [int(lengths[row]) + (rejected[row][1] if row in rejected else 0) for row in range(len(chosen))]
+        return replace(found, starts=chosen.starts, borders=lengths, others=np.array(others, np.int64))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -54,19 +76,37 @@ class Documents:
 
     @property
     def response_lengths(self) -> Rows:
-        """Tokens in each response, ``(n,)``."""
+        """Tokens in each response, or in both of a pair, ``(n,)``."""
         lengths: Rows = self.lengths - self.starts
+        if self.borders is not None and self.others is not None:
+            lengths = lengths - (self.others - self.borders)
         return lengths
+
+    @property
+    def pairs(self) -> Bool[np.ndarray, " n"]:
+        """True for each document that is a pair."""
+        if self.borders is None:
+            return np.zeros(len(self), bool)
+        found: np.ndarray = self.borders < self.lengths
+        return found
 
     def sequence(self, row: int) -> Rows:
         """Token ids of one document."""
         ids: Rows = self.ids[self.offsets[row] : self.offsets[row + 1]]
         return ids
 
+    def digest(self, row: int) -> str:
+        """32 hex digits: equal for documents of equal tokens and places."""
+        own = [part[row] for part in (self.starts, self.borders, self.others) if part is not None]
+        return sha256(self.sequence(row).tobytes() + np.array(own).tobytes()).hexdigest()[:32]
+
     def take(self, rows: Sequence[int] | Rows) -> "Documents":
         """Documents of the given rows, in the given order; a row may be given more than once."""
         shares = None if self.shares is None else [self.shares_of(row) for row in rows]
-        return Documents.of(((self.sequence(row), int(self.starts[row])) for row in rows), shares)
+        found = Documents.of(((self.sequence(row), int(self.starts[row])) for row in rows), shares)
+        rows = np.asarray(rows, np.int64)
+        parts = {"borders": self.borders, "others": self.others, "factors": self.factors}
+        return replace(found, **{name: part[rows] for name, part in parts.items() if part is not None})
 
     def shares_of(self, row: int) -> Float32[np.ndarray, " r"]:
         """How much of the loss of each response token of one document is asked for; ones where all of it is."""

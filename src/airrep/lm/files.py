@@ -41,9 +41,17 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
         return {}
     manifest = read_manifest(folder, WARM_UP)
     check_sizes(folder, manifest["files"])
-    reading = manifest["reading"]
+    reading = {name: value for name, value in manifest["reading"].items() if name not in ("loss", "beta")}
     named = {"chat": None, ALL_CHAT: "chat"}
     return {**reading, "template": named.get(reading["template"], reading["template"])}
+
+
+def recorded_base(folder: Path) -> dict[str, Any] | None:
+    """Settings of the LM that a warm-up on preferences is to be compared with; None for any other folder."""
+    if not is_warm_up(folder) or read_manifest(folder, WARM_UP)["reading"].get("loss") not in ("dpo", "kto"):
+        return None
+    base = read_manifest(folder, WARM_UP)["base"]
+    return {"lm": base["name"], "merged": base.get("merged")}
 
 
 def write_lm(model: Any, files: LmFiles, out: Path) -> None:

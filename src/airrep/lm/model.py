@@ -17,32 +17,46 @@ from torch import Tensor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
+from airrep.corpus.views import chosen_sides, has_pairs
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents
-from airrep.lm.files import ALL_CHAT, load_network, load_tokenizer, read_weights, recorded_reading, take_weights
+from airrep.lm.files import (
+    ALL_CHAT,
+    load_network,
+    load_tokenizer,
+    read_weights,
+    recorded_base,
+    recorded_reading,
+    take_weights,
+)
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, size_read, stored_type
 from airrep.lm.lora import adapted, load_whole
+from airrep.lm.losses import Preference
 from airrep.lm.network import (
     Execution,
     FineTuneReport,
+    Goal,
     OnStep,
     fine_tune,
     generate,
+    goals_of,
     hidden_states,
     idle_maps_noted,
+    likelihoods,
     memory_named,
     recompute_activations,
     token_losses,
 )
 from airrep.lm.packed.networks import is_packed, load_packed, size_packed
+from airrep.lm.preferences import PAIRED, REFERRED, factors_of, lacking, one_response, summary_of
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
 from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
-from airrep.shapes import Float32
+from airrep.shapes import Float32, Float64
 
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""
@@ -79,6 +93,10 @@ class TargetLM:
         self.sums = SUMS
         """Numbers of sums over tokens, such as covariances, that whoever reads it may hold at a time."""
         self._base: dict[str, Tensor] | None = None
+        self._changed = False
+        self.earlier: TargetLM | LmSettings | None = None
+        """The LM before a fine-tune that made this one, where its loss is compared with that."""
+        self._likelihoods: dict[str, Float64[np.ndarray, " 2"]] = {}
         self._readable: set[str] = set()
         """Fingerprints of corpora of which it can read every example."""
 
@@ -96,6 +114,7 @@ class TargetLM:
                 "max_tokens": self.max_tokens,
                 "template": template or _recorded(self.settings.template) or "chat",
                 **({} if self.chat.cut == "prompt" else {"cut": self.chat.cut}),
+                **summary_of(self.settings.loss, self.settings.beta),
             }
         )
 
@@ -104,7 +123,8 @@ class TargetLM:
         """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
         cut = {} if self.chat.cut == "prompt" else {"cut": self.chat.cut}
-        return {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
+        read = {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
+        return {**read, **summary_of(self.settings.loss, self.settings.beta)}
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
         """Ways of reading the examples that the fingerprint does not tell; see :meth:`Chat.rendering`."""
@@ -129,7 +149,24 @@ class TargetLM:
         """
         listed = isinstance(examples, list | tuple) and all(isinstance(one, Example) for one in examples)
         as_they_are = listed or isinstance(examples, Corpus)
-        return self.chat.tokenise(examples if as_they_are else as_examples(examples, "examples"))
+        return self._tokenised(examples if as_they_are else as_examples(examples, "examples"))
+
+    def _tokenised(self, examples: Sequence[Example]) -> Documents:
+        """Token ids of each example, both sides of pairs, and what its loss is multiplied by."""
+        loss = self.settings.loss
+        sides = [example.sides for example in examples]
+        if not any(other for _, other in sides):
+            found = self.chat.tokenise(examples)
+        else:
+            rows = [row for row, (_, other) in enumerate(sides) if other is not None]
+            if loss not in PAIRED:
+                raise DataError(one_response(examples[rows[0]].id, loss))
+            others = self.chat.tokenise([other for _, other in sides if other is not None])
+            rejected = {row: (others.sequence(n), int(others.starts[n])) for n, row in enumerate(rows)}
+            found = Documents.paired(self.chat.tokenise([chosen for chosen, _ in sides]), rejected)
+        if loss == "sft":
+            return found
+        return replace(found, factors=factors_of(examples, loss))
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
         """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand.
@@ -139,10 +176,20 @@ class TargetLM:
         corpus = examples.fingerprint if isinstance(examples, Corpus) else None
         if corpus in self._readable:
             return {}
-        reasons = self.chat.refused(examples)
+        reasons = self.chat.refused(chosen_sides(examples))
+        if has_pairs(examples):
+            reasons |= self._unusable_pairs(examples)
         if corpus is not None and not reasons:
             self._readable.add(corpus)
         return reasons
+
+    def _unusable_pairs(self, examples: Sequence[Example]) -> dict[int, str]:
+        """Row and reason of each pair that is refused: its rejected response cannot be read, or the loss reads none."""
+        others = {row: other for row, example in enumerate(examples) if (other := example.sides[1]) is not None}
+        if self.settings.loss not in PAIRED:
+            return {row: one_response(other.id, self.settings.loss) for row, other in others.items()}
+        rows = list(others)
+        return {rows[n]: reason for n, reason in self.chat.refused(list(others.values())).items()}
 
     def check_readable(self, examples: Sequence[Example], method: str) -> None:
         """Refuse a corpus of which the LM cannot read every example with a DataError that names the *method*."""
@@ -152,6 +199,12 @@ class TargetLM:
                 f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
                 f"'{examples[row].id}': {refused[row]} `airrep index --skip-invalid` leaves such out."
             )
+
+    def check_learnable(self, examples: Iterable[Example], where: str) -> None:
+        """Refuse examples that lack what the loss of the fine-tune reads, such as a rejected response."""
+        loss = self.settings.loss
+        if loss != "sft" and (first := next(((one, told) for one in examples if (told := lacking(one, loss))), None)):
+            raise DataError(f'{where}: loss={loss}: example "{first[0].id}" has no {first[1]}.')
 
     def keep_promise(self, examples: Sequence[Example], square: int = 0) -> None:
         """Cut what is held at a time to the memory that was promised, if any was.
@@ -175,15 +228,81 @@ class TargetLM:
         """
         if not len(documents):
             raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
+        goals = self._goals(documents, settings, seed)
         self._keep_base()
+        self._changed = True
         trained = nullcontext() if settings.lora_rank is None else adapted(self.model, settings, seed)
         with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."), trained:
             self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
             try:
-                return fine_tune(self.model, documents, settings, seed, self.execution, on_step)
+                return fine_tune(self.model, documents, settings, seed, self.execution, on_step, goals)
             finally:
                 self.model.eval()
                 self.model.zero_grad()
+
+    def _goals(self, documents: Documents, settings: FineTuneSettings, seed: int) -> list[Goal] | None:
+        """What each step of a fine-tune lowers, where that is not the loss of responses."""
+        preference = self._preference(documents)
+        if preference is None:
+            return None
+        told = documents.pairs if preference.loss in PAIRED else np.isfinite(preference.factors)
+        if not told.all():
+            raise DataError(
+                f"fine-tune: loss={preference.loss}: {int((~told).sum()):,} of {len(told):,} examples lack what it "
+                "reads (a rejected response, a label or a weight). Leave them out."
+            )
+        return list(goals_of(documents, settings, seed, preference, self.likelihoods_before))
+
+    def _preference(self, documents: Documents) -> Preference | None:
+        """The loss of preferences, None for the usual one, without what the LM before the fine-tune says."""
+        if self.settings.loss == "sft":
+            return None
+        if documents.pairs.any() and not reads_packed(self.model):
+            raise ConfigError(
+                f"lm {self.name}: reads one document at a time, so that it cannot compare the two of a pair. Use "
+                "another LM."
+            )
+        told = np.ones(len(documents)) if documents.factors is None else documents.factors
+        return Preference(self.settings.loss, self.settings.beta, told)
+
+    def preference(self, documents: Documents) -> Preference | None:
+        """The loss of preferences as it is of documents with the weights of now; None for the usual one."""
+        found = self._preference(documents)
+        if found is None or found.loss not in REFERRED or not (self._changed or self.earlier):
+            return found
+        return replace(found, reference=self.likelihoods_before(documents))
+
+    def likelihoods_before(self, documents: Documents) -> Float64[np.ndarray, "n 2"]:
+        """Log likelihoods of both responses of each document under the LM before the fine-tune, in nats.
+
+        That is the LM with its base weights; of a warm-up that was such a fine-tune, the LM that it began from. What is
+        asked for once is remembered.
+        """
+        keys = [documents.digest(row) for row in range(len(documents))]
+        missing = [row for row, key in enumerate(keys) if key not in self._likelihoods]
+        if missing:
+            with self._before() as lm, lm._evaluation("evaluation"):
+                found = likelihoods(lm.model, documents.take(missing), lm.execution)
+            self._likelihoods |= zip([keys[row] for row in missing], found, strict=True)
+        return np.stack([self._likelihoods[key] for key in keys])
+
+    @contextmanager
+    def _before(self) -> Iterator["TargetLM"]:
+        """The LM before the fine-tune."""
+        if self.earlier is not None:
+            if isinstance(self.earlier, LmSettings):
+                self.earlier = load_lm(self.earlier, stored=True)
+            yield self.earlier
+        elif not self._changed:
+            yield self
+        else:
+            held = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+            self.reset()
+            try:
+                yield self
+            finally:
+                take_back(self.model, held)
+                self._changed = True
 
     def _keep_base(self) -> None:
         """Copy the base weights before the first fine-tune, into the machine's memory; all are float32 from then on."""
@@ -194,14 +313,14 @@ class TargetLM:
 
     def reset(self) -> None:
         """Bring the base weights back, in place and to the bit."""
+        self._changed = False
         if self._base is not None:
-            with torch.no_grad():
-                for name, weight in self.model.named_parameters():
-                    weight.copy_(self._base[name])
+            take_back(self.model, self._base)
 
     def load_weights(self, path: Path) -> None:
         """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer has it."""
         self._keep_base()
+        self._changed = True
         if path.is_dir():
             trusted = self.settings.trust_remote_code
             other = load_whole(find_lm(str(path), trusted, self.settings.base), trusted)
@@ -214,12 +333,18 @@ class TargetLM:
         """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
 
         Where a part of a response is asked for, its losses alone are added up; the divisor stays that of all.
+        Where the LM is tuned on preferences, the loss of that for each document that has what it reads: for DPO,
+        −log σ of a pair's margin, which ranks as minus the margin does.
         """
         found = np.zeros(len(documents), np.float32)
+        preference = self.preference(documents)
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
                 each = token_losses(self.model, packed)
                 each = each if packed.shares is None else each * packed.shares
+                if preference is not None:
+                    found[batch.rows] = preference.take(batch.rows).whole(each, packed).cpu().numpy()
+                    continue
                 sums = each.new_zeros(len(batch.rows)).index_add_(0, packed.owners, each)
                 found[batch.rows] = sums.cpu().numpy() / documents.response_lengths[batch.rows]
         if not np.isfinite(found).all():
@@ -315,6 +440,13 @@ def shared_lm(settings: LmSettings) -> TargetLM:
     return found
 
 
+def take_back(model: Any, weights: Mapping[str, Tensor]) -> None:
+    """Put weights of before back into a model, in place."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(weights[name])
+
+
 _shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
@@ -355,6 +487,8 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
     tokens = tokens if plan is None else min(tokens, plan.batch_tokens)
     lm = TargetLM(settings, files, model, chat, Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0))
     lm.plan = plan
+    if settings.loss in REFERRED and (before := recorded_base(files.folder)) is not None:
+        lm.earlier = settings.model_copy(update=before)
     try:
         _settle_packing(lm)
     except ConfigError:

@@ -4,9 +4,9 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import repeat, takewhile
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from airrep.arrays import Rows
 from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
 from airrep.lm.documents import Documents
+from airrep.lm.losses import Preference, Refer, drift_of, mismatched, side_sums
+from airrep.lm.preferences import REFERRED
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.runtime.packing import pack
 from airrep.runtime.seeding import stream
-from airrep.shapes import Float
+from airrep.shapes import Float, Float64
 
 IDLE = "airrep_idle"
 """Attribute of a model: names of linear maps that it does not run as such, but multiplies with their weights itself."""
@@ -276,11 +278,13 @@ def fine_tune(
     seed: int,
     execution: Execution,
     on_step: OnStep | None = None,
+    goals: Sequence["Goal"] | None = None,
 ) -> FineTuneReport:
     """Train all weights that ask for a gradient, in place, with AdamW.
 
-    A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does. Its gradient is
-    summed over micro-batches; how many there are changes it by rounding alone. The seed decides the order of examples.
+    A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does, or its own of
+    *goals*. Its gradient is summed over micro-batches; how many there are changes it by rounding alone. The seed
+    decides the order of examples.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
@@ -294,11 +298,11 @@ def fine_tune(
             f"are {len(orders)}; expected a step with a rate above 0. Lower warmup_steps, or train for more steps."
         )
     losses: list[float] = []
-    for step, rows in enumerate(orders):
+    for step, (rows, goal) in enumerate(zip(orders, goals or repeat(None, len(orders)), strict=True)):
         rate = settings.rate_at(step, len(orders))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        loss = accumulate(model, documents.take(rows), execution)
+        loss = accumulate(model, documents.take(rows), execution, goal)
         norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
         losses.append(_finite(loss, norm, step + 1))
         optimizer.step()
@@ -316,22 +320,66 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
             yield order[first : first + settings.batch_examples]
 
 
-def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
+class Goal(NamedTuple):
+    """What one step of a fine-tune on preferences lowers."""
+
+    preference: Preference
+    mixed: Documents | None
+    """Mismatched documents, of which KTO takes its z."""
+    before: Float64[np.ndarray, "n 2"] | None
+    """Their log likelihoods before the fine-tune."""
+
+
+def goals_of(
+    documents: Documents, settings: FineTuneSettings, seed: int, preference: Preference, refer: Refer
+) -> Iterator[Goal]:
+    """What each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
+    if preference.loss in REFERRED:
+        preference = replace(preference, reference=refer(documents))
+    for rows in order_of(len(documents), settings, seed):
+        mixed = mismatched(documents.take(rows)) if preference.loss == "kto" else None
+        yield Goal(preference.take(rows), mixed, None if mixed is None else refer(mixed))
+
+
+def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goal | None = None) -> Tensor:
     """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats.
 
-    Where documents have shares, a token's loss counts by its share. The divisor stays that of all tokens: nothing is
-    learnt of a token of share 0, and the others weigh as before.
+    With a *goal* it is the loss of that, whose preferences are a mean over the documents. Where documents have shares,
+    a token's loss counts by its share, and the divisor stays that of all: nothing is learnt of a token of share 0, and
+    the others weigh as before.
     """
-    tokens = int(documents.response_lengths.sum())
+    chosen = documents.response_lengths if documents.borders is None else documents.borders - documents.starts
+    tokens, count = int(chosen.sum()), len(documents)
+    preference = None if goal is None else goal.preference
+    if goal is not None and goal.mixed is not None and goal.before is not None:
+        with torch.no_grad():
+            now = likelihoods(model, goal.mixed, execution)
+        preference = replace(goal.preference, drift=drift_of(now, goal.before))
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
         with execution.autocast():
             each = token_losses(model, packed)
+        if preference is None:
             loss = (each if packed.shares is None else each * packed.shares).sum() / tokens
+        else:
+            own = preference.take(batch.rows)
+            sums, _ = side_sums(each, packed, len(batch.rows))
+            loss = own.of(each, packed).sum() / count - (own.shares(each.device) * sums[:, 0]).sum() / tokens
         torch.autograd.backward(loss)
         total += loss.detach()
     return total
+
+
+def likelihoods(model: Any, documents: Documents, execution: Execution) -> Float64[np.ndarray, "n 2"]:
+    """Log likelihood of the response of each document, and of the rejected one of a pair, in nats; 0 without one."""
+    found = np.zeros((len(documents), 2))
+    for batch in pack(documents.lengths, execution.batch_tokens):
+        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
+        with execution.autocast():
+            each = token_losses(model, packed)
+        found[batch.rows] = side_sums(each.double(), packed, len(batch.rows))[0].detach().cpu().numpy()
+    return found
 
 
 def _finite(loss: Tensor, norm: Tensor, step: int) -> float:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,13 +12,15 @@ from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.settings import Settings
 
+LossName: TypeAlias = Literal["sft", "dpo", "orpo", "kto", "weighted"]
+"""Names of losses; ``sft`` is the cross-entropy of the response."""
 _FIELD = re.compile(r"\{prompt\}|\{response\}")
 
 
 class LmSettings(Settings):
     """The target LM, and how it reads and computes."""
 
-    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut", "memory")
+    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut", "memory", "loss", "beta")
 
     lm: str = Field(min_length=1)
     """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
@@ -39,6 +41,11 @@ class LmSettings(Settings):
     """Turns an example into text. None leaves a text, and a prompt with a completion, as they stand; it writes other
     rows by the LM's chat template, or as plain text where there is none. 'chat' uses the chat template for all rows
     with a prompt; 'plain' uses plain text. Or give a text with {prompt} and {response}."""
+    loss: LossName = "sft"
+    """Loss of the fine-tune. sft: of the response. dpo, orpo: of pairs, read with --preferences pairs. kto: of answers
+    whose label is true or false. weighted: sft times each example's advantage, or reward, which may be negative."""
+    beta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """β of dpo, orpo and kto: how much a preference counts."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto, float32 or bfloat16, for matrix products; weights stay float32. auto takes bfloat16 on CUDA devices that
     have it."""

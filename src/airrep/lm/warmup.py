@@ -223,7 +223,7 @@ def _request(
         "corpus": corpus.fingerprint,
         # Of the files: the LM itself need not be loaded to find a finished one.
         "lm": lm.find().digest(lm.trust_remote_code),
-        "reading": lm.model_dump(include={"max_tokens", "cut", "template"}),
+        "reading": lm.model_dump(include={"max_tokens", "cut", "template", "loss", "beta"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),
         **draw,
@@ -294,6 +294,7 @@ class _CheckpointWriter:
 def _train(
     lm: "TargetLM", examples: Corpus, fine_tune: FineTuneSettings, seed: int, writer: _CheckpointWriter
 ) -> "FineTuneReport":
+    lm.check_learnable(examples, "warm-up")
     try:
         documents = lm.tokenise(examples)
     except DataError as error:  # which names the first; people want to know how many

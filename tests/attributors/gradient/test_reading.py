@@ -20,11 +20,12 @@ from airrep.attributors.gradient.projection import (
     random_projections,
 )
 from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
+from airrep.lm.warmup import warm_up
 from airrep.runtime.packing import Batch
 
 EXACT = 1e-6
@@ -406,3 +407,32 @@ def test_a_table_has_each_documents_tokens_and_zeros_behind() -> None:
     assert places.table(rows)[:, :, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 0, 0]]
     even = DocumentPlaces(Batch(np.array([1, 0]), np.array([2, 2])), "cpu")
     assert even.table(rows[:4])[:, :, 0].tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_pairs_gradient_is_that_of_both_responses_by_the_margin(tuned: bool, tmp_path: Path) -> None:
+    folder, beta = tiny_lm(tmp_path / "lm"), 0.7
+    texts = [("red", "warm", "cold"), ("sea", "blue, deep", "x"), ("say", "a", "bcd")]
+    pairs = [Example(asked, good, chat={"rejected": bad}) for asked, good, bad in texts]
+    if tuned:
+        told = {"lm": folder, "loss": "dpo", "beta": beta}
+        warm_up(Corpus.from_examples(pairs), tmp_path / "warm", told, {"learning_rate": 0.02, "batch_examples": 2})
+    lm = wide(str(tmp_path / "warm") if tuned else folder, loss="dpo", beta=beta)
+    sites = find_sites(lm.model, None, "lm")
+    chosen, rejected = (lm.tokenise([pair.sides[side] for pair in pairs]) for side in (0, 1))
+    up, down = (one_by_one(lm, side, sites, reduction="sum") for side in (chosen, rejected))
+    now, before = (
+        [
+            np.array([reference.value(model, one, reduction="sum").item() for one in listed(side)])
+            for side in (chosen, rejected)
+        ]
+        for model in (plain(lm), reference.load(folder))
+    )
+    margins = beta * ((before[0] - now[0]) - (before[1] - now[1]))
+    assert (margins.min() > 0.05) if tuned else (margins == 0).all()
+    wanted = beta / (1 + np.exp(margins))[:, None] * (up - down)
+    asked = lm.tokenise([*pairs, Example("red", "blue")])  # the last is asked about by its response
+    found = project_gradients(lm, asked, sites, None).features
+    assert unlike(found[:3], wanted) < (1e-5 if tuned else EXACT)
+    plainly = one_by_one(lm, asked.take([3]), sites)
+    assert unlike(found[3:], plainly) < EXACT

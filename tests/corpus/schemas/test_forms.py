@@ -1,6 +1,7 @@
 """Records as data sets have them: prompts and responses, and what cannot be read."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -294,7 +295,7 @@ def test_refuses(record: dict[str, Any], message: str) -> None:
 def test_refuses_choices_that_are_none() -> None:
     with pytest.raises(ConfigError, match="turns 'first': expected last or all"):
         Schema(turns="first")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="preferences 'rejected': expected chosen or both"):
+    with pytest.raises(ConfigError, match="preferences 'rejected': expected chosen or both or pairs"):
         Schema(preferences="rejected")  # type: ignore[arg-type]
 
 
@@ -429,3 +430,42 @@ def test_messages_that_say_nothing(blank: str | None) -> None:
 def test_a_context_is_joined_to_its_prompt(record: dict[str, Any], prompt: str, kept: dict[str, Any]) -> None:
     found = read_one(record)
     assert (found.prompt, found.response, dict(found.metadata)) == (prompt, "r", kept)
+
+
+def test_pairs_are_one_example_each_that_reads_back(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    records: list[dict[str, Any]] = [
+        {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red."},
+        {"prompt": said(("user", "Sky?")), "chosen": said(("assistant", "Blue.")), "rejected": [call], "tools": TOOLS},
+        {"messages": TALK, "rejected_response": "5"},
+        {"prompt": "Why?", "response": "So."},
+    ]
+    corpus = Corpus.from_records(records, preferences="pairs")
+    sides = [[side and (side.response, side.chat) for side in one.sides] for one in corpus]
+    assert sides[0] == [("Blue.", {"form": "joined"}), ("Red.", {"form": "joined"})]
+    assert sides[1][1] is not None
+    assert sides[1][1][1]["messages"][-1]["tool_calls"] == [CALL]
+    assert [side and side[0] for side in sides[2]] == ["4", "5"]
+    assert sides[3] == [("So.", None), None]
+    assert [one.is_pair for one in corpus] == [True, True, True, False]
+    corpus.to_jsonl(tmp_path / "pairs.jsonl")
+    assert list(airrep.read_corpus(tmp_path / "pairs.jsonl")) == list(corpus)
+    other = Corpus.from_records([{**records[0], "rejected": "Grey."}], preferences="pairs")[0]
+    assert other.content_hash == corpus[0].content_hash
+    assert other.reading_hash != corpus[0].reading_hash
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"prompt": "Sky?", "chosen": "Blue."}, "has a chosen response and none rejected; both are expected of a pair"),
+        ({"prompt": "Sky?", "chosen": "Blue.", "rejected": " "}, "rejected is blank; text is expected"),
+        (
+            {"chosen": TALK, "rejected": said(("user", "Hi"), ("assistant", "No."))},
+            "chosen and rejected answer different prompts; one prompt is expected",
+        ),
+    ],
+)
+def test_what_is_no_pair_is_refused_in_a_line(record: dict[str, Any], told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        read(record, preferences="pairs")

@@ -82,6 +82,7 @@ class Gradients:
 class ReadsGradients(LanguageAttributor[R]):
     """A method that reads gradients of the LM by the weights of its linear maps."""
 
+    reads_pairs = True
     reduction: ClassVar[Reduction] = "mean"
     """An example's loss: mean or sum over its response tokens."""
 

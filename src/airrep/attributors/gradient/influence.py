@@ -109,6 +109,8 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
             DataError: the LM cannot read an example.
             TrainingError: H + λI is not positive definite, all gradients are zero, or memory is short.
         """
+        if (loss := self._whole.settings.loss) != "sft":
+            raise ConfigError(f"{self.name}: knows no Hessian of loss={loss}; expected sft. Take ekfac or logra.")
         self._whole.fit(train)
         self._check_size()
         # the Hessian is computed in float64, whatever the precision of the gradients

@@ -23,6 +23,7 @@ from airrep.lm.files import recorded_reading
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, find_lm
 from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.preferences import REFERRED
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
@@ -63,6 +64,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """
 
     name = "less"
+    reads_pairs = True
     reads_spans = True
 
     def __init__(self, settings: LessSettings) -> None:
@@ -104,6 +106,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
                 f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
             )
         load_adapters(lm.model, self._adapter)
+        if self.warmup.manifest["reading"].get("loss") in REFERRED:
+            lm.earlier = self._base
         return lm
 
     @property

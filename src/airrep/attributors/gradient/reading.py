@@ -236,14 +236,22 @@ def read_gradients(
 
     After each batch the reader has been given every site. Gradients are those of each document's own objective:
     the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
-    log p − log(1 − p), each token by its share of what is asked for. The LM's weights stay as they are.
+    log p − log(1 − p), each token by its share of what is asked for. Where the LM is tuned on preferences it is the
+    loss of that, for documents that have what it reads: of a pair β σ(−margin) (∇ log p(rejected) − ∇ log p(chosen)).
+    The LM's weights stay as they are.
 
     Raises:
-        ConfigError: a site does not see every token of the batch.
+        ConfigError: a site does not see every token of the batch, or log odds are asked for of preferences.
         TrainingError: memory is short.
     """
     execution = lm.execution
     tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None
+    preference = lm.preference(documents)
+    if preference is not None and objective != "loss":
+        raise ConfigError(
+            f"lm {lm.name}: loss={preference.loss} is differentiated as it is, not as log odds of tokens. Take another "
+            "method than TRAK."
+        )
     apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
     with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, lm) as hooks:
         for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
@@ -256,7 +264,10 @@ def read_gradients(
             if packed.shares is not None:
                 each = each * packed.shares.to(each)
             if each.requires_grad:  # or no token met any of the experts that are read
-                torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
+                own = each / lengths[packed.owners] if reduction == "mean" else each
+                if preference is not None:
+                    own = preference.take(batch.rows).whole(each, packed, reduction)
+                torch.autograd.backward(own.sum())
             hooks.end()
             doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
             yield ReadBatch(batch.rows, doubts, losses.split(documents.response_lengths[batch.rows].tolist()))

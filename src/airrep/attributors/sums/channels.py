@@ -20,7 +20,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
-from airrep.lm.settings import LmSettings
+from airrep.lm.preferences import factors_of
+from airrep.lm.settings import LmSettings, LossName
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
@@ -257,6 +258,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         for number, done in self.in_turn(range(len(self.parts)), on_rows):
             channel, pool = self.channels[number], self._pools[number]
             (features,) = self.parts[number].encode(examples, done).values()
+            features = self._weighed_as(self.parts[number], features, examples)
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
@@ -264,6 +266,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     "ones, such as those of logra or an encoder. Take another pool."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
+
+    def _weighed_as(self, part: Attributor, features: Features | None, examples: Sequence[Example]) -> Features | None:
+        """Features of a channel that reads no LM, times what the loss of those that read one multiplies examples by."""
+        losses: list[LossName] = [getattr(one.settings, "loss", "sft") for one in self.parts]
+        loss = next((one for one in losses if one in ("kto", "weighted")), None)
+        if loss is None or features is None or hasattr(part.settings, "loss"):
+            return features
+        return part.times(features, factors_of(examples, loss))
 
     def ask(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from airrep.arrays import SparseFeatures
+from airrep.arrays import Features, Rows, SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import TOKENIZERS, NgramSettings
 from airrep.attributors.text.columns import (
@@ -35,11 +35,12 @@ from airrep.attributors.text.tokens import (
 from airrep.corpus.corpus import Corpus, Example, have_spans
 from airrep.corpus.places import Places
 from airrep.corpus.spans import shares
-from airrep.corpus.views import seen_text, seen_texts
+from airrep.corpus.views import chosen_sides, seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
+from airrep.shapes import Float64
 from airrep.sparse import SparseRows, below
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         if self._settings.lm is not None:
-            return self.lm.unusable(examples)
-        return {} if self._learnt is None else self._learnt.chat.refused(examples)
+            return self.lm.unusable(chosen_sides(examples))
+        return {} if self._learnt is None else self._learnt.chat.refused(chosen_sides(examples))
 
     def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
         return {} if self._settings.lm is None else self.lm.rendering(examples)
@@ -182,6 +183,16 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             if on_rows is not None:
                 on_rows(rows)
         return _stacked(parts)
+
+    def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
+        """Gains less gains: a pair of length |z| of its chosen response says by how much that is the likelier."""
+        assert isinstance(rejected, SparseRows)
+        return super().less(chosen, rejected.where(rejected.indices != LENGTH), rows)
+
+    def times(self, features: Features, factors: Float64[np.ndarray, " rows"]) -> Features:
+        assert isinstance(features, SparseRows)
+        found = super().times(features, factors)
+        return features.with_data(np.where(features.indices == LENGTH, features.data, found.data))
 
     def places(self, example: Example) -> Places:
         self._fitted()

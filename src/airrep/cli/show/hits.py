@@ -165,7 +165,7 @@ def print_copied(console: Console, copied: Sequence[Copied] | None, ranks: Mappi
     if copied is None:
         return
     if not copied:
-        print_lines(console, Text("Copied: no four words in a row stand in the training data so.", style="dim"))
+        print_lines(console, Text("Copied: no training example has four words in a row of this answer.", style="dim"))
     for one in copied:
         line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
         rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]

@@ -14,7 +14,9 @@ from airrep.errors import DataError
 
 RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
-CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked", "span")
+REJECTED = "rejected"
+"""Key of a chat: the response that a pair rejects, a text, or a message where the chat has messages."""
+CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked", REJECTED, "span")
 """Keys of :attr:`airrep.Example.chat`, and that of the span of a query, which is kept beside them."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
 """Chat of a conversation whose messages :func:`messages_of` recovers exactly from the prompt's text."""
@@ -287,8 +289,33 @@ def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
         return False
     messages = chat.get("messages")
     if not is_messages(messages):
-        return messages is None and (chat.get("form") in FORMS or chat.keys() == {"span"})
+        alone = chat.keys() <= {REJECTED, "span"}
+        return messages is None and (chat.get("form") in FORMS or alone)
     return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in messages)
+
+
+def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
+    """Return the chosen response of two with the other in its chat; both answer the same prompt."""
+    if chosen.prompt != rejected.prompt:
+        raise DataError(
+            "chosen and rejected answer different prompts; one prompt is expected. Leave the record out, or read "
+            'preferences="chosen"'
+        )
+    messages = (rejected.chat or {}).get("messages")
+    said = messages[-1] if messages else text(REJECTED, rejected.response)
+    return chosen._replace(part=None, chat={**(chosen.chat or {}), REJECTED: said})
+
+
+def sides(response: str, chat: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any] | None]:
+    """Return response and chat of the chosen side of an example, and of the rejected one; None without one."""
+    alone = {name: value for name, value in chat.items() if name != REJECTED}
+    chosen = response, alone or None
+    if (said := chat.get(REJECTED)) is None:
+        return chosen, None
+    message = said if isinstance(said, Mapping) else chat_message("assistant", said)
+    if "messages" in alone:
+        alone = {**alone, "messages": [*alone["messages"][:-1], message]}
+    return chosen, (str(said if isinstance(said, str) else message.get("content") or ""), alone or None)
 
 
 def _told(message: Message) -> str:

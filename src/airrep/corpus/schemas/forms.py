@@ -20,6 +20,7 @@ from airrep.corpus.schemas.conversations import (
     system_message,
     taken_chat,
     tools_message,
+    with_rejected,
 )
 from airrep.corpus.schemas.trainers import BARE, DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, half_heeded, text
@@ -27,8 +28,8 @@ from airrep.errors import DataError
 
 Turns: TypeAlias = Literal["last", "all"]
 """Assistant turns of a conversation that are examples: its last, or each."""
-Preferences: TypeAlias = Literal["chosen", "both"]
-"""Responses of a preference pair that are examples."""
+Preferences: TypeAlias = Literal["chosen", "both", "pairs"]
+"""Responses of a preference pair that are examples: the chosen one, both apart, or one example of the two."""
 
 PAIRS = (
     ("prompt", "response"),
@@ -121,6 +122,10 @@ def read_form(
     if given := {name: value for name, value in named if value is not None}:
         pairs = [pair._replace(chat={**chat_of_pair(pair), "template": given}) for pair in pairs]
     pairs = [trainer.marked(pair) for pair in pairs]
+    if preferences == "pairs" and found.form.startswith(PAIRED):
+        if len(pairs) == 1:
+            raise DataError("has a chosen response and none rejected; both are expected of a pair. Leave it out")
+        found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
     return Read(found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest), pairs)
 
 
@@ -316,7 +321,7 @@ def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tup
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
     plain = isinstance(rest.get("prompt"), str)
     prompt, chosen, rejected, before = _preference_of(rest, trainer)
-    pairs = read_preference(prompt, before, chosen, rejected, both=preferences == "both")
+    pairs = read_preference(prompt, before, chosen, rejected, both=preferences != "chosen")
     form = f"{PAIRED} ({'chosen and rejected' if len(pairs) > 1 else 'chosen'})"
     if not plain or before or not isinstance(chosen, str):
         return Read(form, pairs)

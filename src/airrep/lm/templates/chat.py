@@ -116,6 +116,7 @@ class Chat:
         """Text of an example; refuses an empty response, and one that the chat template leaves out."""
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
+        example = example.sides[0]
         chat = example.chat or {}
         if self._stands(example):
             prompt = str(chat.get("prompt", example.prompt))
@@ -268,8 +269,9 @@ class Chat:
         """True if the LM reads an example's prompt as its messages, not as one text of the user's."""
         if self.plain is not None or not holds_turns(example.prompt):
             return False
-        if example.chat is not None:
-            return "messages" in (*example.chat, example.chat.get("form"))
+        chat = example.sides[0].chat
+        if chat is not None:
+            return "messages" in (*chat, chat.get("form"))
         return self._asked(example.prompt) != [chat_message("user", example.prompt)]
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:

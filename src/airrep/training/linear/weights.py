@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from airrep.arrays import GroupScores
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, fit_method
 from airrep.attributors.direct import InMemory
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.channels import ChannelsAttributor
@@ -136,7 +136,7 @@ class MemberFeatures:
     def of(cls, method: Attributor, instance: LabelledInstance) -> "MemberFeatures":
         """Fit the method on the train pool; encode the queries and the examples that are in some subset."""
         rows, groups = compact_subsets(instance.subsets)
-        method.fit(instance.train)
+        fit_method(method, instance.train)
         kept = InMemory.of(method, instance.train.take(rows))
         return cls(instance, groups, method.ask(instance.queries, kept), kept)
 

@@ -177,7 +177,12 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             return self.pass_by(missing, self._held_last([queries[place] for place in chosen]))
 
         store = ScoreStore(self.folder, key, queries, self.lm.key)
-        return lambda train, on_rows=None: store.rows(train, pass_by, on_rows)
+
+        def scores(train: Sequence[Example], on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
+            found, factors = store.rows(train, pass_by, on_rows), self.factors(train)
+            return found if factors is None else found * factors.astype(np.float32)[:, None]
+
+        return scores
 
     def _held_last(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, as :meth:`held` takes them; those asked for last are remembered.
