@@ -323,9 +323,7 @@ class Reasons:
         """The score of each hit by pairs of words."""
         examples = [self._index.example(hit.row) for hit in hits]
         if has_pairs([query, *examples]):
-            raise ConfigError(
-                "tokens: are not told of pairs of a chosen and a rejected response. Ask without them, or index responses."
-            )
+            raise ConfigError("tokens: are not told of pairs of a chosen and a rejected response. Ask without tokens.")
         asking, words = TextWords(query), list(map(TextWords, examples))
         totals = [np.zeros((asking.count + 1, own.count + 1)) for own in words]
         rests = [dict(why.channels) for why in whys]
