@@ -2,7 +2,6 @@
 
 base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
-experts     Fused experts of a mixture, run one by one while they are read.
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
 less        Attribution by gradients of low-rank adapters: LESS.
