@@ -1,4 +1,4 @@
-"""What losses of preferences read of an example: a rejected response, a label, a weight."""
+"""What losses of preferences read: a rejected response, a label, a weight."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

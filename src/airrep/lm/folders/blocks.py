@@ -1,4 +1,4 @@
-"""Where a GGUF file has the matrices of an LM, by the names that transformers gives them."""
+"""Where a GGUF file has the matrices of an LM, by the names of transformers."""
 
 import json
 from collections.abc import Mapping

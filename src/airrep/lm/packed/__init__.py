@@ -1,4 +1,4 @@
-"""Weights of LMs beyond plain matrices, held as they are in their files: quantised ones, fused experts.
+"""Weights of LMs held as their files have them: quantised ones, fused experts.
 
 blocks    Matrices of a GGUF file, held as its blocks.
 experts   Fused experts of a mixture, run one by one while they are read.
