@@ -10,10 +10,11 @@ if TYPE_CHECKING or "jaxtyping" not in sys.modules:  # it checks shapes in the t
     from typing import Annotated as Float32
     from typing import Annotated as Float64
     from typing import Annotated as Int8
+    from typing import Annotated as Int16
     from typing import Annotated as Int32
     from typing import Annotated as Int64
     from typing import Annotated as UInt8
 else:
-    from jaxtyping import Bool, Float, Float16, Float32, Float64, Int8, Int32, Int64, UInt8
+    from jaxtyping import Bool, Float, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8
 
-__all__ = ["Bool", "Float", "Float16", "Float32", "Float64", "Int8", "Int32", "Int64", "UInt8"]
+__all__ = ["Bool", "Float", "Float16", "Float32", "Float64", "Int8", "Int16", "Int32", "Int64", "UInt8"]

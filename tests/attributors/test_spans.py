@@ -81,6 +81,30 @@ def test_scores_of_spans_that_part_an_answer_add_up_to_its_own(name: str, lm: st
     assert np.abs(scores(index, [WHOLE])[0] - whole).max() <= 1e-6 * largest
 
 
+def test_a_relative_channel_has_the_weight_of_the_whole_answer(lm: str, tmp_path: Path) -> None:
+    gradients = {"lm": lm, "rank": 3, "sketch": 20, "sample": 5}
+    recipe = [
+        {"method": "ngram", "settings": {"skip": 0.5}},
+        {"method": "logra", "settings": gradients, "weight": 2.0, "relative": True},
+    ]
+    index = build_index(TRAIN, tmp_path / "both", recipe=recipe)
+    whole, *parts = scores(index, [WHOLE, *PARTS])
+    assert np.abs(sum(parts) - whole).max() <= 1e-5 * np.abs(whole).max()
+    asked = index.ask(index.question([WHOLE, *PARTS]))
+    assert np.ptp(asked.weights[:, 1]) <= 1e-6 * asked.weights[0, 1] > 0
+
+
+def test_the_second_of_two_stages_reads_the_span_too(lm: str, tmp_path: Path) -> None:
+    alone = scores(made(tmp_path, "ekfac", {"lm": "LM"}, lm), [PARTS[1]])[0]
+    recipe = [{"method": "ngram"}, {"method": "ekfac", "settings": {"lm": lm}, "candidates": 2}]
+    hits = build_index(TRAIN, tmp_path / "both", recipe=recipe).top(PARTS[1], k=5, why=True)
+    read = [hit for hit in hits if hit.why is not None and not hit.why.predicted]
+    assert len(read) == 2
+    for hit in read:
+        assert hit.why is not None
+        assert hit.why.channels["ekfac"] == pytest.approx(alone[hit.row], rel=1e-4)
+
+
 def test_ngrams_of_a_span_are_those_that_touch_it(tmp_path: Path) -> None:
     index = made(tmp_path, "ngram", {"orders": (1, 2)}, "")
     example = Example("How long is it?", "Nobody is 108 m long here.", span=(10, 13))

@@ -117,6 +117,21 @@ def test_top_tells_why(world: Run) -> None:
     assert "<mark>" in Path("why.html").read_text()
 
 
+def test_top_tells_pairs_of_words(world: Run) -> None:
+    asked = ("top", "runs/index", "queries.jsonl", "-k", "2", "--tokens")
+    told = json.loads(world(*asked, "--json").out)
+    for hit in (hit for query in told["queries"] for hit in query["hits"]):
+        tokens = hit["why"]["tokens"]
+        assert len(tokens["scores"]) == len(tokens["query"]) + 1
+        assert sum(map(sum, tokens["scores"])) + sum(tokens["rest"].values()) == pytest.approx(hit["score"], abs=1e-6)
+    shown = world(*asked, "--out", "runs/tokens").out
+    assert " ← " in shown
+    assert "an eighth or more" in shown
+    assert world("report", "runs/tokens", "--out", "tokens.html").status == 0
+    assert '<mark class="t4" title="+' in Path("tokens.html").read_text()
+    assert "--tokens tells of one query" in world(*asked, "--aggregate").err
+
+
 def test_groups_and_what_ifs_tell_why(world: Run) -> None:
     group = world("group", "runs/index", "queries.jsonl", "--by", "source", "--why").out
     assert "score" in group.split("tfidf")[0]

@@ -1,7 +1,7 @@
 """Proofs: planted rows are shown to teach, random ones are not; what cannot be proved is refused in one line."""
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,16 @@ def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -
     assert [one.example.id for one in found.rows] == bad()
     assert (found.repeats, found.context, found.examples) == (5, 30, 72)
     assert ProofResult.read(tmp_path / "run" / "proof") == found == airrep.open(tmp_path / "run" / "proof")
+
+
+def test_losses_of_parts_of_an_answer_add_up_to_its_own(index: Index, lm: str, tmp_path: Path) -> None:
+    parts = [replace(ASKED, id=str(start), span=(start, stop)) for start, stop in ((0, 3), (3, 8))]
+    how: dict[str, Any] = {"seeds": 2, "context": 4, "fine_tune": TUNING, "out": tmp_path / "run"}
+    whole, *others = prove(index, bad(), [ASKED, *parts], lm, **how).queries
+    assert whole.before == pytest.approx(sum(one.before for one in others), abs=1e-5)
+    effects = [one.loss.without_named.value for one in (whole, *others)]
+    assert effects[0] == pytest.approx(sum(effects[1:]), abs=1e-5)
+    assert all(effects)
 
 
 def test_the_verdict_is_by_the_better_answer_where_there_is_one(index: Index, lm: str, tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ def test_no_state_of_the_page_has_a_barrier(looks: dict[str, Any], tmp_path: Pat
         page.keyboard.press("y")
         page.keyboard.press("Enter")
         look("example", "#example[open] .queries")
+        page.click("text=Word by word")
+        look("word by word", ".by-word button.word")
+        page.click(".by-word .response button.word >> nth=0")
+        look("one word", '.by-word button[aria-pressed="true"]')
         page.keyboard.press("Escape")
         look("basket", "#basket .change")
         page.click("text=Side by side")
@@ -54,4 +58,4 @@ def test_no_state_of_the_page_has_a_barrier(looks: dict[str, Any], tmp_path: Pat
         page.keyboard.press("Enter")
         look("an error", "#where-error:not([hidden])")
     assert found == {state: [] for state in found}
-    assert len(found) == 9
+    assert len(found) == 11

@@ -73,6 +73,30 @@ def test_a_question_from_the_first_word_to_the_list(address: str, tmp_path: Path
         assert page.locator("#basket .decisions").inner_text().startswith("1 to keep, 1 to drop")
 
 
+def test_a_word_of_the_answer_lights_up_the_words_that_it_comes_from(address: str) -> None:
+    with browser_page() as page:
+        page.goto(address)
+        page.fill("#prompt", "zebra 😀")
+        page.fill("#response", "red cats run red")
+        page.click("text=Ask")
+        page.click(".hit .open >> nth=0")
+        page.click("text=Word by word")
+        words = page.locator(".by-word .asked-words .response button.word")
+        assert words.all_text_contents() == ["red", "cats", "run", "red"]
+        assert (
+            page.locator(".by-word .prompt").nth(1).inner_text()
+            == page.locator("#example .text.whole").first.inner_text()
+        )
+        had = page.locator(".by-word .response span.word:not(.w0)")
+        assert set(had.all_text_contents()) >= {"cats", "run"}
+        words.nth(1).click()
+        assert had.all_text_contents() == ["cats"]
+        assert words.nth(1).get_attribute("aria-pressed") == "true"
+        assert float(had.first.get_attribute("title").replace("+", "")) > 0
+        words.nth(1).click()
+        assert set(had.all_text_contents()) >= {"cats", "run"}
+
+
 def test_a_better_answer_a_proof_and_the_sum(address: str) -> None:
     with browser_page(viewport={"width": 1300, "height": 900}) as page:
         page.goto(address)

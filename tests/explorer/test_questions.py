@@ -1,5 +1,6 @@
 """Questions of the page, beside what the index itself answers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import DataError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.texts import example_json, why_json
@@ -37,6 +39,26 @@ def test_pages_of_hits_are_the_ranking_of_the_index(
     assert [(hit["row"], hit["rank"]) for hit in told] == [(hit.row, hit.rank) for hit in expected]
     assert np.allclose([hit["score"] for hit in told], [hit.score for hit in expected])
     assert told[0]["channels"] == pytest.approx({"hash": expected[0].score})
+
+
+def test_a_part_of_a_response_is_asked_about_and_proved(tmp_path: Path) -> None:
+    corpus = make_corpus(30)
+    built = airrep.build_index(corpus, tmp_path / "words", "ngram")
+    served, answer = Explorer(built, corpus), corpus[3].response
+    start = answer.index(" ") + 1
+    part = requests.QueryRef(number=3, span=[[start, len(answer)]])
+    page = questions.top(served, requests.TopRequest(query=part))
+    expected = built.top(replace(corpus[3], span=(start, len(answer))), k=20)
+    assert [(hit["row"], hit["score"]) for hit in page["hits"]] == [(hit.row, hit.score) for hit in expected]
+    assert (page["query"]["span"], page["verdict"]) == (((start, len(answer)),), None)
+    whole = questions.top(served, requests.TopRequest(query=requests.QueryRef(number=3, span=[])))
+    assert whole["hits"] == questions.top(served, requests.TopRequest(query=ref(3)))["hits"] != page["hits"]
+    told = questions.prove(served, requests.WhatIfRequest(query=part, rows=[0]))
+    assert f"{answer[:start]}[[{answer[start:]}]]" in told["command"]
+    copies = questions.copied_words(served, requests.CopiedRequest(query=ref(3)))["copied"]
+    assert all(one["words"] >= 4 and one["first"][0]["id"] for one in copies)
+    with pytest.raises(DataError, match="lies outside of the response"):
+        questions.top(served, requests.TopRequest(query=requests.QueryRef(number=3, span=[[0, 999]])))
 
 
 def test_filters_and_facets_choose_the_same_rows_as_the_index(explorer: Explorer, index: airrep.Index) -> None:

@@ -454,3 +454,23 @@ def test_the_fingerprint_covers_what_is_read_and_not_how_it_is_computed(tmp_path
         load(tmp_path / "one", template="{prompt} {response}"),
     ]
     assert len({one, *(lm.fingerprint for lm in others)}) == 6
+
+
+def test_masked_tokens_teach_nothing_and_the_others_weigh_as_before(tmp_path: Path) -> None:
+    lm = load(Path(tiny_lm(tmp_path / "lm")), batch_tokens=40)
+    lm.model.double()
+    documents, plain = lm.tokenise(some_examples()[:5]), tiny_network().double().eval()
+    draw = np.random.default_rng(0).integers(0, 2, int(documents.response_lengths.sum()))
+    shares = draw.astype(np.float32)
+    masked = Documents(documents.ids, documents.offsets, documents.starts, shares)
+    accumulate(lm.model, masked, lm.execution)
+    total, place = torch.zeros((), dtype=torch.float64), 0
+    for row in range(len(documents)):
+        ids, start = torch.from_numpy(documents.sequence(row)), int(documents.starts[row])
+        chances = plain(ids[None]).logits[0].log_softmax(-1)
+        for token in range(start, len(ids)):
+            total = total - chances[token - 1, ids[token]] * int(draw[place])
+            place += 1
+    (total / place).backward()
+    for (name, found), wanted in zip(lm.model.named_parameters(), plain.parameters(), strict=True):
+        np.testing.assert_allclose(found.grad, wanted.grad, atol=1e-12, err_msg=name)

@@ -187,6 +187,19 @@ def test_reasons_are_told_and_marked() -> None:
     assert "need not be a cause" not in render_report([top({"q1": [(2.0, 7)]})])
 
 
+def test_words_are_marked_with_their_part_of_the_score() -> None:
+    run = top({"q1": [(2.0, 7), (1.0, 8)]})
+    words = [{"field": "prompt", "start": 0, "stop": 6}, {"field": "prompt", "start": 7, "stop": 9}]
+    scores = [[1.5, -0.5, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.25]]
+    tokens = {"query": words, "example": words, "scores": scores, "rest": {"encoder": 0.25}}
+    run["queries"][0]["hits"][0]["why"] = {**why("prompt"), "tokens": tokens}
+    page = Page(html := render_report([run]))
+    assert html.count('<mark class="t4" title="+1.000">prompt</mark>') == 1  # of the query: 1.5 less 0.5
+    assert html.count('<mark class="t4" title="+2.000">prompt</mark>') == 1
+    assert html.count('<mark class="t1 below" title="−0.500">of</mark>') == 1
+    assert "the words that have most of each score" in page.line
+
+
 @pytest.mark.parametrize(
     "text", ["<script>alert(1)</script>", "</mark><img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "a\r\nb\x07\u202e"]
 )

@@ -16,6 +16,7 @@ from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict, kind_of
 from airrep.index.results.kinds import TopResult
+from airrep.index.why import check_tokens
 from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import at_most
 
@@ -35,6 +36,7 @@ def top(
     least: bool = False,
     where: str | None = None,
     why: bool = False,
+    tokens: bool = False,
     progress: OnProgress | None = None,
 ) -> TopResult:
     """The training examples that taught each answer most, and a verdict: whether anything in the data taught it.
@@ -52,13 +54,14 @@ def top(
         response: the answer itself, in place of *queries*.
         least: the most harmful examples first.
         where: a filter; only examples that fulfil it count.
-        why: tell what each channel gave, which words are the same, and what of the answer stands in examples word for
+        why: tell what each channel gave, and which words are the same.
+        tokens: tell that, and which words of an answer have what of its score from which words of the training example.
             word.
         progress: called with the number of encoded texts.
 
     Raises:
-        ConfigError: k is below 1, there is no answer, one has no better one, or a filter is bad or fulfilled by no
-            example.
+        ConfigError: k is below 1, there is no answer, one has no better one, a filter is bad or fulfilled by no
+            example, or *tokens* are asked for and no channel has any.
 
     Example:
         >>> (found,) = airrep.top(index, prompt="question 3", response="answer 3", k=2)
@@ -68,9 +71,11 @@ def top(
     index = as_index(index)
     question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
     at_most("top: k", k, int(keep.sum()))  # before any work
+    if tokens:
+        check_tokens(index.attributor)
     asked = index.ask(question, progress)
-    found = index.top_of(question, asked, k, least=least, where=where, why=why)
-    if why:
+    found = index.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
+    if why or tokens:
         found = replace(found, queries=with_copied(index, found.queries, keep))
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))

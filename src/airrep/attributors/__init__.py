@@ -1,6 +1,7 @@
 """Attribution methods, all by one contract.
 
 base         The contract of attribution methods: encode examples, ask queries.
+by_token     Scores token by token: pairs of tokens of two texts, gathered by words.
 conformance  A public check that an attributor keeps its contract.
 datamodels   Attribution by datamodels that were fitted already.
 direct       Methods that score training examples as they pass, and keep no features of them.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from airrep.arrays import Encoded, Features, Rows
+from airrep.attributors.by_token import TokenProducts
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import both_sides, has_pairs
@@ -286,6 +287,18 @@ class Attributor(ABC):
         """Where the features of an example stand in its texts; None where features are not those of words.
 
         Raises:
+            NotFittedError: the method learns from the training corpus and has not seen it.
+        """
+        return None
+
+    def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:  # noqa: ARG002
+        """The score of each training example for a query, by pairs of their tokens; None where a method has none.
+
+        All pairs of an example add up to its score. Methods with :meth:`places` need not give it: an index works theirs
+        out of these.
+
+        Raises:
+            ConfigError: a part of the score has no tokens.
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
         return None

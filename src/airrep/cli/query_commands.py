@@ -27,6 +27,7 @@ def top_command(
     aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
+    tokens: Annotated[bool, "Tell that, and which words of an example taught which words of the answer."] = False,
     span: Annotated[
         str | None,
         typer.Option(metavar="START:END", help="Ask about these characters of --response alone; [[ ]] mark them, too."),
@@ -40,8 +41,9 @@ def top_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
-    if why and aggregate:
-        raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")
+    if (why or tokens) and aggregate:
+        named = "--tokens" if tokens else "--why"
+        raise ConfigError(f"top: {named} tells of one query's hits, not of --aggregate. Leave one out.")
     delivery.check("top-of-set" if aggregate else "top")
     opened = asking.index()
     asked, better = asking.question(opened, span)
@@ -53,7 +55,7 @@ def top_command(
 
             delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
         else:
-            delivery.deliver(top(opened, asked, k, **how, why=why, progress=meter), print_top)
+            delivery.deliver(top(opened, asked, k, **how, why=why, tokens=tokens, progress=meter), print_top)
 
 
 @app.command("group")

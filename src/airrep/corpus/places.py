@@ -79,6 +79,16 @@ class Places:
         some = self.shares(example) > 0
         return self if some.all() else Places(*(part[some] for part in vars(self).values()))
 
+    def asked(self, query: Example) -> "Places":
+        """Those that have a part in the query's span, where it has one and these are places in its response."""
+        first = len(query.prompt) + 1
+        if query.span is None or not (self.stops > first).any():
+            return self
+        inside = np.zeros(len(self.starts), bool)
+        for start, stop in query.span:
+            inside |= (self.starts < first + stop) & (self.stops > first + start)
+        return Places(*(part[inside] for part in vars(self).values()))
+
     @classmethod
     def beside(cls, parts: Sequence["Places"], first_columns: Sequence[int]) -> "Places":
         """The places of features side by side, each part's from its first column on; there is one part at least."""

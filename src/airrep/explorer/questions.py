@@ -11,6 +11,7 @@ from airrep.answers.copied import copied
 from airrep.answers.spread import top_beside_spread
 from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
+from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.spans import as_typed, with_marks
 from airrep.errors import ConfigError
@@ -26,14 +27,15 @@ from airrep.explorer.requests import (
     ListRequest,
     RowsRequest,
     SummaryRequest,
+    TokensRequest,
     TopRequest,
     WhatIfRequest,
 )
-from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, why_json
+from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, tokens_json, why_json
 from airrep.index.contrast import Question
 from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
-from airrep.index.why import Reasons, Scored, Why
+from airrep.index.why import Reasons, Scored, Why, check_tokens
 
 COPIES = 5
 """Examples named that hold words of a response."""
@@ -247,6 +249,15 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
     return told | _helped(explorer, index, asked.row)
 
 
+def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
+    """What each word of a query has of the score of one training example from each of its words."""
+    index, question = explorer.index(asked.index), explorer.question(asked.query)
+    _live_rows(index, [asked.row])
+    check_tokens(index.attributor)
+    found = Answers(index, question).tokens(asked.row)
+    return tokens_json(question.queries[0], index.example(asked.row), found)
+
+
 def _helped(explorer: Explorer, index: ServedIndex, row: int) -> dict[str, Any]:
     """Queries by the score that one example has for them."""
     scored: list[tuple[float, dict[str, Any], Question]] = [
@@ -307,9 +318,15 @@ class Answers:
         told = why_json(self._question.queries[0], self._index.example(row), why, None)
         return {"score": score, "deviations": spread.of_one(score), **self._parts(row), **told}
 
-    def _why(self, row: int) -> Why:
+    def tokens(self, row: int) -> WordScores:
+        """The score of one example by pairs of words."""
+        found = self._why(row, tokens=True).tokens
+        assert found is not None
+        return found
+
+    def _why(self, row: int, *, tokens: bool = False) -> Why:
         scored = Scored(row, self._index.score_of(self._question, row))
-        return self._question.reasons(self._reasons, self._asked, 0, [scored])[0]
+        return self._question.reasons(self._reasons, self._asked, 0, [scored], tokens=tokens)[0]
 
     def _parts(self, row: int) -> dict[str, float]:
         """The scores for the answer and for the better one, of a contrast."""

@@ -95,6 +95,14 @@ class ExampleRequest(Request):
     query: QueryRef | None = None
 
 
+class TokensRequest(Request):
+    """One training example whose score for a query is told by pairs of words."""
+
+    query: QueryRef
+    row: Row
+    index: Row = 0
+
+
 class SummaryRequest(Request):
     """What the first examples of all queries of the file have in common."""
 

@@ -46,6 +46,7 @@ QUESTIONS: Mapping[str, tuple[type[requests.Request], Answering]] = {
     "prove": (requests.WhatIfRequest, questions.prove),
     "summary": (requests.SummaryRequest, questions.summary),
     "example": (requests.ExampleRequest, questions.example),
+    "tokens": (requests.TokensRequest, questions.tokens),
     "rows": (requests.RowsRequest, questions.rows),
 }
 """Paths below /api, each with the model of its body and what answers it."""

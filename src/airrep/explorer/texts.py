@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import DOTS, last_message, message_at, system_end
@@ -83,6 +84,21 @@ def why_json(query: Example, example: Example, why: Why, length: int | None = SH
             for same in why.same_words
         ],
     }
+
+
+def tokens_json(query: Example, example: Example, tokens: WordScores) -> dict[str, Any]:
+    """A score by pairs of words: both texts, where their words stand, and a row for each word of the query."""
+    return {
+        "query": _worded(query, tokens.query),
+        "example": _worded(example, tokens.example),
+        "scores": tokens.scores,
+        "rest": tokens.rest,
+    }
+
+
+def _worded(example: Example, words: Sequence[Span]) -> dict[str, Any]:
+    texts = {"prompt": example.prompt, "response": example.response}
+    return {**texts, "words": _places(example, example.prompt, words, None)}
 
 
 def _places(example: Example, prompt: str, spans: Iterable[Span], length: int | None) -> list[list[Any]]:

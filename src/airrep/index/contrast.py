@@ -7,6 +7,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.errors import ConfigError, near
@@ -97,7 +98,9 @@ class Question:
             return provenance
         return replace(provenance, units=CONTRAST if pooled else RANKED, sign=TOWARDS_SIGN if towards else AGAINST_SIGN)
 
-    def reasons(self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored]) -> list[Why]:
+    def reasons(
+        self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
+    ) -> list[Why]:
         """Why hits of one query have their scores; of a contrast, what each channel gave to it.
 
         Args:
@@ -105,8 +108,12 @@ class Question:
             asked: all of :attr:`all`.
             place: number of the query.
             hits: rows of the index, with their scores or contrasts.
+            tokens: tell pairs of words too; of a contrast those of the answer, with what the better one takes apart.
+
+        Raises:
+            ConfigError: as :meth:`Reasons.of`.
         """
-        of_answer = reasons.of(self.queries[place], asked, place, hits)
+        of_answer = reasons.of(self.queries[place], asked, place, hits, tokens=tokens)
         if self.better is None:
             return of_answer
         of_better = reasons.of(self.better[place], asked, place + len(self.queries), hits)
@@ -116,11 +123,19 @@ class Question:
 def _less(why: Why, other: Why, hit: Scored) -> Why:
     """The parts of a contrast by channel, which add up to it; and the words that the row shares with the answer."""
     parts = {name: part - other.channels[name] for name, part in why.channels.items()}
-    if len(parts) == 1:
-        return Why(dict.fromkeys(parts, hit.score), why.same_words)
     difference = sum(parts.values())
     scale = hit.score / difference if difference else 0.0
-    return Why({name: scale * part for name, part in parts.items()}, why.same_words, why.predicted)
+    alone = len(parts) == 1
+    given = dict.fromkeys(parts, hit.score) if alone else {name: scale * part for name, part in parts.items()}
+    tokens = None if why.tokens is None else _scaled(why.tokens, scale, given, why.channels)
+    return Why(given, why.same_words, () if alone else why.predicted, tokens)
+
+
+def _scaled(tokens: WordScores, scale: float, given: Mapping[str, float], before: Mapping[str, float]) -> WordScores:
+    """Pairs of words of an answer as parts of a contrast; the rest has what the better answer takes."""
+    scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
+    rest = {name: given[name] - scale * (before[name] - tokens.rest[name]) for name in given}
+    return WordScores(tokens.query, tokens.example, scores, rest)
 
 
 def answered(example: Example, response: str) -> Example:

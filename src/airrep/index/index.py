@@ -26,7 +26,7 @@ from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import REMOVAL, Provenance
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
-from airrep.index.why import Reasons, Scored
+from airrep.index.why import Reasons, Scored, check_tokens
 from airrep.runtime.artifacts.manifests import as_written, check_file, json_digest
 from airrep.scoring.asked import Asked, even_pairs, score_blocks
 from airrep.scoring.blocks import at_most
@@ -194,6 +194,7 @@ class Index(EditableIndex):
         least: bool = False,
         where: str | None = None,
         why: bool = False,
+        tokens: bool = False,
         progress: OnProgress | None = None,
     ) -> Hits: ...
     @overload
@@ -206,6 +207,7 @@ class Index(EditableIndex):
         least: bool = False,
         where: str | None = None,
         why: bool = False,
+        tokens: bool = False,
         progress: OnProgress | None = None,
     ) -> TopResult: ...
     def top(
@@ -217,6 +219,7 @@ class Index(EditableIndex):
         least: bool = False,
         where: str | None = None,
         why: bool = False,
+        tokens: bool = False,
         progress: OnProgress | None = None,
     ) -> Hits | TopResult:
         """The k training examples that help each query most, by exact search; ties by row.
@@ -232,16 +235,23 @@ class Index(EditableIndex):
             where: a filter; only examples that fulfil it count.
             why: tell what each channel gave to each score, and which words of the two texts are the same
                 (:class:`airrep.index.why.Why`).
+            tokens: tell that, and what each word of the query has of the score from each word of the training example
+                (:class:`airrep.attributors.by_token.WordScores`). Gradients of the hits are taken anew for it.
             progress: called with the number of encoded queries.
 
         Raises:
-            ConfigError: k is below 1, a filter is bad or fulfilled by no example, or a query has no better answer.
+            ConfigError: k is below 1, a filter is bad or fulfilled by no example, a query has no better answer, or
+                *tokens* are asked for and no channel has any.
         """
         if is_one(queries):
-            return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
+            how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
+            return self.top([queries], k, **how, progress=progress)[0]
         question = self.question(queries, better)
         self._most(k, where)  # before any work
-        return self.top_of(question, self.ask(question, progress), k, least=least, where=where, why=why)
+        if tokens:
+            check_tokens(self.attributor)
+        asked = self.ask(question, progress)
+        return self.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
 
     def top_of(
         self,
@@ -252,13 +262,14 @@ class Index(EditableIndex):
         least: bool = False,
         where: str | None = None,
         why: bool = False,
+        tokens: bool = False,
     ) -> TopResult:
         """The k training examples of :meth:`top` for what :meth:`ask` gave."""
         keep, k = self._most(k, where)
         found = top_k(question.ranked(asked), k, keep=keep, least=least)
         rankings = self._hits(found)
-        if why:
-            rankings = self._with_reasons(question, asked, rankings)
+        if why or tokens:
+            rankings = self._with_reasons(question, asked, rankings, tokens)
         provenance = question.told(self.provenance(keep=keep))
         others: Sequence[Example | None] = question.better or [None] * len(rankings)
         told = zip(question.queries, rankings, others, strict=True)
@@ -282,12 +293,13 @@ class Index(EditableIndex):
         return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]
 
     def _with_reasons(
-        self, question: Question, asked: Asked, rankings: Sequence[tuple[Hit, ...]]
+        self, question: Question, asked: Asked, rankings: Sequence[tuple[Hit, ...]], tokens: bool
     ) -> list[tuple[Hit, ...]]:
         reasons = Reasons(self, self.attributor)
         told = []
         for place, hits in enumerate(rankings):
-            found = question.reasons(reasons, asked, place, [Scored(hit.row, hit.score) for hit in hits])
+            scored = [Scored(hit.row, hit.score) for hit in hits]
+            found = question.reasons(reasons, asked, place, scored, tokens=tokens)
             told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
         return told
 

@@ -9,16 +9,18 @@ are a cause; they are what the score saw.
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from airrep.attributors.base import Attributor, SeveralMethods
+from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, Span, spans_of
-from airrep.corpus.views import seen_text
+from airrep.corpus.views import has_pairs, seen_text
+from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.scoring.asked import Asked, SumAsked
 from airrep.scoring.candidates import CandidatesAsked
@@ -65,6 +67,8 @@ class Why:
     """Those that gave most, greatest first; none for methods that read no words."""
     predicted: tuple[str, ...] = ()
     """Channels that did not read this example, no candidate: their scores are predicted from the others'."""
+    tokens: WordScores | None = None
+    """The score by pairs of words of the two texts, where that was asked for."""
 
 
 class Products(NamedTuple):
@@ -236,6 +240,21 @@ class Scored(NamedTuple):
     score: float
 
 
+def check_tokens(attributor: Attributor) -> None:
+    """Refuse a method, or a sum of channels, of which nothing tells tokens with a ConfigError."""
+    parts = attributor.parts if isinstance(attributor, SeveralMethods) else (attributor,)
+    own = (type(part) for part in parts)
+    if all(one.tokens is Attributor.tokens and one.places is Attributor.places for one in own):
+        raise _without_tokens([part.name for part in parts])
+
+
+def _without_tokens(names: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"tokens: {' and '.join(names)} tell no part of a score by tokens; expected a channel that reads gradients, or "
+        "counts words. Build an index with one, such as --method logra or ngram."
+    )
+
+
 class Reasons:
     """Tells why the hits of a query score as they do, from their stored features alone."""
 
@@ -244,7 +263,9 @@ class Reasons:
         parts = attributor.parts if isinstance(attributor, SeveralMethods) else (attributor,)
         self._methods = dict(zip((one.name for one in rows.channels), parts, strict=True))
 
-    def of(self, query: Example, asked: Asked, place: int, hits: Sequence[Scored]) -> list[Why]:
+    def of(
+        self, query: Example, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
+    ) -> list[Why]:
         """Why each of the hits has its score.
 
         Args:
@@ -252,9 +273,22 @@ class Reasons:
             asked: what it and others ask.
             place: its number among them.
             hits: rows of the index, with their scores.
+            tokens: tell which words of the one text have what of which words of the other.
+
+        Raises:
+            ConfigError: *tokens* are asked for, and no channel has any.
         """
         one = asked.chosen(slice(place, place + 1))
-        words = dict(_counting(one, self._name))
+        found = self._of(query, one, hits)
+        if not tokens:
+            return found
+        told = self._by_words(query, one, hits, found)
+        return [replace(why, tokens=own) for why, own in zip(found, told, strict=True)]
+
+    def _of(self, query: Example, one: Asked, hits: Sequence[Scored]) -> list[Why]:
+        words = {
+            name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
+        }
         found = {channel: self._methods[channel].places(query) for channel in words}
         spoken = {channel: own.touched(query) for channel, own in found.items() if own is not None}
         return [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
@@ -285,6 +319,52 @@ class Reasons:
         together = [Places.beside([own[name] for name in had], starts[:-1]) for own in (places, had)]
         return Why(channels, same_words(products, query, together[0], example, together[1]), predicted)
 
+    def _by_words(self, query: Example, asked: Asked, hits: Sequence[Scored], whys: Sequence[Why]) -> list[WordScores]:
+        """The score of each hit by pairs of words."""
+        examples = [self._index.example(hit.row) for hit in hits]
+        if has_pairs([query, *examples]):
+            raise ConfigError("tokens: are not told of pairs of a chosen and a rejected response. Ask without tokens.")
+        asking, words = TextWords(query), list(map(TextWords, examples))
+        totals = [np.zeros((asking.count + 1, own.count + 1)) for own in words]
+        rests = [dict(why.channels) for why in whys]
+        some = False
+        for name, part, weight in _parts(asked, self._name):
+            read = [n for n, why in enumerate(whys) if name not in why.predicted]
+            those = [hits[n].row for n in read], [examples[n] for n in read], [words[n] for n in read]
+            found = self._of_channel(name, part, query, asking, *those)
+            some |= found is not None
+            for n, own in zip(read, found or (), strict=False):
+                totals[n] += weight * own
+                rests[n][name] -= weight * float(own.sum())
+        if not some:
+            raise _without_tokens(self._methods)
+        scores = [tuple(map(tuple, total.astype(np.float32).tolist())) for total in totals]
+        told = zip((own.spans for own in words), scores, rests, strict=True)
+        return [WordScores(asking.spans, *parts) for parts in told]
+
+    def _of_channel(
+        self,
+        name: str,
+        part: Asked,
+        query: Example,
+        asking: TextWords,
+        rows: Sequence[int],
+        examples: Sequence[Example],
+        words: Sequence[TextWords],
+    ) -> list[np.ndarray] | None:
+        """What one channel gave to each of some rows by pairs of words; None where it has no tokens."""
+        method = self._methods[name]
+        places = method.places(query) if isinstance(part, SparseAsked) else None
+        if isinstance(part, SparseAsked) and places is not None:
+            had = [method.places(example) for example in examples]
+            return [
+                by_shared(*part.products(0, row), places.asked(query), own, asking, own_words)
+                for row, own, own_words in zip(rows, had, words, strict=True)
+                if own is not None
+            ]
+        found = method.tokens(query, examples) if examples else None
+        return None if found is None else [by_words(one, asking, own) for one, own in zip(found, words, strict=True)]
+
 
 def _predicting(asked: Asked, row: int) -> Iterator[str]:
     """Names of the channels of a query that did not read a row."""
@@ -293,10 +373,8 @@ def _predicting(asked: Asked, row: int) -> Iterator[str]:
             yield name
 
 
-def _counting(asked: Asked, name: str) -> "Iterator[tuple[str, tuple[SparseAsked, float]]]":
-    """The channels of sparse features, and their weights for the only query."""
+def _parts(asked: Asked, name: str) -> Iterator[tuple[str, Asked, float]]:
+    """The channels, and their weights for the only query; what is no sum is one itself."""
     parts = asked.parts if isinstance(asked, SumAsked) else {name: asked}
     weights = asked.weights[0].tolist() if isinstance(asked, SumAsked) else [1.0]
-    for (channel, part), weight in zip(parts.items(), weights, strict=True):
-        if isinstance(part, SparseAsked):
-            yield channel, (part, weight)
+    yield from ((channel, part, weight) for (channel, part), weight in zip(parts.items(), weights, strict=True))

@@ -9,7 +9,7 @@ lora         Low-rank adapters by the optional package peft: trained, read, chec
 losses       Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
 model        The target LM: fine-tune, per-example loss, hidden states, generate.
 network      Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
-packed/      LMs whose weights are quantised: held as they are in their files.
+packed/      Weights of LMs beyond plain matrices, held as they are in their files: quantised ones, fused experts.
 preferences  What losses of preferences read of an example: a rejected response, a label, a weight.
 settings     Settings of the target LM and of its fine-tuning.
 templates/   Chat templates, which are programs: filled in within limits.

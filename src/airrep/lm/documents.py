@@ -25,7 +25,8 @@ class Documents:
         others: place in document i at which the rejected response starts, its end without one, ``(n,)``.
         factors: what an example's loss is multiplied by, NaN if that is not told, ``(n,)``; None: 1.
         shares: how much of the loss of each response token is asked for, document after document, ``(r,)`` from 0 to
-            1; None for all. A mean over a response has all of its tokens as its divisor.
+            1; None for all. A mean over a response has all of its tokens as its divisor. In a fine-tune they say how
+            much of each token is learnt: 0 masks it.
     """
 
     ids: Rows

@@ -25,7 +25,7 @@ WARM_UP = "warm-up"
 
 ALL_CHAT = "chat for all rows"
 """Value in artifacts for template=chat."""
-_GENERATION = "generation_config.json"
+GENERATION = "generation_config.json"
 _LOOKED_AT = 2**24  # numbers of a weight
 
 
@@ -66,7 +66,7 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
             model.save_pretrained(out)
     finally:
         model.generation_config = own
-    (out / _GENERATION).unlink()
+    (out / GENERATION).unlink()
     for path, place in copied_files(files).items():
         (out / place).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, out / place)
@@ -79,8 +79,8 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
 def copied_files(files: LmFiles) -> dict[Path, Path]:
     """Files that :func:`write_lm` copies as they are, with their places in the new folder."""
     folders = dict.fromkeys(files.tokenizer_files, files.tokenizer)
-    if (files.weights / _GENERATION).is_file():
-        folders[files.weights / _GENERATION] = files.weights
+    if (files.weights / GENERATION).is_file():
+        folders[files.weights / GENERATION] = files.weights
     for path, folder in folders.items():
         whole = folder.resolve()
         # Files of the Hub's cache, models--…/snapshots/…, are links to blobs beside.
@@ -186,6 +186,13 @@ def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
             raise _damaged(name, path, f"has {path.stat().st_size:,} bytes, but its header tells of {whole:,}")
         found |= header
     return found
+
+
+def stored_weights(folder: Path, name: str) -> dict[str, "Tensor"]:
+    """All tensors of the safetensors files of an LM's folder, in the types that they have there."""
+    stored_tensors(folder, name)
+    parts = (read_weights(path, f"lm {name}: {path.name}", "Fetch it again.") for path in _weight_files(folder, name))
+    return {key: tensor for part in parts for key, tensor in part.items()}
 
 
 def _weight_files(folder: Path, name: str) -> list[Path]:

@@ -3,7 +3,7 @@
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,11 +121,16 @@ def put(model: Any, stored: Callable[[nn.Parameter], Stored | None]) -> None:
         if act is None or weight is None:
             continue
         if id(weight) not in made and (own := stored(weight)) is not None:
-            nothing = torch.full((1, 1), torch.nan, device=own.device).expand(own.shape)
-            made[id(weight)] = weight, own, nn.Parameter(nothing, requires_grad=False)
+            made[id(weight)] = weight, own, hollow(own.shape, own.device)
         if id(weight) in made:
             _, module.__dict__["held"], module._parameters["weight"] = made[id(weight)]
             module.__dict__["forward"] = MethodType(act, module)
+
+
+def hollow(shape: Sequence[int], device: torch.device) -> nn.Parameter:
+    """A parameter of some shape that has no numbers, and takes no memory."""
+    nothing = torch.full((1,) * len(shape), torch.nan, device=device)
+    return nn.Parameter(nothing.expand(*shape), requires_grad=False)
 
 
 def make_whole(model: nn.Module) -> None:
@@ -138,6 +143,10 @@ def make_whole(model: nn.Module) -> None:
             if id(stored) not in made:
                 made[id(stored)] = nn.Parameter(whole(stored))
             module._parameters["weight"] = made[id(stored)]
+        for name, weight in module.__dict__.pop("fused", {}).items():
+            module._parameters[name] = nn.Parameter(weight.float())
+        if "ran" in module.__dict__:
+            getattr(module, "config")._experts_implementation = module.__dict__.pop("ran")  # noqa: B009 - as torch lacks it
 
 
 def whole(stored: Stored) -> Float[Tensor, "rows i"]:
@@ -147,7 +156,7 @@ def whole(stored: Stored) -> Float[Tensor, "rows i"]:
 
 def is_held(model: nn.Module) -> bool:
     """True if some weight of a model is held as it is stored."""
-    return any("held" in module.__dict__ for module in model.modules())
+    return any({"held", "fused"} & module.__dict__.keys() for module in model.modules())
 
 
 def _forward(module: nn.Module, first: bool) -> Callable[..., Tensor] | None:
@@ -177,14 +186,14 @@ def _look_up(self: Any, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... h"]:
 
 
 def _linear(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:
-    return _apply(x, self.held, self.bias, turned=False)
+    return multiply(x, self.held, self.bias, turned=False)
 
 
 def _turned(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:
-    return _apply(x, self.held, self.bias, turned=True)
+    return multiply(x, self.held, self.bias, turned=True)
 
 
-def _apply(x: Tensor, stored: Stored, bias: Tensor | None, turned: bool) -> Tensor:
+def multiply(x: Tensor, stored: Stored, bias: Tensor | None, turned: bool) -> Tensor:
     """x Wᵀ + b in the type of autocast where that is on, else in that of x."""
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
@@ -320,10 +329,12 @@ def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
     )
 
 
-def size_read(folder: Path, name: str, adapted: bool = False) -> int:
-    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files."""
-    kind = None if adapted else stored_type(folder, name)
-    return sum(_bytes_held(entry, kind is not None) for entry in stored_tensors(folder, name).values())
+def size_read(folder: Path, name: str, half: bool) -> int:
+    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files.
+
+    *half*: matrices of 2 bytes a number are held as they are.
+    """
+    return sum(_bytes_held(entry, half) for entry in stored_tensors(folder, name).values())
 
 
 def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryPlan:

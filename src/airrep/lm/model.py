@@ -49,6 +49,7 @@ from airrep.lm.network import (
     recompute_activations,
     token_losses,
 )
+from airrep.lm.packed.experts import hold_experts
 from airrep.lm.packed.networks import is_packed, load_packed, size_packed
 from airrep.lm.preferences import PAIRED, REFERRED, factors_of, lacking, one_response, summary_of
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
@@ -511,8 +512,16 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
     promised = memory_bytes(settings.memory)
     assert promised is not None  # settings are checked
     folder, name = files.weights, files.name
-    size = size_packed(folder, name) if is_packed(folder) else size_read(folder, name, files.adapter is not None)
+    if is_packed(folder):
+        held = files.adapter is None and torch.device(resolve_device(settings.device)).type == "cpu"
+        size = size_packed(folder, name) * (1 if held else _WIDENED)
+    else:
+        size = size_read(folder, name, files.adapter is None and stored_type(folder, name) is not None)
     return plan_memory(promised, folder, name, size)
+
+
+_WIDENED = 8
+"""Most times by which quantised weights grow that become float32: of 4 bits."""
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
@@ -527,6 +536,7 @@ def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
     if kind is None:
         return None
     model = load_network(files.weights, files.name, trusted, kind).to(device)
+    hold_experts(model)
     return model if hold(model) else None
 
 

@@ -344,7 +344,9 @@ def goals_of(
 def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goal | None = None) -> Tensor:
     """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats.
 
-    With a *goal* it is the loss of that, whose preferences are a mean over the documents.
+    With a *goal* it is the loss of that, whose preferences are a mean over the documents. Where documents have shares,
+    a token's loss counts by its share, and the divisor stays that of all: nothing is learnt of a token of share 0, and
+    the others weigh as before.
     """
     chosen = documents.response_lengths if documents.borders is None else documents.borders - documents.starts
     tokens, count = int(chosen.sum()), len(documents)
@@ -359,7 +361,7 @@ def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goa
         with execution.autocast():
             each = token_losses(model, packed)
         if preference is None:
-            loss = each.sum() / tokens
+            loss = (each if packed.shares is None else each * packed.shares).sum() / tokens
         else:
             own = preference.take(batch.rows)
             sums, _ = side_sums(each, packed, len(batch.rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -19,25 +19,45 @@ from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import is_taken
 
 
-def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int]]:
+@dataclass(frozen=True)
+class NotedSpan(Span):
+    """A stretch of a text that is marked with a note."""
+
+    note: str = ""
+    """Shown where one points at it."""
+    kind: str = ""
+    """The classes of the mark, separated by spaces."""
+
+
+class Mark(NamedTuple):
+    """How a piece of a text is marked."""
+
+    note: str = ""
+    kind: str = ""
+
+
+def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int, Mark]]:
     """Where stretches of the first *limit* characters of a text stand in it as :func:`visible` shows it, in order."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted((max(span.start, 0), min(span.stop, limit, len(text))) for span in spans):
+    found = []
+    for span in sorted(spans, key=lambda span: (span.start, span.stop)):
+        start, stop = max(span.start, 0), min(span.stop, limit, len(text))
         if start < stop:
             before = len(visible(text[:start]))
-            found.append((before, before + len(visible(text[start:stop]))))
+            mark = Mark(span.note, span.kind) if isinstance(span, NotedSpan) else Mark()
+            found.append((before, before + len(visible(text[start:stop])), mark))
     return found
 
 
-def marked(part: str, places: Iterable[tuple[int, int]], offset: int = 0) -> list[tuple[str, bool]]:
-    """A part of a shown text in pieces, each with whether it is marked; *offset* is where the part begins."""
-    pieces, done = [], 0
-    for start, stop in places:
+def marked(part: str, places: Iterable[tuple[int, int, Mark]], offset: int = 0) -> list[tuple[str, Mark | None]]:
+    """A part of a shown text in pieces, each with its mark if it has one; *offset* is where the part begins."""
+    pieces: list[tuple[str, Mark | None]] = []
+    done = 0
+    for start, stop, mark in places:
         first, last = max(start - offset, done), min(stop - offset, len(part))
         if first < last:
-            pieces += [(part[done:first], False), (part[first:last], True)]
+            pieces += [(part[done:first], None), (part[first:last], mark)]
             done = last
-    return [*pieces, (part[done:], False)]
+    return [*pieces, (part[done:], None)]
 
 
 @cache

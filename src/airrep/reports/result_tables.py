@@ -8,10 +8,12 @@ from typing import NamedTuple, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from airrep.attributors.by_token import standing_out
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.index.results.hits import Hit, Kind
 from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
+from airrep.reports.page import NotedSpan
 from airrep.reports.tables import Bar, Cell, Line, Table, short, short_prompt
 
 Run: TypeAlias = TopResult | GroupResult | WhatIfResult
@@ -202,13 +204,35 @@ def verdict_counts(run: TopResult) -> list[tuple[str, int]]:
 
 
 def query_marks(hits: Sequence[Hit]) -> list[Span]:
-    """The words of a query that some of its hits have too."""
+    """The words of a query that some of its hits have too; or those that have most of the hits' scores, where told."""
+    told = [hit.why.tokens for hit in hits if hit.why is not None and hit.why.tokens is not None]
+    if told:
+        sums = np.sum([one.of_query for one in told], axis=0).tolist()
+        return _noted(told[0].query, sums)
     return [span for hit in hits if hit.why is not None for same in hit.why.same_words for span in same.query]
 
 
 def hit_marks(hit: Hit) -> list[Span]:
-    """The words of a hit that the query has too."""
+    """The words of a hit that the query has too; or those that have most of the score, where that is told."""
+    if hit.why is not None and hit.why.tokens is not None:
+        return _noted(hit.why.tokens.example, hit.why.tokens.of_example)
     return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
+
+
+def has_tokens(hits: Sequence[Hit]) -> bool:
+    """Whether what words have of the scores is told."""
+    return any(hit.why is not None and hit.why.tokens is not None for hit in hits)
+
+
+def _noted(words: Sequence[Span], scores: Sequence[float]) -> list[Span]:
+    """Words that stand out, with their numbers."""
+    scale = Scale.over(scores)
+    return [
+        NotedSpan(
+            **vars(word.span), note=scale.show(word.score), kind=f"t{word.level}{' below' if word.score < 0 else ''}"
+        )
+        for word in standing_out(words, scores)
+    ]
 
 
 class Recurring(NamedTuple):

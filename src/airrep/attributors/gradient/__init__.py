@@ -2,7 +2,6 @@
 
 base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
-experts     Fused experts of a mixture, run one by one while they are read.
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
 less        Attribution by gradients of low-rank adapters: LESS.
@@ -10,6 +9,7 @@ logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.
 store       Gradients and learnt arrays kept on disk, found again by text or fingerprint.
+tokens      Products of gradients token by token, map by map.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 whole/      Whole gradients with EK-FAC curvature, as they pass or as factors.
 """

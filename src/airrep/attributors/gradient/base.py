@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -12,7 +13,8 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, sample_of
-from airrep.attributors.gradient.curvature import unit
+from airrep.attributors.by_token import TokenProducts
+from airrep.attributors.gradient.curvature import inverse_lengths, unit
 from airrep.attributors.gradient.projection import (
     Finish,
     Projections,
@@ -22,6 +24,7 @@ from airrep.attributors.gradient.projection import (
 )
 from airrep.attributors.gradient.reading import Objective, Reduction, Site, find_sites, unread
 from airrep.attributors.gradient.store import Computed, GradientStore, by_chunks, store_folder
+from airrep.attributors.gradient.tokens import Dual, Projected, predicted, token_products
 from airrep.attributors.language import LanguageAttributor, heard_losses
 from airrep.attributors.settings import (
     CheckpointSettings,
@@ -244,6 +247,52 @@ class GradientAttributor(ReadsGradients[S]):
         """Numbers in one projected gradient."""
         return sum(self.widths)
 
+    def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
+        """Products of projected gradients, token by token, at each of the weights."""
+        query_tokens, *tokens = predicted(self.lm, [query, *examples])
+        total: list[np.ndarray] = []
+        for weights, scales in self.token_scales([query, *examples]):
+            products = self._token_products(query, examples, weights)
+            parts = [scales[0] * scale * each for scale, each in zip(scales[1:].tolist(), products, strict=True)]
+            total = [one + other for one, other in zip(total, parts, strict=True)] if total else parts
+        return list(map(TokenProducts.of, [query_tokens] * len(tokens), tokens, total))
+
+    def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
+        """Factors of the products with each example's gradients, a query the first, at each of the weights."""
+        yield FINAL, np.ones(len(examples))
+
+    def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
+        """K of a score φ(x)ᵀ K φ(z) of features as they are read; None: it is 1."""
+        return None
+
+    def _token_products(
+        self, query: Example, examples: Sequence[Example], weights: LmWeights
+    ) -> list[Float[np.ndarray, "q t"]]:
+        pairing = Projected(self.sites, self.projections, self.lm.execution.device, self.finish, self.dual(weights))
+        documents = self.lm.tokenise([query, *examples])
+        rows = range(1, len(documents))
+        with self._at(weights):
+            return token_products(
+                self.lm,
+                documents.take([0]),
+                documents.take(rows),
+                self.sites,
+                pairing,
+                objective=self.objective,
+                reduction=self.reduction,
+            )
+
+    @contextmanager
+    def _at(self, weights: LmWeights) -> Iterator[None]:
+        """The LM with some weights, while the context lasts."""
+        try:
+            if weights.path is not None:
+                self.lm.load_weights(weights.path)
+            yield
+        finally:
+            if weights.path is not None:
+                self.lm.reset()
+
     def check_fisher(self, widths: Sequence[int]) -> None:
         """Refuse Fisher matrices of these widths with a ConfigError if they hold too many numbers together."""
         if sum(width**2 for width in widths) > FISHER_NUMBERS:
@@ -254,9 +303,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Computed:
         documents = self.lm.tokenise(examples)
-        try:
-            if weights.path is not None:
-                self.lm.load_weights(weights.path)
+        with self._at(weights):
             found = project_gradients(
                 self.lm,
                 documents,
@@ -266,9 +313,6 @@ class GradientAttributor(ReadsGradients[S]):
                 reduction=self.reduction,
                 finish=self.finish,
             )
-        finally:
-            if weights.path is not None:
-                self.lm.reset()
         rows = np.column_stack([found.features, found.doubts]).astype(np.float32)
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
         return Computed(rows, found.losses)
@@ -335,6 +379,11 @@ class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSetti
         weights = [[each.name, each.rate] for each in self.weights]
         own = {"weights": weights, "unit": self.settings.unit}
         return {"method": self.name, **self.recipe, **own}
+
+    def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
+        full = [one.whole for one in examples]  # a part of an answer is divided by the length of all
+        for at, each in zip(self.weights, self.at_all(full, None), strict=True):
+            yield at, inverse_lengths(each.rows, self.settings.unit) * np.sqrt(at.rate)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         dimension = self.dimension * len(self.weights)

@@ -189,3 +189,13 @@ def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = N
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     found: np.ndarray = scaled / np.where(lengths > 0, lengths, 1.0)
     return found
+
+
+def inverse_lengths(rows: Float[np.ndarray, "n d"], scaled: bool = True) -> Float64[np.ndarray, " n"]:
+    """The factors by which :func:`unit` scales rows, 0 for rows that it makes zeros; 1 where nothing is *scaled*."""
+    if not scaled:
+        return np.ones(len(rows))
+    finite = np.isfinite(rows).all(axis=1)
+    lengths = np.linalg.norm(np.where(finite[:, None], rows, 0.0).astype(np.float64), axis=1)
+    found: np.ndarray = np.divide(1.0, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+    return found

@@ -16,7 +16,6 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.attributors.base import OnRows
-from airrep.attributors.gradient.experts import one_by_one
 from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
@@ -24,6 +23,7 @@ from airrep.lm.documents import Documents
 from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
+from airrep.lm.packed.experts import one_by_one
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float64
 

@@ -9,7 +9,8 @@ from scipy import linalg
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows
-from airrep.attributors.gradient.base import TracinAttributor
+from airrep.attributors.by_token import TokenProducts
+from airrep.attributors.gradient.base import LmWeights, TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
 from airrep.attributors.gradient.reading import Site
 from airrep.attributors.gradient.store import (
@@ -23,6 +24,7 @@ from airrep.attributors.gradient.store import (
     recall_arrays,
     with_key,
 )
+from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import InfluenceSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
@@ -31,7 +33,7 @@ from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
-from airrep.shapes import Float32
+from airrep.shapes import Float32, Float64
 
 MOST = 2**20
 """Most weights for conjugate gradients; a training example then takes 2 MiB of an index."""
@@ -167,6 +169,13 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         )
         return found
 
+    def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
+        """Products of gradients with (H + λI)⁻¹ between them, token by token; None with ``solver=cg``.
+
+        Conjugate gradients stop at a tolerance, and would read the corpus again for each token.
+        """
+        return self._whole.solved_by(self._fitted()["factor"]).tokens(query, examples) if self.symmetric else None
+
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         if self.symmetric:
             return self.encode_train(examples, on_rows)
@@ -199,6 +208,14 @@ class _WholeGradients(TracinAttributor):
         """The linear maps whose weights count as parameters."""
         found = super().sites
         return found[-1:] if self.settings.modules is None else found
+
+    def solved_by(self, factor: Float64[np.ndarray, "d d"]) -> "_WholeGradients":
+        """The same, with the curvature between gradients whose lower factor this is."""
+        self._factor = factor
+        return self
+
+    def dual(self, weights: LmWeights) -> Dual:  # noqa: ARG002
+        return lambda rows: linalg.cho_solve((self._factor, True), rows.T).T
 
 
 def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:

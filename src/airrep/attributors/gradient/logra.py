@@ -1,6 +1,6 @@
 """Attribution by whitened projected gradients: LoGra."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,11 +10,12 @@ from torch import Tensor
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows, sample_of
-from airrep.attributors.gradient.base import OwnPool
-from airrep.attributors.gradient.curvature import Kronecker, PrincipalSpace, principal_space, unit
+from airrep.attributors.gradient.base import FINAL, LmWeights, OwnPool
+from airrep.attributors.gradient.curvature import Kronecker, PrincipalSpace, inverse_lengths, principal_space, unit
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
+from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import TrainingError
@@ -196,12 +197,32 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         full = wholes(examples)
         return unit(rows, None if full is None else self._whitened(full, None))
 
-    def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+    def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        if self.settings.sketch is None:
-            pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
-            rows = np.concatenate([self._whiten(self.pools[site.pool], part) for site, part in pairs], axis=1)
-        return rows
+        return self._by_map(rows, self._whiten) if self.settings.sketch is None else rows
+
+    def _by_map(
+        self, rows: Float[np.ndarray, "n d"], work: Callable[[int, np.ndarray], np.ndarray]
+    ) -> Float[np.ndarray, "n d"]:
+        """Rows whose part of each linear map goes through some work, by the place of its pool's first."""
+        pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
+        return np.concatenate([work(self.pools[site.pool], part) for site, part in pairs], axis=1)
+
+    def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
+        yield FINAL, inverse_lengths(self._whitened([one.whole for one in examples]), self.settings.unit)
+
+    def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
+        return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, self._solve)
+
+    def _solve(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """(H + λI)⁻ᵖ of gradients at one linear map."""
+        factors, chosen = self._factor(n), self.settings
+        shaped = part.reshape(len(part), *factors.eigenvalues.shape)
+        white = factors.whiten(shaped, chosen.damping, chosen.exponent) * factors.factor(
+            chosen.damping, chosen.exponent
+        )
+        solved: np.ndarray = np.matmul(factors.outward, np.matmul(white, factors.inward.T)).reshape(part.shape)
+        return solved
 
     def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         factors = self._factor(n)
@@ -232,6 +253,11 @@ class Whitening(NamedTuple):
         white: Tensor = self.outward @ (gradients.float() * self.factor @ self.inward)
         return white
 
+    def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
+        """The transpose."""
+        found: Tensor = self.outward.T @ white @ self.inward.T * self.factor
+        return found
+
 
 class WhitenedSketch:
     """Whitens the gradients of each linear map and sketches them.
@@ -253,6 +279,13 @@ class WhitenedSketch:
         """The features of one linear map."""
         white = self._whitening[site.pool](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
+
+    def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
+        """The transpose."""
+        own = self._whitening[site.pool]
+        width = own.factor.numel()
+        white = self._sketch.back(site.name, features, width) if width > self._share else features
+        return own.back(white.unflatten(1, own.factor.shape))
 
 
 def largest(sites: Sequence[Site]) -> int:

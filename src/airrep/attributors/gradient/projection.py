@@ -56,6 +56,9 @@ class Finish(Protocol):
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
         """Features of some documents; they are added up over parts of a document, so this is linear."""
 
+    def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
+        """Its transpose: gradients whose products with others are those of the features with the others'."""
+
 
 class GradientProjector:
     """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
@@ -259,6 +262,13 @@ class RandomProjection:
         order = blocks * self.dimension + (places - offsets) % self.dimension
         turned: Tensor = padded[:, order.flatten()].unflatten(1, order.shape)
         return turned.sum(1)
+
+    def back(self, piece: str, projected: Float[Tensor, "n p"], width: int) -> Float[Tensor, "n w"]:
+        """The transpose of :meth:`of` for a piece of some width."""
+        signs, offsets = self._draw(piece, width)
+        places = torch.arange(self.dimension, device=projected.device)[None, :]
+        spread: Tensor = projected[:, ((places + offsets) % self.dimension).flatten()]
+        return spread[:, :width] * signs
 
     def _draw(self, piece: str, width: int) -> tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]:
         """Signs of a piece's numbers, and offsets of its blocks."""

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from airrep.arrays import Rows
-from airrep.attributors.gradient.experts import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.errors import ConfigError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import IDLE, memory_named, token_logits
+from airrep.lm.packed.experts import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
@@ -167,11 +167,16 @@ class DocumentPlaces:
         """Documents."""
         self.whole = self
         """The places in the list of all tokens."""
+        self.chosen: Int64[Tensor, " n"] | None = None
+        """Which of all tokens these are; None: all."""
+        self.known = True
+        """Whether that is known."""
         self._lay(torch.from_numpy(np.repeat(np.arange(self.count), batch.lengths)).to(device))
 
     def of(self, chosen: Int64[Tensor, " n"]) -> "DocumentPlaces":
         """Places of the documents in a list of some of the tokens, which are in order."""
         found = copy(self)
+        found.chosen = chosen
         found._lay(self._owners[chosen])
         return found
 
@@ -371,7 +376,9 @@ class _SiteHooks(ExitStack):
                 f"modules: {site.name} sees {rows} of {self._places.tokens} tokens; expected a linear map that sees "
                 "all, unlike the output layer. Leave it out of modules, or read documents one at a time: batch_tokens=1"
             )
-        return self._places.of(torch.zeros(rows, dtype=torch.int64, device=self._device))
+        some = self._places.of(torch.zeros(rows, dtype=torch.int64, device=self._device))
+        some.known = False
+        return some
 
 
 def _wide(rows: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:

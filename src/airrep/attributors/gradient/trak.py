@@ -1,7 +1,7 @@
 """Attribution by gradients and their raw Fisher matrix: TRAK, DsDm."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -13,6 +13,7 @@ from airrep.attributors.gradient.base import CheckpointAttributor, LmWeights
 from airrep.attributors.gradient.curvature import Fisher, damped
 from airrep.attributors.gradient.reading import Objective
 from airrep.attributors.gradient.store import by_chunks, chunks
+from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.manifests import canonical_json, json_digest
@@ -99,6 +100,18 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         doubts = np.stack([gradients.doubts for gradients in found]).mean(axis=0)
         weighed: np.ndarray = rows * doubts[:, None]
         return weighed
+
+    def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
+        scales = np.ones(len(examples))
+        if self.output_probability:
+            scales[1:] = np.mean([each.doubts for each in self.at_all(examples[1:], None)], axis=0)
+        scales[0] = 1 / (self._fitted().scale * len(self.weights))
+        for weights in self.weights:
+            yield weights, scales
+
+    def dual(self, weights: LmWeights) -> Dual:
+        inverse = self._fitted().inverses[self.weights.index(weights)]
+        return lambda rows: rows @ inverse
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         scale = self._fitted().scale

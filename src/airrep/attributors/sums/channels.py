@@ -16,7 +16,7 @@ from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
@@ -282,18 +282,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         on_rows: OnRows | None = None,
         channel: str | None = None,  # noqa: ARG002
     ) -> SumAsked:
-        """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file."""
+        """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file.
+
+        A query with a span has the weights of its whole answer: so spans that part it share its score.
+        """
         counted = [number for number, one in enumerate(self.channels) if one.weight > 0]
         channels = [self.channels[number] for number in counted]
-        found: dict[str, Asked] = {}
-        for number, done in self.in_turn(counted, on_rows):
-            one, part, pool = self.channels[number], self.parts[number], self._pools[number]
-            if one.candidates is not None:
-                found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)  # nothing is scored yet
-                continue
-            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
-        asked = {one.title: found[one.title] for one in channels}
-        weights = self._weights_for(channels, asked)
+        asked = self._asked(counted, queries, kept, on_rows)
+        full = wholes(queries) if self._relative else None
+        weights = self._weights_for(channels, asked if full is None else self._asked(counted, full, kept, None))
         cheap = [place for place, one in enumerate(channels) if one.candidates is None]
         titles = [channels[place].title for place in cheap]
         picking = SumAsked({title: asked[title] for title in titles}, weights[:, cheap], CHANNELS)
@@ -303,6 +300,19 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 rows = whole.rows if kept.live is None else int(kept.live.sum())
                 asked[one.title] = CandidatesAsked.of(whole, picking, one.count_of(rows), self._read(picking, whole))
         return SumAsked(asked, weights, CHANNELS)
+
+    def _asked(
+        self, counted: Sequence[int], queries: Sequence[Example], kept: Kept, on_rows: OnRows | None
+    ) -> dict[str, Asked]:
+        """What each of some channels asks; of one with candidates nothing is scored yet."""
+        found: dict[str, Asked] = {}
+        for number, done in self.in_turn(counted, on_rows):
+            one, part, pool = self.channels[number], self.parts[number], self._pools[number]
+            if one.candidates is not None:
+                found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)
+                continue
+            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
+        return {title: found[title] for title in (self.channels[number].title for number in counted)}
 
     def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
         """Scores of a few examples of the reference, which a weight that is relative has read; none without one."""

@@ -7,6 +7,7 @@ from itertools import chain, groupby
 from rich.console import Console
 from rich.text import Text
 
+from airrep.attributors.by_token import standing_out
 from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
@@ -35,6 +36,10 @@ EXAMPLES = 5
 NAMES = 5
 """Sources, labels and openings shown."""
 MARK = "bold underline"
+PARTS = (
+    "words and pairs (answer ← example) are parts of the score; marked words have an eighth or more of what the first "
+    "has; a part stands at the token that is predicted, and may come from what was read before it"
+)
 CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"
 BEFORE = 20
 """Characters shown before the first mark of a text that is cut."""
@@ -62,6 +67,7 @@ def print_hit(
     of: int | None = None,
     wide: bool = False,
     why: Why | None = None,
+    query: Example | None = None,
     more: Iterable[Text] = (),
 ) -> None:
     """Print one training example: a line that says what it is, its texts below, and what else is told of it.
@@ -75,6 +81,7 @@ def print_hit(
         of: how many examples were ranked, where that is known.
         wide: print longer texts, and the row.
         why: what makes up its score.
+        query: what was asked about, where pairs of words are told.
         more: further lines.
     """
     parts = [*origin_parts(example, row), *facts]
@@ -86,13 +93,15 @@ def print_hit(
     head.append(SEPARATOR if head else "").append(_one_line(example.id), style="dim")
     print_lines(console, head, hang=INDENT)
     print_texts(console, example, why=why, lines=LONG if wide else SHORT)
-    for line in chain(() if why is None else _reasons(why), more):
+    for line in chain(() if why is None else _reasons(why), () if why is None else _words(why, query, example), more):
         print_lines(console, line, INDENT, None if wide else SHORT)
 
 
 def print_texts(console: Console, example: Example, *, why: Why | None = None, lines: int = SHORT) -> None:
     """Print a prompt and its response, so many lines of each."""
     spans = [span for same in why.same_words[:TOLD] for span in same.example] if why is not None else []
+    if why is not None and why.tokens is not None:
+        spans = [word.span for word in standing_out(why.tokens.example, why.tokens.of_example)]
     length = lines * max(console.width - INDENT, 20)
     if example.prompt.strip():
         print_lines(console, _text(example, "prompt", spans, length), INDENT, lines)
@@ -116,6 +125,31 @@ def _reasons(why: Why) -> Iterable[Text]:
             line.append(SEPARATOR if place else "").append(_one_line(same.text)[:60], style=MARK)
             line.append(f" {signed(same.score)}", style="dim")
         yield line
+
+
+def _words(why: Why, query: Example | None, example: Example) -> Iterable[Text]:
+    """The words that have most of a score, and the pairs of words of both texts that have."""
+    if why.tokens is None or query is None:
+        return
+    told = standing_out(why.tokens.example, why.tokens.of_example)
+    best = sorted(told, key=lambda word: -abs(word.score))[:TOLD]
+    line = Text("words: ", style="dim")
+    for place, word in enumerate(best):
+        line.append(SEPARATOR if place else "").append(_word(example, word.span), style=MARK)
+        line.append(f" {signed(word.score)}", style="dim")
+    yield line
+    line = Text("pairs: ", style="dim")
+    for place, (asked, had, part) in enumerate(why.tokens.pairs(TOLD)):
+        line.append(SEPARATOR if place else "").append(f"{_word(query, asked)} ← ").append(
+            _word(example, had), style=MARK
+        )
+        line.append(f" {signed(part)}", style="dim")
+    yield line
+
+
+def _word(example: Example, span: Span) -> str:
+    text: str = getattr(example, span.field)
+    return _one_line(text[span.start : span.stop])[:40]
 
 
 def print_query(console: Console, what: str, query: Example, better: Example | None = None) -> None:

@@ -13,6 +13,7 @@ from airrep.attributors.recipes import Channel, recipe_of, short_text
 from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
 from airrep.cli.show.hits import (
     CAUSE,
+    PARTS,
     deviations_text,
     has_same_words,
     print_copied,
@@ -54,6 +55,8 @@ def print_top(result: TopResult, wide: bool = False) -> None:
         say_where_all_are(console, len(result))
     elif has_same_words(hit.why for hits in result for hit in hits):
         say(console, CAUSE)
+    if each and any(hit.why is not None and hit.why.tokens is not None for hits in result for hit in hits):
+        say(console, PARTS)
 
 
 def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
@@ -65,7 +68,7 @@ def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
         facts = [] if hit.deviations is None else [deviations_text(hit.deviations)]
         facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
         ranked: dict[str, Any] = {"rank": hit.rank, "of": hits.provenance.rows}
-        print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why)
+        print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why, query=hits.query)
     print_copied(console, hits.copied, {hit.row: hit.rank for hit in hits})
     if not any(hit.score for hit in hits):
         say(console, ZERO)

@@ -5,6 +5,7 @@ import { $, fill, h, many, openDialog, signed } from "./dom.js";
 import { controls, rawScore, tags } from "./hits.js";
 import { channelText, phrases, placesOf, whole } from "./marks.js";
 import { state } from "./state.js";
+import { wordByWord } from "./tokens.js";
 
 let actions = {}; // { ask, closed }
 let shown = null;
@@ -24,14 +25,14 @@ export async function showExample(row, index) {
     const found = await ask("example", body);
     if (found === null || state.open !== row) return;
     shown = found;
-    draw(dialog, found);
+    draw(dialog, found, { query: state.query, row, index });
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     openDialog(dialog, "example-title", `Row ${row}`, h("p", { class: "wrong" }, error.message));
   }
 }
 
-function draw(dialog, found) {
+function draw(dialog, found, request) {
   const words = found.words ?? [];
   const text = (field) => h("section", null, h("h3", null, field === "prompt" ? "Prompt" : "Response"),
     h("div", { class: "text whole", dir: "auto" }, whole(found, field, placesOf(words, "example", field))));
@@ -40,6 +41,7 @@ function draw(dialog, found) {
     controls(found, false),
     found.channels ? h("div", { class: "hit-why" }, h("span", { class: "score big" }, signed(found.deviations, 1), h("span", { class: "unit" }, " deviations")), rawScore(found), channelText(found.channels), phrases(words, () => [dialog, $("asked")])) : null,
     text("prompt"), text("response"),
+    found.channels ? wordByWord(request) : null,
     metadata(found.metadata),
     helped(found));
 }

@@ -58,7 +58,7 @@ class Hit:
     row: int
     """Row number in the index."""
     example: Record
-    why: Why | None = None
+    why: Annotated[Why, Sparing] | None = None
     """What makes up the score, where that was asked for."""
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for

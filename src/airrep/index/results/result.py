@@ -72,7 +72,7 @@ NOWHERE = Provenance("", "")
 
 
 RESULTS = "results.json"
-_LATER = ("why", "channels", "better", "verdict", "deviations", "copied")
+_LATER = ("why", "channels", "better", "verdict", "deviations", "copied", "tokens")
 
 
 def _without_none(value: Any, write: SerializerFunctionWrapHandler) -> Any:

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from airrep.errors import ConfigError, caution
 from airrep.lm.folders.gguf import gguf_of, unpacked
+from airrep.lm.folders.quantised import not_read
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 
@@ -218,22 +219,17 @@ def _check_whole(name: str, folder: Path) -> None:
             )
 
 
-_READ = "mxfp4"
-"""The only quantised format in safetensors that transformers brings to plain weights by itself on every machine."""
-
-
 def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
     """Refuse weights that are quantised in a format that is not read."""
     try:
-        found = read_config(folder / CONFIG).get("quantization_config")
+        kind = not_read(read_config(folder / CONFIG))
     except ConfigError:  # told where the configuration is needed
         return
-    kind = found.get("quant_method", "unknown") if isinstance(found, Mapping) else None
-    if kind not in (None, _READ):
+    if kind is not None:
         raise ConfigError(
-            f"lm {name}: its weights are quantised ({short(str(kind))}), a format that is not read; expected weights "
-            f"of 16 or 32 bits, or a GGUF file. Give the LM that it was made from{remedy}, or write it by "
-            "model.dequantize() and save_pretrained of transformers."
+            f"lm {name}: its weights are quantised ({short(kind)}), a format that is not read; expected weights of 16 "
+            "or 32 bits, a GGUF file, or what bitsandbytes, GPTQ (4 and 8 bits) or AWQ (gemm) write. Give the LM that "
+            f"it was made from{remedy}, or write it by model.dequantize() and save_pretrained of transformers."
         )
 
 

@@ -7,20 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from airrep.lm.files import make_plain, read_weights, with_attention
-from airrep.lm.folders.blocks import PLACES, Place, read_places
+from airrep.lm.files import GENERATION, make_plain, stored_weights, with_attention
+from airrep.lm.folders.blocks import PLACES, read_places
+from airrep.lm.folders.forms import CONFIG, read_config
+from airrep.lm.folders.quantised import quantised
 from airrep.lm.held import Stored, put, size_read, whole, without_weights
 from airrep.lm.packed.blocks import Blocks
+from airrep.lm.packed.tensors import packed_weights
 
 
 def is_packed(folder: Path) -> bool:
     """True if the weights of an LM's folder are quantised, in a form that is held as it is."""
-    return (folder / PLACES).is_file()
+    return (folder / PLACES).is_file() or quantised(read_config(folder / CONFIG)) is not None
 
 
 def size_packed(folder: Path, name: str) -> int:
     """Bytes in memory of the weights of a packed LM."""
-    return size_read(folder, name) + sum(place.rows * place.row_bytes for place in _places(folder)[1].values())
+    places = read_places(folder)
+    own = 0 if places is None else sum(place.rows * place.row_bytes for place in places[1].values())
+    return own + size_read(folder, name, half=True)
 
 
 def load_packed(folder: Path, name: str, trusted: bool) -> Any:
@@ -29,16 +34,14 @@ def load_packed(folder: Path, name: str, trusted: bool) -> Any:
     Numbers that are not finite are found where they are used: every token meets all of a linear map's, and a loss that
     is not finite is refused.
     """
-    file, places = _places(folder)
-    stored = {key: Blocks(file, place) for key, place in places.items()}
-    plain = read_weights(folder / "model.safetensors", f"lm {name}:", f"Remove {folder}.")
+    stored: dict[str, Stored] = {}
+    plain = stored_weights(folder, name)
+    if (found := read_places(folder)) is not None:
+        file, places = found
+        stored |= {key: Blocks(file, place) for key, place in places.items()}
+    elif (method := quantised(config := read_config(folder / CONFIG))) is not None:
+        stored, plain = packed_weights(method, config["quantization_config"], plain, f"lm {name}:")
     return make_plain(with_attention(name, lambda attention: _build(folder, trusted, attention, stored, plain)))
-
-
-def _places(folder: Path) -> tuple[Path, dict[str, Place]]:
-    found = read_places(folder)
-    assert found is not None  # is_packed
-    return found
 
 
 def _build(
@@ -49,13 +52,16 @@ def _build(
     plain: Mapping[str, Tensor],
 ) -> tuple[Any, Mapping[str, Any]]:
     """Make the LM of a configuration, give it weights, and tell which are missing or of another shape."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+    vars(config).pop("quantization_config", None)
     with without_weights():
         model = AutoModelForCausalLM.from_config(
             config, dtype=torch.float32, attn_implementation=attention, trust_remote_code=trusted
         )
+    if (folder / GENERATION).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
     model.tie_weights()  # weights of two names are two as long as they have no numbers
     return model, _fill(model, stored, plain)
 
@@ -65,6 +71,8 @@ def _fill(model: Any, stored: Mapping[str, Stored], plain: Mapping[str, Tensor])
 
     Returns the names of weights that are missing, or of another shape; then the model is as it was.
     """
+    from transformers.pytorch_utils import Conv1D
+
     given: dict[str, Stored | Tensor] = {**stored, **plain}
     shapes = {name: tuple(each.shape) for name, each in given.items()}
     names: dict[nn.Parameter, str] = {}
@@ -73,6 +81,8 @@ def _fill(model: Any, stored: Mapping[str, Stored], plain: Mapping[str, Tensor])
             names.setdefault(parameter, name)
     missing = [name for name, parameter in model.named_parameters() if parameter not in names]
     other = [(name,) for parameter, name in names.items() if shapes[name] != tuple(parameter.shape)]
+    turned = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, Conv1D)]
+    other += [(name,) for name in turned if name in stored and stored[name].kind is None]  # quantised as (out, in)
     if missing or other:
         return {"missing_keys": missing, "mismatched_keys": other}
     put(model, lambda weight: stored.get(names[weight]))

@@ -349,10 +349,7 @@ class Chat:
 
     def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
         """Do as :meth:`tokenise`, and give each learnt token's place, in characters of the response."""
-        if not getattr(self.tokenizer, "is_fast", False):
-            raise ConfigError(
-                f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
-            )
+        self._check_places()
         documents: list[tuple[list[int], int]] = []
         places: list[ResponsePlaces] = []
         for first in range(0, len(examples), _PLACED):
@@ -362,6 +359,45 @@ class Chat:
                 documents.append(laid[:2])
         spanned = have_spans(examples)
         return Documents.of(documents, list(map(_shares_of, examples, places)) if spanned else None), places
+
+    def _check_places(self) -> None:
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ConfigError(
+                f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
+            )
+
+    def token_places(self, examples: Sequence[Example]) -> list[ResponsePlaces]:
+        """Places of all tokens, those of the prompt too, in characters of ``prompt + "\\n" + response``.
+
+        What no text of the example is, as a template's words and the end of text, is empty.
+        """
+        self._check_places()
+        found = []
+        for first in range(0, len(examples), _PLACED):
+            chunk = examples[first : first + _PLACED]
+            for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
+                found.append(self._all_places(example, text, offsets, laid))
+        return found
+
+    def _all_places(
+        self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid
+    ) -> ResponsePlaces:
+        """Places of the tokens that are read, by the place of each in the text that was written."""
+        count, begun = len(laid.ids), len(self._begin_of(text))
+        ahead = 0 if self.cut == "shares" else laid.first + begun - laid.start  # cut out at the front of the prompt
+        numbers = np.arange(count) - begun
+        numbers[: laid.start] += ahead
+        numbers[laid.start :] = laid.first + np.arange(count - laid.start)
+        if ahead and laid.ids[0] == self.tokenizer.bos_token_id:
+            numbers[0] = -1
+        own = (numbers >= 0) & (numbers < len(offsets))
+        edges = np.zeros((count, 2), np.int64)
+        edges[own] = np.array(offsets, np.int64).reshape(-1, 2)[numbers[own]]
+        head = 0 if self.plain is None or self._stands(example) else self.plain[0].find("{prompt}")
+        seen = _seen(example, text, max(0, head))
+        places = [seen[start:stop][seen[start:stop] >= 0] for start, stop in edges.tolist()]
+        starts = np.array([part.min() if len(part) else 0 for part in places], np.int64)
+        return ResponsePlaces(starts, np.array([part.max() + 1 if len(part) else 0 for part in places], np.int64))
 
     def _read(self, chunk: Sequence[Example], *, places: bool) -> list[tuple[Rendered, Any, _Laid]]:
         """Text, token ids, and where asked for the places of tokens in the text, of each of some examples."""
@@ -527,6 +563,25 @@ def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
             place = found + len(bare)
         before += len(piece)
     return firsts, lasts
+
+
+def _seen(example: Example, text: Rendered, place: int) -> np.ndarray:
+    """The character of ``prompt + "\\n" + response`` that each character of a whole text is, -1 for those of templates.
+
+    Lines of the prompt are looked for from *place* on, one after another: a template may write its messages apart.
+    """
+    firsts, lasts = _characters(example.response, text)
+    seen: np.ndarray = np.where(lasts > 0, firsts + len(example.prompt) + 1, -1)
+    stop, before = _shared(text.prompt, text.whole), 0
+    for line in example.prompt.splitlines(keepends=True):
+        for bare in (line.strip(), line.strip().partition(": ")[2], line.strip().lstrip("\\")):
+            found = text.whole.find(bare, place, stop) if bare else -1
+            if found >= 0:
+                seen[found : found + len(bare)] = before + line.find(bare) + np.arange(len(bare))
+                place = found + len(bare)
+                break
+        before += len(line)
+    return seen
 
 
 def shortest(form: Form) -> Form:

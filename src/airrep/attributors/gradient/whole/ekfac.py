@@ -8,14 +8,17 @@ import numpy as np
 import torch
 
 from airrep.attributors.base import OnRows, count_rows, sample_of
+from airrep.attributors.by_token import TokenProducts
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
 from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import read_gradients
 from airrep.attributors.gradient.store import LearnsArrays
+from airrep.attributors.gradient.tokens import predicted, token_products
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.scores import ScoreStore
+from airrep.attributors.gradient.whole.tokens import Curved
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.runtime.artifacts.manifests import json_digest
@@ -130,6 +133,24 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         for part, score in self.scorers(queries):
             found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
         return found
+
+    def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
+        """Products of gradients with (H + λI)⁻ᵖ between them, token by token; the same errors as :meth:`score`."""
+        self._fitted()
+        held = self._held_last([query])
+        query_tokens, *tokens = predicted(self.lm, [query, *examples])
+        found = token_products(
+            self.lm,
+            self.lm.tokenise([query]),
+            self.lm.tokenise(examples),
+            self.sites,
+            Curved(self._factors, self._inverse, held),
+            reduction=self.reduction,
+        )
+        if self.settings.unit:
+            lengths = float(held.lengths[0]) * self.held(examples).lengths.double().cpu().numpy()
+            found = [each / length if length else each * 0 for each, length in zip(found, lengths, strict=True)]
+        return list(map(TokenProducts.of, [query_tokens] * len(found), tokens, found))
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
         self._fitted()

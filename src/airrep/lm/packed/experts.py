@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from airrep.lm.held import HALF, HalfWeight, hollow, multiply
 from airrep.shapes import Float, Int64
 
 NAME = "airrep_one_by_one"
@@ -48,6 +49,23 @@ def one_by_one(module: nn.Module) -> None:
 
     ALL_EXPERTS_FUNCTIONS.register(NAME, _run)
     getattr(module, "config")._experts_implementation = NAME  # noqa: B009 - a name that modules of torch lack
+
+
+def hold_experts(model: nn.Module) -> None:
+    """Keep fused experts of 2 bytes a number as they are, in place, and bring one expert's matrix at a time to float32.
+
+    They run one by one from then on; see :func:`airrep.lm.held.hold`.
+    """
+    found: list[Any] = [module for module in model.modules() if is_fused(module)]
+    for module in found:
+        weights = {name: getattr(module, name).detach() for name, *_ in fused_shapes(module)}
+        if all(weight.dtype in HALF.values() for weight in weights.values()):
+            module.__dict__ |= {"fused": weights, "ran": module.config._experts_implementation}
+            for name, weight in weights.items():
+                module._parameters[name] = hollow(weight.shape, weight.device)
+    for module in found:
+        if "fused" in module.__dict__:
+            one_by_one(module)
 
 
 @contextmanager
@@ -91,9 +109,12 @@ def _multiply(
     module: Any, name: str, expert: int, inputs: Float[Tensor, "n i"], tokens: Int64[Tensor, " n"]
 ) -> Float[Tensor, "n o"]:
     """One matrix of one expert, and its bias."""
-    weight = getattr(module, name)[expert].to(inputs.dtype)
     bias = getattr(module, f"{name}_bias")[expert].to(inputs.dtype) if module.has_bias else None
-    outputs = functional.linear(inputs, weight.T if module.is_transposed else weight, bias)
+    if (fused := vars(module).get("fused")) is not None:
+        outputs = multiply(inputs, HalfWeight(fused[name][expert]), bias, module.is_transposed)
+    else:
+        weight = getattr(module, name)[expert].to(inputs.dtype)
+        outputs = functional.linear(inputs, weight.T if module.is_transposed else weight, bias)
     if (tap := getattr(module, "airrep_tap", None)) is not None:
         tap(name, expert, inputs, outputs, tokens)
     return outputs

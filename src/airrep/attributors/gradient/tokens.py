@@ -1,0 +1,239 @@
+"""Products of gradients token by token, map by map.
+
+The gradient of a linear map is a sum over tokens, Σ_t g_t a_tᵀ, and so the product of two examples' gradients is a sum
+over pairs of their tokens, ⟨a_t, a_s⟩⟨g_t, g_s⟩ where nothing is between the gradients. The pairs of one map are two
+small matrices, multiplied number by number; no gradient of a token is formed unless curvature or a random projection is
+between them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from airrep.attributors.by_token import Stretches
+from airrep.attributors.gradient.projection import Finish, Projections
+from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+from airrep.shapes import Float, Float64, Int64
+
+Dual: TypeAlias = Callable[[Float64[np.ndarray, "t d"]], Float64[np.ndarray, "t d"]]
+"""A linear map of features, row by row."""
+
+NUMBERS = 2**22
+"""Numbers of tokens' gradients that are held at a time, 16 MiB."""
+
+
+class SiteTokens(NamedTuple):
+    """Tokens that one linear map has read."""
+
+    tokens: Int64[Tensor, " t"] | None
+    """Their places in the document; None: all, in order."""
+    inputs: Float[Tensor, "t i"]
+    gradients: Float[Tensor, "t o"]
+
+
+class Pairing(Protocol):
+    """Multiplies tokens of a query with tokens of training examples, at one linear map after another."""
+
+    def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """What of a map's inputs is multiplied."""
+
+    def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
+        """What of the gradients of its outputs is multiplied."""
+
+    def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
+        """Take the query's tokens, *count* in all, by the names of the maps."""
+
+    def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
+        """Products of all tokens of the query with those of others that a map has read."""
+
+
+def token_products(
+    lm: TargetLM,
+    query: Documents,
+    train: Documents,
+    sites: Sequence[Site],
+    pairing: Pairing,
+    *,
+    objective: Objective = "loss",
+    reduction: Reduction = "mean",
+) -> list[Float64[np.ndarray, "q t"]]:
+    """Products of each token of one query with each token of each training example, summed over the maps.
+
+    Row t and column s stand for places of tokens, at which maps read and gradients come back; without the last place,
+    which predicts nothing, so that no gradient comes back there. The sum over all pairs is the product of the examples'
+    gradients, as the pairing multiplies them; 0 where that is not finite, as for scores.
+
+    Raises:
+        ConfigError: a map does not tell which of the tokens it reads.
+        TrainingError: memory is short.
+    """
+    (count,) = query.lengths.tolist()
+    held = _QueryTokens(pairing)
+    for _ in read_gradients(lm, query, sites, held, objective=objective, reduction=reduction):
+        pairing.hold(held.sites, count)
+    reader = _PairedTokens(pairing, count)
+    found: dict[int, np.ndarray] = {}
+    for read in read_gradients(lm, train, sites, reader, objective=objective, reduction=reduction):
+        ends = np.cumsum(train.lengths[read.rows])[:-1].tolist()
+        parts = [part[:-1, :-1] for part in np.split(reader.total.cpu().numpy(), ends, axis=1)]
+        found |= zip(read.rows.tolist(), parts, strict=True)
+    finite = [np.isfinite(found[row]).all() for row in range(len(train))]
+    return [found[row] if finite[row] else np.zeros_like(found[row]) for row in range(len(train))]
+
+
+def predicted(lm: TargetLM, examples: Sequence[Example]) -> list[Stretches]:
+    """Where the tokens stand that the places of each example's tokens predict: those behind the first."""
+    return [Stretches(each.starts[1:], each.stops[1:]) for each in lm.chat.token_places(examples)]
+
+
+class _QueryTokens:
+    """Holds what every map reads and gets of the one document that passes."""
+
+    def __init__(self, pairing: Pairing) -> None:
+        self._pairing = pairing
+        self.sites: dict[str, SiteTokens] = {}
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Hold the inputs."""
+        return self._pairing.inputs(site, inputs)
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
+        """Hold the gradients too."""
+        _check_known(site, places)
+        found = SiteTokens(places.chosen, kept, self._pairing.gradients(site, gradients))
+        before = self.sites.get(site.name)
+        if before is not None and len(before.inputs) and len(found.inputs):
+            raise ConfigError(f"modules: {site.name} is run twice; expected a map that is run once. Leave it out.")
+        if before is None or len(found.inputs):
+            self.sites[site.name] = found
+
+
+class _PairedTokens:
+    """Adds up the products of a query's tokens with those of the documents that pass."""
+
+    def __init__(self, pairing: Pairing, count: int) -> None:
+        self._pairing, self._count = pairing, count
+        self._places: DocumentPlaces | None = None
+        self.total = torch.empty(0)
+        """``(q, t)`` float64: of the last batch, its documents' tokens in order."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Hold the inputs."""
+        return self._pairing.inputs(site, inputs)
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
+        """Add the products of one map."""
+        _check_known(site, places)
+        if places.whole is not self._places:
+            self._places = places.whole
+            self.total = torch.zeros(self._count, places.whole.tokens, dtype=torch.float64, device=gradients.device)
+        if not len(kept):
+            return
+        found = self._pairing.products(site, kept, self._pairing.gradients(site, gradients)).double()
+        if places.chosen is None:
+            self.total += found
+        else:
+            self.total.index_add_(1, places.chosen, found)
+
+
+def _check_known(site: Site, places: DocumentPlaces) -> None:
+    if not places.known:
+        raise ConfigError(
+            f"modules: {site.name} does not tell which tokens it reads, so that its part has no tokens; expected a map "
+            "that reads all, or fused experts. Leave it out of modules, or ask without tokens."
+        )
+
+
+def in_document(rows: Float[Tensor, "t n"], tokens: Int64[Tensor, " t"] | None, count: int) -> Float[Tensor, "count n"]:
+    """Rows of some tokens of a document as rows of all, zeros for the others."""
+    return rows if tokens is None else rows.new_zeros(count, rows.shape[1]).index_copy_(0, tokens, rows)
+
+
+class Projected:
+    """Multiplies projected gradients, as they are or as a method makes features of them.
+
+    Args:
+        sites: the linear maps, in the order of features.
+        projections: the small matrices; None for whole gradients.
+        device: where they are to be.
+        finish: makes features of a map's projected gradients; None: they stay as they are.
+        dual: K of a score φ(x)ᵀ K φ(z), applied to features ``(t, d)`` of all maps side by side; None: it is 1.
+    """
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        projections: Projections | None,
+        device: str,
+        finish: Finish | None = None,
+        dual: Dual | None = None,
+    ) -> None:
+        self._sites, self._finish, self._dual = sites, finish, dual
+        self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
+        self._count = 0
+        self._held: Mapping[str, SiteTokens] = {}
+        self._between: dict[str, Tensor] = {}
+
+    def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Project the inputs."""
+        return inputs if self._matrices is None else inputs @ self._matrices[site.pool][0].to(inputs.dtype)
+
+    def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
+        """Project the gradients."""
+        return gradients if self._matrices is None else gradients @ self._matrices[site.pool][1].to(gradients.dtype)
+
+    def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
+        """Hold the tokens; or, where something is between the gradients, what multiplies others' for each token."""
+        self._held, self._count = query, count
+        if self._finish is None and self._dual is None:
+            return
+        rows = []
+        for site in self._sites:
+            own = query[site.name]
+            parts = [self._of_tokens(site, *some) for some in in_parts(own.inputs, own.gradients)]
+            rows.append(in_document(torch.cat(parts), own.tokens, count))
+        if self._dual is not None:
+            solved = self._dual(torch.cat(rows, dim=1).cpu().numpy().astype(np.float64))
+            widths = [part.shape[1] for part in rows]
+            rows = list(torch.from_numpy(solved).to(rows[0]).split(widths, dim=1))
+        self._between = dict(zip((site.name for site in self._sites), map(self._back, self._sites, rows), strict=True))
+
+    def _of_tokens(self, site: Site, inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
+        """Features of each token at one map, ``(t, w)``."""
+        each = gradients[:, :, None] * inputs[:, None, :]
+        return each.flatten(1) if self._finish is None else self._finish.of(site, each)
+
+    def _back(self, site: Site, rows: Float[Tensor, "t w"]) -> Float[Tensor, "t o i"]:
+        own = self._held[site.name]
+        if self._finish is None:
+            whole: Tensor = rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
+            return whole
+        return self._finish.back(site, rows)
+
+    def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
+        """Of two small matrices; or, where something is between the gradients, of what is held."""
+        if site.name in self._between:
+            held = self._between[site.name]
+            step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))
+            return torch.cat([between(part, inputs, gradients) for part in held.split(step)])
+        own = self._held[site.name]
+        return in_document((own.gradients @ gradients.T) * (own.inputs @ inputs.T), own.tokens, self._count)
+
+
+def between(held: Float[Tensor, "q o i"], inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
+    """g_tᵀ M_q a_t of each matrix and each token, ``(q, t)``."""
+    found: Tensor = ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
+    return found
+
+
+def in_parts(inputs: Tensor, gradients: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Tokens, so many at a time that their gradients are held."""
+    step = max(1, NUMBERS // (inputs.shape[1] * gradients.shape[1]))
+    yield from zip(inputs.split(step), gradients.split(step), strict=True)
