@@ -513,10 +513,15 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
     assert promised is not None  # settings are checked
     folder, name = files.weights, files.name
     if is_packed(folder):
-        size = size_packed(folder, name)
+        held = files.adapter is None and torch.device(resolve_device(settings.device)).type == "cpu"
+        size = size_packed(folder, name) * (1 if held else _WIDENED)
     else:
         size = size_read(folder, name, files.adapter is None and stored_type(folder, name) is not None)
     return plan_memory(promised, folder, name, size)
+
+
+_WIDENED = 8
+"""Most times by which quantised weights grow that become float32: of 4 bits."""
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
