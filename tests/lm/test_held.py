@@ -209,6 +209,7 @@ def test_what_is_held_at_a_time_is_cut_to_the_memory_promised() -> None:
         assert plan.fixed + 4 * sums + longest * plan.token <= plan.promised
         assert plan.fixed + 4 * sums + 32 * square <= plan.promised
     assert plan.sums(400, square, "lm m") < plan.sums(100, square, "lm m") < held.SUMS
+    assert plan.fixed + 4 * plan.sums(100, square, "lm m", 10**9) + 100 * plan.token <= plan.promised - 10**9
     assert replace(plan, promised=10**11).sums(100, square, "lm m") == held.SUMS
     with pytest.raises(
         ConfigError, match=r"^lm m: memory is 8\.0 GB, but .* one example of 500 tokens take 8\.3 GB; expected that"

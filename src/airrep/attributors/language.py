@@ -105,11 +105,16 @@ class LanguageAttributor(MethodAttributor[S]):
         if self.reads_pairs:
             self.lm.check_learnable(train, self.name)
         self.lm.check_readable(train, self.name)
-        self.lm.keep_promise(train, self.square)
+        self.lm.keep_promise(train, self.square, self.kept)
 
     @property
     def square(self) -> int:
         """Numbers of the largest sums over tokens that it takes apart; 0 for most methods."""
+        return 0
+
+    @property
+    def kept(self) -> int:
+        """Bytes that it keeps of all linear maps while examples are read; 0 for most methods."""
         return 0
 
 

@@ -214,6 +214,11 @@ class ChannelsSettings(Settings):
         channels = listed(default_recipe(values) if named is None else named)
         own = {name: value for name, value in values.items() if name not in cls.model_fields}
         channels, others = _distributed(channels, own)
+        if "candidates" in others:
+            raise ConfigError(
+                "recipe: candidates is for channels of methods that keep no features, such as ekfac, and none is; "
+                "expected a recipe with one, such as lm-whole. Take --recipe lm-whole, or leave candidates out."
+            )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)

@@ -280,7 +280,7 @@ class LograSettings(GradientSettings):
     """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients (tiny LMs alone)."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to each module's curvature, as a share of its mean eigenvalue."""
-    sample: int = Field(default=300, ge=1)
+    sample: int = Field(default=100, ge=1)
     """Training examples, drawn at random, that directions and Kronecker factors are learnt from."""
     unit: bool = True
     """Scale features to length 1."""

@@ -304,18 +304,19 @@ class MemoryPlan:
         """Tokens of a batch, which may take half of what is left."""
         return max(1, (self.promised - self.fixed) // 2 // self.token)
 
-    def sums(self, longest: int, square: int, where: str) -> int:
+    def sums(self, longest: int, square: int, where: str, kept: int = 0) -> int:
         """Numbers of sums over tokens that may be held at a time beside the longest example.
 
-        *square* are the numbers of the largest that are not told apart.
+        *square* are the numbers of the largest that are not told apart, *kept* the bytes that stay of all maps.
 
         Raises:
             ConfigError: not even these fit; the error begins with *where*.
         """
-        least = self.fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
+        fixed = self.fixed + kept
+        least = fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
         if least > self.promised:
             raise too_little(self.promised, least, where, f"one example of {longest:,} tokens")
-        left = self.promised - self.fixed
+        left = self.promised - fixed
         batch = max(longest, self.batch_tokens) * self.token
         beside = left - batch if left - batch >= 4 * square else left - longest * self.token
         return max(square, min(SUMS, beside // 4, left // 4 - (_SQUARED - 1) * square))

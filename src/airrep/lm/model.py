@@ -207,16 +207,16 @@ class TargetLM:
         if loss != "sft" and (first := next(((one, told) for one in examples if (told := lacking(one, loss))), None)):
             raise DataError(f'{where}: loss={loss}: example "{first[0].id}" has no {first[1]}.')
 
-    def keep_promise(self, examples: Sequence[Example], square: int = 0) -> None:
+    def keep_promise(self, examples: Sequence[Example], square: int = 0, kept: int = 0) -> None:
         """Cut what is held at a time to the memory that was promised, if any was.
 
-        *square* are the numbers of the largest sums over tokens that cannot be cut. ConfigError: they do not fit beside
-        the longest example.
+        *square* are the numbers of the largest sums over tokens that cannot be cut, *kept* the bytes that stay of all
+        linear maps. ConfigError: they do not fit beside the longest example.
         """
         if self.plan is not None:
             lengths = self.tokenise(examples).lengths
             where = f"lm {self.name}"
-            self.sums = min(self.sums, self.plan.sums(int(lengths.max(initial=1)), square, where))
+            self.sums = min(self.sums, self.plan.sums(int(lengths.max(initial=1)), square, where, kept))
 
     @torch.inference_mode(False)
     def fine_tune(
@@ -513,10 +513,15 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
     assert promised is not None  # settings are checked
     folder, name = files.weights, files.name
     if is_packed(folder):
-        size = size_packed(folder, name)
+        held = files.adapter is None and torch.device(resolve_device(settings.device)).type == "cpu"
+        size = size_packed(folder, name) * (1 if held else _WIDENED)
     else:
         size = size_read(folder, name, files.adapter is None and stored_type(folder, name) is not None)
     return plan_memory(promised, folder, name, size)
+
+
+_WIDENED = 8
+"""Most times by which quantised weights grow that become float32: of 4 bits."""
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:

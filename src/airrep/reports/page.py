@@ -14,19 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
-from airrep.reports.tables import Table, short, short_prompt, visible
+from airrep.reports.tables import NotedSpan, Table, short, short_prompt, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import is_taken
-
-
-@dataclass(frozen=True)
-class NotedSpan(Span):
-    """A stretch of a text that is marked with a note."""
-
-    note: str = ""
-    """Shown where one points at it."""
-    kind: str = ""
-    """The classes of the mark, separated by spaces."""
 
 
 class Mark(NamedTuple):

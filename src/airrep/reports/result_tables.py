@@ -13,8 +13,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.index.results.hits import Hit, Kind
 from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
-from airrep.reports.page import NotedSpan
-from airrep.reports.tables import Bar, Cell, Line, Table, short, short_prompt
+from airrep.reports.tables import Bar, Cell, Line, NotedSpan, Table, short, short_prompt
 
 Run: TypeAlias = TopResult | GroupResult | WhatIfResult
 OVERVIEW_ROWS = 20

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeGuard
 
+from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import from_last_message
 
 NOTHING = "–"
@@ -39,6 +40,16 @@ class Line(NamedTuple):
     cells: tuple[Cell, ...]
     reference: bool = False
     """Whether it is a reference, such as a noise ceiling, rather than a method."""
+
+
+@dataclass(frozen=True)
+class NotedSpan(Span):
+    """A stretch of a text that is marked with a note."""
+
+    note: str = ""
+    """Shown where one points at it."""
+    kind: str = ""
+    """The classes of the mark, separated by spaces."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg
 
-from airrep.attributors.gradient.curvature import DENSE, Fisher, Kronecker, damped, fading, principal_space, unit
+from airrep.attributors.gradient.curvature import (
+    DENSE,
+    Fisher,
+    Kronecker,
+    damped,
+    fading,
+    principal_space,
+    sketched_space,
+    unit,
+)
 from airrep.errors import TrainingError
 
 
@@ -46,11 +55,40 @@ def test_fisher_whitening_and_inverse_equal_the_explicit_ones() -> None:
 @pytest.mark.parametrize("width", [5, DENSE + 40])
 def test_the_principal_space_is_that_of_the_leading_eigenvectors(width: int) -> None:
     matrix = covariance(width, 3)
-    found, cut = principal_space(matrix.astype(np.float32), 4)
+    found, cut, inside = principal_space(matrix.astype(np.float32), 4)
     values = linalg.eigvalsh(matrix, subset_by_index=(width - 5, width - 1))
     np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-8)
     np.testing.assert_allclose(linalg.eigvalsh(found.T @ matrix @ found), values[1:], rtol=1e-4)
     assert cut == pytest.approx(values[0], rel=1e-4)
+    np.testing.assert_allclose(inside, found.T @ matrix @ found, rtol=0, atol=1e-5 * values[-1])
+
+
+def test_the_space_of_a_sketch_is_that_of_the_covariance() -> None:
+    """Exactly where it has no more directions than the sketch; nearly where those beyond it fade."""
+    random = np.random.default_rng(0)
+    basis = linalg.qr(random.standard_normal((60, 60)))[0]
+    drawn = linalg.qr(random.standard_normal((60, 16)), mode="economic")[0]
+    for tail, near in ((0.0, 1e-6), (1e-3, 2e-3)):
+        values = np.array([*range(12, 0, -1), *[tail] * 48], float)
+        matrix = (basis * values) @ basis.T
+        found = sketched_space((matrix @ drawn).astype(np.float32), drawn.astype(np.float32), 8)
+        wanted = principal_space(matrix, 8)
+        np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(8), atol=1e-8)
+        np.testing.assert_allclose(found.basis @ found.basis.T, wanted.basis @ wanted.basis.T, atol=10 * near)
+        np.testing.assert_allclose(found.basis, wanted.basis, atol=30 * near)
+        np.testing.assert_allclose(found.inside, wanted.inside, atol=60 * near)
+        assert found.cut == pytest.approx(wanted.cut, rel=10 * near)
+
+
+def test_the_space_of_a_sketch_of_few_tokens_has_all_its_directions() -> None:
+    drawn = linalg.qr(np.random.default_rng(0).standard_normal((30, 10)), mode="economic")[0]
+    matrix = covariance(30, 1, rank=2)
+    found = sketched_space(matrix @ drawn, drawn, 5)
+    np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(5), atol=1e-8)
+    np.testing.assert_allclose(found.basis @ found.inside @ found.basis.T, matrix, atol=1e-6 * np.abs(matrix).max())
+    nothing = sketched_space(np.zeros((30, 10)), drawn, 5)
+    assert nothing.cut == 0
+    assert not nothing.inside.any()
 
 
 @pytest.mark.parametrize("width", [6, DENSE + 40])

@@ -15,7 +15,8 @@ from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, write_adapters
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
 from airrep.errors import ConfigError
-from airrep.lm.held import is_held
+from airrep.lm import model
+from airrep.lm.held import MemoryPlan, is_held
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.packed.networks import size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -138,6 +139,13 @@ def load(lm: Path, **settings: Any) -> TargetLM:
     return load_lm(LmSettings.of({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}), stored=True)
 
 
+def load_plan(settings: dict[str, Any]) -> MemoryPlan:
+    chosen = LmSettings.of({"device": "cpu", "memory": "60GB", **settings})
+    plan = model._plan(chosen, chosen.find(), True)
+    assert plan is not None
+    return plan
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_it_gives_what_its_dequantised_self_gives(form: str, tmp_path: Path) -> None:
     packed, whole = map(load, written(tmp_path, form))
@@ -175,8 +183,15 @@ def test_it_is_trained_and_is_a_base_of_adapters_with_float32_weights(tmp_path: 
     assert is_held(load(tmp_path / "adapters", base=str(folders[0]), merged=False).model)
 
 
-def test_memory_counts_its_bytes_before_weights_are_read(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
+def test_memory_counts_its_bytes_before_weights_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path, "bitsandbytes, 8 bits")[0]
+    write_adapters(str(tmp_path / "whole"), tmp_path / "adapters")
+    monkeypatch.setattr("airrep.lm.held.used_memory", lambda: 0)
+    adapters = {"lm": str(tmp_path / "adapters"), "base": str(folder)}
+    plans = [load_plan({"lm": str(folder)}), *(load_plan({**adapters, "merged": merged}) for merged in (False, True))]
+    assert plans[2].fixed - plans[0].fixed == 7 * size_packed(folder, "lm")  # float32 where adapters are merged
+    assert plans[1].fixed == plans[0].fixed
     weights = dict(tiny_network("llama", **SIZES).named_parameters())
     maps = [weight for name, weight in weights.items() if "_proj" in name]
     others = [weight for name, weight in weights.items() if "_proj" not in name]

@@ -26,6 +26,8 @@ class PrincipalSpace(NamedTuple):
     """Orthonormal."""
     cut: float
     """The eigenvalue at which the space ends: the largest outside it, or what rounding makes of nothing."""
+    inside: Float64[np.ndarray, "r r"]
+    """The covariance in it."""
 
 
 def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpace:
@@ -37,14 +39,37 @@ def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpa
     wide = matrix.astype(np.float64)
     width = len(wide)
     if not wide.any():
-        return PrincipalSpace(np.eye(width, rank), 0.0)
+        return PrincipalSpace(np.eye(width, rank), 0.0, np.zeros((rank, rank)))
     asked = min(rank + 1, width)
     if width <= DENSE or asked >= width - 1:
         values, vectors = linalg.eigh(wide, subset_by_index=(width - asked, width - 1))
     else:
         values, vectors = eigsh(wide, k=asked, v0=np.ones(width))  # v0: a random start would give other bytes each time
     outside = values[0] if asked > rank else 0.0
-    return PrincipalSpace(_settled(vectors[:, -rank:]), max(outside, NOISE * values[-1]))
+    basis = _settled(vectors[:, -rank:])
+    return PrincipalSpace(basis, max(outside, NOISE * values[-1]), basis.T @ wide @ basis)
+
+
+def sketched_space(sketch: Float[np.ndarray, "w m"], directions: Float[np.ndarray, "w m"], rank: int) -> PrincipalSpace:
+    """The same of a covariance C of which Y = C Ω is known alone, by *directions* Ω, more than the rank.
+
+    C is taken for Y (Ωᵀ Y)⁺ Yᵀ (Nyström's method; Tropp et al. 2017, fixed-rank approximation from streaming data).
+    """
+    wide, drawn = sketch.astype(np.float64), directions.astype(np.float64)
+    if not wide.any():
+        return PrincipalSpace(np.eye(len(wide), rank), 0.0, np.zeros((rank, rank)))
+    core = drawn.T @ wide
+    values, vectors = linalg.eigh((core + core.T) / 2)
+    real = values > NOISE * values[-1]  # what is less is rounding of sums in float32
+    half = wide @ (vectors[:, real] / np.sqrt(values[real]))  # C is half halfᵀ
+    values, vectors = linalg.eigh(half.T @ half)
+    kept = values[-rank:] > NOISE * values[-1]
+    found = half @ (vectors[:, -rank:][:, kept] / np.sqrt(values[-rank:][kept]))
+    if found.shape[1] < rank:  # any others will do: nothing is in them
+        found = linalg.qr(np.concatenate([found, drawn[:, : rank - found.shape[1]]], axis=1), mode="economic")[0]
+    basis, outside = _settled(found), values[-rank - 1] if len(values) > rank else 0.0
+    turned = basis.T @ half
+    return PrincipalSpace(basis, max(outside, NOISE * values[-1]), turned @ turned.T)
 
 
 def _settled(directions: Float64[np.ndarray, "w r"]) -> Float64[np.ndarray, "w r"]:

@@ -1,7 +1,7 @@
 """Attribution by whitened projected gradients: LoGra."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,8 @@ from torch import Tensor
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import FINAL, LmWeights, OwnPool
-from airrep.attributors.gradient.curvature import Kronecker, PrincipalSpace, inverse_lengths, principal_space, unit
-from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
+from airrep.attributors.gradient.curvature import Kronecker, inverse_lengths, unit
+from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection, columns_of
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
 from airrep.attributors.gradient.tokens import Dual
@@ -24,8 +24,8 @@ from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float
 
-FORM = 2
-"""Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free."""
+FORM = 3
+"""Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free; 2 took covariances whole."""
 
 
 class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
@@ -131,7 +131,16 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def square(self) -> int:
-        return largest(self.sites)
+        return largest(self.sites, self.settings.rank)
+
+    @property
+    def kept(self) -> int:
+        """Directions of each pool, twice as turned ones are made of them, and what is learnt of the curvature there."""
+        chosen = self.settings
+        rank = chosen.rank or max(max(site.width_in, site.width_out) for site in self.sites)
+        pools = [self.sites[n] for n in self.pools.values()]
+        sides = [(site.width_in, site.width_out, min(rank, site.width_in), min(rank, site.width_out)) for site in pools]
+        return sum(8 * (inward * r + out * s) + 8 * (r * r + s * s + 2 * r * s) for inward, out, r, s in sides)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
@@ -152,36 +161,29 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
         documents = self.lm.tokenise(sample)
-        groups = list(groups_of(self.sites, self.lm.sums))
+        groups = list(groups_of(self.sites, self.lm.sums, self.settings.rank))
         on_rows = count_rows(len(sample) * len(groups), progress, stage="learning from a sample")
         for group in groups:
-            sums = Covariances(group)
+            sums = Covariances(group, self.settings.rank)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.reduction):
                 on_rows(len(read.rows))
-            spaces: dict[str, PrincipalSpace] = {}
             for name in dict.fromkeys(site.pool for site in group):
-                examples = len(sample) * sum(site.pool == name for site in group)
-                yield from self._pool(name, sums, examples, spaces)
+                yield from self._pool(name, sums, len(sample) * sum(site.pool == name for site in group))
 
-    def _pool(
-        self, name: str, sums: Covariances, examples: int, spaces: dict[str, PrincipalSpace]
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """What is learnt of a pool; *examples* are as many for each of its maps, *spaces* those of inputs before."""
+    def _pool(self, name: str, sums: Covariances, examples: int) -> Iterator[tuple[str, np.ndarray]]:
+        """What is learnt of a pool; *examples* are as many for each of its maps."""
         n = self.pools[name]
-        seen = [each.cpu().double().numpy() for each in sums.of(name)]
-        if not seen[1].any():
+        if sums.silent(name):
             raise TrainingError(
                 f"{self.name}: no example of the sample has a gradient at {name}. Leave it out of modules, or raise "
                 "sample."
             )
-        cuts = (0.0, 0.0)
-        if self.settings.rank is not None:
-            if (read := sums.read_by(name)) not in spaces:  # queries, keys and values read the same inputs
-                spaces[read] = principal_space(seen[0], self._rank(len(seen[0])))
-            one, other = spaces[read], principal_space(seen[1], self._rank(len(seen[1])))
-            small, cuts = tuple(each.basis.astype(np.float32) for each in (one, other)), (one.cut, other.cut)
-            seen = [matrix.T @ covariance @ matrix for covariance, matrix in zip(seen, small, strict=True)]
-            yield from zip((f"in-{n}", f"out-{n}"), small, strict=True)
+        if self.settings.rank is None:
+            seen, cuts = [each.cpu().double().numpy() for each in sums.of(name)], (0.0, 0.0)
+        else:
+            one, other = sums.spaces(name)
+            seen, cuts = [one.inside, other.inside], (one.cut, other.cut)
+            yield from ((f"in-{n}", one.basis.astype(np.float32)), (f"out-{n}", other.basis.astype(np.float32)))
         found = Kronecker.of(seen[0], seen[1], sums.tokens[name] / examples, cuts)
         names = (f"inward-{n}", f"outward-{n}", f"values-{n}", f"shares-{n}")
         yield from zip(names, (found.inward, found.outward, found.eigenvalues, found.shares), strict=True)
@@ -288,12 +290,16 @@ class WhitenedSketch:
         return own.back(white.unflatten(1, own.factor.shape))
 
 
-def largest(sites: Sequence[Site]) -> int:
-    """Numbers of the largest pair of covariances."""
-    return max(site.width_in**2 + site.width_out**2 for site in sites)
+def largest(sites: Sequence[Site], rank: int | None = None) -> int:
+    """Numbers of the largest pair of covariances, as they are held for a rank."""
+    return max(map(partial(_held, rank=rank), sites))
 
 
-def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:
+def _held(site: Site, rank: int | None) -> int:
+    return sum(width * columns_of(width, rank) for width in (site.width_in, site.width_out))
+
+
+def groups_of(sites: Sequence[Site], numbers: int, rank: int | None = None) -> Iterator[tuple[Site, ...]]:
     """Cut sites into groups whose covariances together hold at most so many numbers, or into single pools."""
     pools: dict[str, list[Site]] = {}
     for site in sites:
@@ -301,7 +307,7 @@ def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]
     group: list[Site] = []
     held = 0
     for own in pools.values():
-        size = own[0].width_in ** 2 + own[0].width_out ** 2
+        size = _held(own[0], rank)
         if group and held + size > numbers:
             yield tuple(group)
             group, held = [], 0

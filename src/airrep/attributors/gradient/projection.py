@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from airrep.attributors.gradient.curvature import PrincipalSpace, principal_space, sketched_space
 from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
@@ -151,6 +152,8 @@ def project_gradients(
 
 BLOCK = 128
 """Rows of a covariance that are added up at once."""
+COLUMNS = 128
+"""Directions at least by which a covariance is sketched, and twice the rank of the space that is asked for."""
 
 
 class Covariances:
@@ -160,10 +163,16 @@ class Covariances:
     A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
     Sums are symmetric: blocks of rows are held from the diagonal on. Sites that read the same inputs, as queries, keys
     and values do, have one sum of them.
+
+    With a *rank* only the principal spaces of that rank are asked for. Of a wide covariance its products with a few
+    random directions are held then, and nothing that is as large as it.
     """
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[Site], rank: int | None = None) -> None:
         pools = dict.fromkeys(site.pool for site in sites)
+        self._rank = rank
+        self._drawn: dict[int, Tensor] = {}
+        self._spaces: dict[tuple[int, str], PrincipalSpace] = {}
         self._sums: tuple[dict[str, list[Tensor]], dict[str, list[Tensor]]] = {}, {}
         self.tokens = dict.fromkeys(pools, 0)
         """Tokens whose inputs were added, by pool."""
@@ -189,14 +198,52 @@ class Covariances:
 
     def _add(self, side: int, name: str, rows: Tensor) -> int:
         """Add up rows that are finite; returns how many."""
-        starts = range(0, rows.shape[1], BLOCK)
+        width = rows.shape[1]
+        drawn, starts = self._directions(rows), range(0, width, BLOCK)
         if name not in self._sums[side]:
-            self._sums[side][name] = [rows.new_zeros(min(BLOCK, rows.shape[1] - n), rows.shape[1] - n) for n in starts]
+            shapes = [(min(BLOCK, width - n), width - n) for n in starts] if drawn is None else [drawn.shape]
+            self._sums[side][name] = [rows.new_zeros(shape) for shape in shapes]
         if not bool(torch.isfinite(rows.sum())):  # much quicker than to look at each number, of which few are not
             rows = rows[torch.isfinite(rows).all(dim=1)]
-        for start, block in zip(starts, self._sums[side][name], strict=True):
+        sums = self._sums[side][name]
+        if drawn is not None:
+            sums[0].addmm_(rows.t(), rows @ drawn)
+            return len(rows)
+        for start, block in zip(starts, sums, strict=True):
             block.addmm_(rows[:, start : start + BLOCK].t(), rows[:, start:])
         return len(rows)
+
+    def _directions(self, rows: Tensor) -> Float[Tensor, "w m"] | None:
+        """Orthonormal random directions that stand for all, the same for all sums; None where sums are held whole."""
+        width = rows.shape[1]
+        columns = columns_of(width, self._rank)
+        if columns == width:
+            return None
+        if width not in self._drawn:
+            found, _ = np.linalg.qr(stream(0, "covariance", width).standard_normal((width, columns)))
+            self._drawn[width] = torch.from_numpy(found).to(rows)
+        return self._drawn[width]
+
+    def spaces(self, name: str) -> tuple[PrincipalSpace, PrincipalSpace]:
+        """The principal spaces, of the rank, of the inputs of one pool and of its output gradients."""
+        return self._space(0, self.read_by(name), self.tokens[name]), self._space(1, name, self._gradients[name])
+
+    def _space(self, side: int, owner: str, count: int) -> PrincipalSpace:
+        if (side, owner) not in self._spaces:  # queries, keys and values read the same inputs
+            self._spaces[side, owner] = self._found(self._sums[side][owner], max(1, count))
+        return self._spaces[side, owner]
+
+    def _found(self, sums: Sequence[Tensor], count: int) -> PrincipalSpace:
+        assert self._rank is not None
+        rows, columns = sums[0].shape
+        if rows <= columns:  # a sketch is higher than wide, a block is not
+            return principal_space((_whole(sums).double() / count).cpu().numpy(), min(self._rank, columns))
+        mean = (sums[0].double() / count).cpu().numpy()
+        return sketched_space(mean, self._drawn[rows].cpu().numpy(), self._rank)
+
+    def silent(self, name: str) -> bool:
+        """True if one pool has no gradient."""
+        return not any(bool(block.any()) for block in self._sums[1][name])
 
     def read_by(self, name: str) -> str:
         """The pool whose inputs a pool reads: another's, if both are the same."""
@@ -206,6 +253,11 @@ class Covariances:
         """Means over the tokens of one pool: of its inputs and of its output gradients."""
         inward, outward = _whole(self._sums[0][self.read_by(name)]), _whole(self._sums[1][name])
         return inward / max(1, self.tokens[name]), outward / max(1, self._gradients[name])
+
+
+def columns_of(width: int, rank: int | None) -> int:
+    """Columns that are held of a covariance of which the principal space of a rank is asked for; None: all of it."""
+    return width if rank is None else min(width, max(2 * rank, COLUMNS))
 
 
 def _whole(blocks: Sequence[Tensor]) -> Float[Tensor, "w w"]:

@@ -90,7 +90,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.reduction):
                 on_rows(len(read.rows))
             names = list(dict.fromkeys(site.pool for site in group))
-            bases = {name: eigenbases(sums, name) for name in names}
+            bases = eigenbases(sums, names)
             del sums  # as large as the bases
             squares = Squares(bases)
             for read in read_gradients(self.lm, documents, group, squares, reduction=self.reduction):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from airrep.arrays import Rows
 from airrep.attributors.gradient.curvature import no_inverse
-from airrep.attributors.gradient.projection import Covariances
+from airrep.attributors.gradient.projection import Covariances, Latest
 from airrep.attributors.gradient.reading import DocumentPlaces, Reduction, Site, read_gradients
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
@@ -107,22 +107,29 @@ class Factors:
         return found**-exponent
 
 
-def eigenbases(sums: Covariances, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
-    """Q_a and Q_s of a pool of linear maps, float32; computed in float64.
+def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]]:
+    """Q_a and Q_s of pools of linear maps, float32; computed in float64. Pools that read the same inputs share Q_a.
 
     Raises:
-        TrainingError: no example has a gradient there.
+        TrainingError: no example has a gradient at one of them.
     """
-    inputs, outputs = (each.double() for each in sums.of(name))
-    if not bool(outputs.any()):
-        raise TrainingError(f"{name}: no example has a gradient there. Leave it out of modules, or raise sample.")
-    bases = []
-    for covariance in (inputs, outputs):
-        vectors = torch.linalg.eigh(covariance).eigenvectors
-        largest = vectors.abs().argmax(dim=0)
-        signs = vectors[largest, torch.arange(len(vectors), device=vectors.device)].sign()
-        bases.append((vectors * signs).float())  # a direction's sign is free; so chosen, equal matrices have equal ones
-    return bases[0], bases[1]
+    inward: dict[str, Tensor] = {}
+    found = {}
+    for name in names:
+        inputs, outputs = sums.of(name)
+        if not bool(outputs.any()):
+            raise TrainingError(f"{name}: no example has a gradient there. Leave it out of modules, or raise sample.")
+        if (read := sums.read_by(name)) not in inward:
+            inward[read] = _eigenvectors(inputs)
+        found[name] = inward[read], _eigenvectors(outputs)
+    return found
+
+
+def _eigenvectors(covariance: Float[Tensor, "w w"]) -> Float[Tensor, "w w"]:
+    vectors: Tensor = torch.linalg.eigh(covariance.double()).eigenvectors
+    largest = vectors.abs().argmax(dim=0)
+    signs = vectors[largest, torch.arange(len(vectors), device=vectors.device)].sign()
+    return (vectors * signs).float()  # a direction's sign is free; so chosen, equal matrices have equal ones
 
 
 class Squares:
@@ -132,17 +139,23 @@ class Squares:
         self._bases = bases
         self._sums: dict[str, Tensor] = {}
         self._counts = dict.fromkeys(bases, 0)
+        self._latest, self._kept = Latest(), torch.empty(0)
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Turn the inputs into the basis."""
-        return inputs @ self._bases[site.pool][0].to(inputs)
+        """Turn the inputs into the basis, once for neighbours that share both."""
+        own, before = self._bases[site.pool][0], self._latest.before(site, inputs)
+        if before is None or self._bases[before][0] is not own:
+            self._kept = inputs @ own.to(inputs)
+        return self._kept
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Turn the output gradients, multiply, square and add up."""
         squares = places.products(gradients @ self._bases[site.pool][1].to(gradients), kept).square_()
-        finite = torch.isfinite(squares).flatten(1).all(dim=1)
-        found = squares.sum(0) if bool(finite.all()) else squares[finite].sum(0)
-        self._counts[site.pool] += int(finite.sum())
+        found, count = squares.sum(0), len(squares)
+        if not bool(torch.isfinite(found).all()):  # much quicker than to look at each document, of which few are not
+            finite = torch.isfinite(squares).flatten(1).all(dim=1)
+            found, count = squares[finite].sum(0), int(finite.sum())
+        self._counts[site.pool] += count
         before = self._sums.get(site.pool)
         self._sums[site.pool] = found if before is None else before.add_(found)
 

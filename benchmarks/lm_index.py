@@ -1,0 +1,102 @@
+"""An index with the gradients of an LM, beside an earlier commit; and one new question by EK-FAC of candidates.
+
+Run as ``python benchmarks/lm_index.py --lm FOLDER DATA.jsonl``. Times are process CPU time on one thread, start-up
+included, each command in a process of its own: both commits in turns, and ratios within a turn. Memory is what the
+process held at most, shared pages in shares. Each index is built anew, with no gradients in
+a store. The earlier commit runs as that of ``text_path.py``.
+
+With ``--questions N`` an index of ``lm-whole`` is built as well and asked N times for the best examples for one query:
+once of all examples, and once of candidates. What both take beyond ``--recipe lm`` is what EK-FAC reads.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cpu import processor
+from text_path import ROOT, Spent, airrep, earlier, spend
+
+ASKED, ASKED_GB = 2.0, 1.2
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="a JSON-lines file of examples")
+    parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=60, help="examples, the first of the file")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--against", default="5f14e5cd", help="a commit; none: this one alone")
+    parser.add_argument("--questions", type=int, default=0, help="queries, those behind the examples in the file")
+    parser.add_argument("--candidates", default="5%")
+    arguments = parser.parse_args()
+    print(processor())
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        with arguments.data.open(encoding="utf-8") as file:
+            lines = list(itertools.islice(file, arguments.count + arguments.questions))
+        data = folder / "data.jsonl"
+        data.write_text("".join(lines[: arguments.count]), encoding="utf-8")
+        trees = {"now": ROOT}
+        if arguments.against != "none":
+            trees = {arguments.against: earlier(arguments.against, folder / "earlier"), **trees}
+        spent: dict[str, list[Spent]] = {name: [] for name in trees}
+        for number in range(arguments.rounds):
+            for name, tree in trees.items():
+                out = folder / f"{name}-{number}"
+                recipe = [] if tree != ROOT else ["--recipe", "lm"]  # which was the default that an LM has, and is
+                spent[name].append(build(data, arguments.lm, out, tree, recipe))
+        report(arguments.count, spent)
+        if arguments.questions:
+            ask(folder, data, arguments.lm, lines[arguments.count :], arguments.candidates)
+
+
+def build(data: Path, lm: Path, out: Path, tree: Path, recipe: Sequence[str]) -> Spent:
+    """Build an index with the sources of a tree, and an empty cache."""
+    os.environ["AIRREP_CACHE"] = f"{out}-cache"
+    return spend(airrep("index", data, "--lm", lm, *recipe, "--out", out), tree, watch=True)
+
+
+def report(count: int, spent: dict[str, list[Spent]]) -> None:
+    """Print seconds, memory and their ratios."""
+    print(f"\n| `airrep index --recipe lm`, {count:,} examples | CPU | peak memory |\n|---|---|---|")
+    for name, each in spent.items():
+        print(f"| {name} | {statistics.median(one.cpu for one in each):.1f} s | {max(e.memory for e in each):.2f} GB |")
+    if len(spent) == 2:
+        before, now = spent.values()
+        ratios = [one.cpu / other.cpu for one, other in zip(before, now, strict=True)]
+        met = "met" if statistics.median(ratios) >= ASKED else "MISSED"
+        print(f"\n{statistics.median(ratios):.2f} times less CPU (ask >= {ASKED:g}: {met})")
+    most = max(one.memory for one in spent["now"])
+    print(f"peak memory {most:.2f} GB (ask <= {ASKED_GB:g}: {'met' if most <= ASKED_GB else 'MISSED'})")
+
+
+def ask(folder: Path, data: Path, lm: Path, lines: Sequence[str], candidates: str) -> None:
+    """Ask two indexes of ``lm-whole`` the same questions, one of them by candidates, and print what that took."""
+    found: dict[str, list[list[str]]] = {}
+    seconds: dict[str, float] = {}
+    for name, more in (("whole", []), ("candidates", ["--set", f"candidates={candidates}"])):
+        out = folder / name
+        spent = build(data, lm, out, ROOT, ["--recipe", "lm-whole", *more])
+        print(f"\nindex of lm-whole, {name}: {spent.cpu:.1f} s, {spent.memory:.2f} GB", flush=True)
+        found[name], taken = [], []
+        for number, line in enumerate(lines):
+            query = folder / f"query-{number}.jsonl"
+            query.write_text(line, encoding="utf-8")
+            asked = spend(airrep("top", out, query, "-k", 20, "--json"), watch=True)
+            taken.append(asked.cpu)
+            found[name].append([hit["id"] for hit in json.loads(asked.printed)[0]["hits"]])
+        seconds[name] = statistics.median(taken)
+        print(f"one new query: {seconds[name]:.1f} s of CPU, the median of {len(lines)}", flush=True)
+    pairs = zip(found["whole"], found["candidates"], strict=True)
+    recall = statistics.mean(len({*one} & {*other}) / len(one) for one, other in pairs)
+    print(f"{seconds['whole'] / seconds['candidates']:.1f} times less; recall of the first 20: {recall:.2f}")
+
+
+if __name__ == "__main__":
+    main()
