@@ -1,4 +1,4 @@
-"""Where a GGUF file has the matrices of an LM, by the names of transformers."""
+"""Where a GGUF file has the matrices of an LM, by transformers' names."""
 
 import json
 from collections.abc import Mapping
