@@ -178,7 +178,7 @@ def test_a_cut_off_file_of_weights_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        *(("config.json", content) for content in ("{", "{}", '{"model_type": "unheard-of"}', "[]")),
+        *(("config.json", content) for content in ("{}", '{"model_type": "unheard-of"}')),
         *(("tokenizer.json", content) for content in ("{", "{}", '{"a": 1}', "[]")),
     ],
 )
@@ -187,6 +187,15 @@ def test_a_damaged_file_is_refused(file: str, content: str, tmp_path: Path) -> N
     (tmp_path / "lm" / file).write_text(content)
     part = "a causal LM" if file == "config.json" else "its tokenizer"
     assert refusal(tmp_path / "lm").startswith(f"{part} cannot be loaded: ")
+
+
+@pytest.mark.parametrize(("content", "told"), [("{", "cannot be read as JSON"), ("[]", "is no JSON object")])
+def test_a_configuration_that_is_no_object_is_refused(content: str, told: str, tmp_path: Path) -> None:
+    path = Path(tiny_lm(tmp_path / "lm")) / "config.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=told) as caught:
+        load(path.parent)
+    assert str(caught.value).startswith(str(path))
 
 
 def test_an_lm_without_a_tokenizer_is_refused(tmp_path: Path) -> None:

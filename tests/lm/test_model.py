@@ -462,7 +462,7 @@ def test_masked_tokens_teach_nothing_and_the_others_weigh_as_before(tmp_path: Pa
     documents, plain = lm.tokenise(some_examples()[:5]), tiny_network().double().eval()
     draw = np.random.default_rng(0).integers(0, 2, int(documents.response_lengths.sum()))
     shares = draw.astype(np.float32)
-    masked = Documents(documents.ids, documents.offsets, documents.starts, shares)
+    masked = Documents(documents.ids, documents.offsets, documents.starts, shares=shares)
     accumulate(lm.model, masked, lm.execution)
     total, place = torch.zeros((), dtype=torch.float64), 0
     for row in range(len(documents)):

@@ -157,9 +157,9 @@ def test_rows_are_scaled_some_at_a_time(warmup: Warmup, train: Corpus, monkeypat
     wanted = [side(train) for side in _sides(less(warmup))]
     scaled: list[int] = []
 
-    def counted(rows: np.ndarray) -> np.ndarray:
+    def counted(rows: np.ndarray, of: np.ndarray | None) -> np.ndarray:
         scaled.append(len(rows))
-        return unit(rows)
+        return unit(rows, of)
 
     monkeypatch.setattr(less_module, "unit", counted)
     monkeypatch.setattr("airrep.attributors.gradient.store.CHUNK", 5)
