@@ -10,7 +10,7 @@ losses       Losses of preference training: of pairs, of wanted and unwanted ans
 model        The target LM: fine-tune, per-example loss, hidden states, generate.
 network      Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
 packed/      Weights of LMs held as their files have them: quantised ones, fused experts.
-preferences  What losses of preferences read: a rejected response, a label, a weight.
+preferences  The parts of an example that losses of preferences read: rejected response, label, weight.
 settings     Settings of the target LM and of its fine-tuning.
 templates/   Chat templates, which are programs: filled in within limits.
 trainer/     Records of training by transformers or trl, and the settings that trainers leave.

@@ -1,4 +1,4 @@
-"""What losses of preferences read: a rejected response, a label, a weight."""
+"""The parts of an example that losses of preferences read: rejected response, label, weight."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
