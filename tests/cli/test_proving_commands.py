@@ -106,7 +106,10 @@ COSTS = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
 @pytest.mark.parametrize(
     ("budget", "told"), [("5", "is no duration"), ("0s", "is no duration"), ("2s", "minutes or more")]
 )
-def test_judge_refuses_a_budget_in_one_line(run: Run, budget: str, told: str) -> None:
+def test_judge_refuses_a_budget_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, budget: str, told: str) -> None:
+    # A fast machine may afford a small judgement within seconds: the costs are those of a slow one.
+    slow = Costs(fine_tune=30.0, evaluate=1.0, encode=1.0, layers=2)
+    monkeypatch.setattr("airrep.planning.judge.measure_machine", lambda *_: slow)
     ran = run("prove", "index", "queries.jsonl", "--lm", "lm", "--budget", budget)
     assert ran.status == 1
     assert told in ran.err
