@@ -6,6 +6,7 @@ All else is NumPy in float64, by loops over examples and tokens.
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -208,3 +209,33 @@ def ekfac(
     corrected = (turned[0] ** 2).mean(axis=0)
     scale = (corrected + damping * corrected.mean()) ** (exponent / 2)
     return [flat([each / scale]) for each in turned]
+
+
+def gauss_newton(model: Any, documents: Sequence[Document], names: Sequence[str]) -> np.ndarray:
+    """Return (1/n) Σ_z Σ_t Jᵀ (diag p − p pᵀ) J over the response tokens t of n documents z, dense.
+
+    J is the Jacobian of a token's logits by the weights of the named maps, each as (out, in) row by row, one map after
+    another; p are the token's chances.
+    """
+    maps = linear_maps(model)
+    turned = [is_transposed(maps[name]) for name in names]
+    held = [maps[name].weight.detach() for name in names]
+    shapes = [(w.T if t else w).shape for w, t in zip(held, turned, strict=True)]
+    flat = torch.cat([(w.T if t else w).reshape(-1) for w, t in zip(held, turned, strict=True)])
+    total = torch.zeros(len(flat), len(flat), dtype=flat.dtype)
+    for ids, start in documents:
+
+        def logits(weights: torch.Tensor, ids: Sequence[int] = ids, start: int = start) -> torch.Tensor:
+            parts = weights.split([math.prod(shape) for shape in shapes])
+            own = [p.reshape(shape) for p, shape in zip(parts, shapes, strict=True)]
+            put = {f"{n}.weight": w.T if t else w for n, w, t in zip(names, own, turned, strict=True)}
+            out = torch.func.functional_call(model, put, (), {"input_ids": torch.tensor([list(ids)])})
+            return out.logits[0, start - 1 : len(ids) - 1]
+
+        with warnings.catch_warnings():  # forward differentiation of torch tells of its own past
+            warnings.simplefilter("ignore", DeprecationWarning)
+            jacobians = torch.func.jacfwd(logits)(flat)
+        for z, jacobian in zip(logits(flat), jacobians, strict=True):
+            p = z.softmax(0)
+            total += jacobian.T @ (torch.diag(p) - torch.outer(p, p)) @ jacobian
+    return np.asarray((total / len(documents)).detach().numpy())

@@ -1,5 +1,6 @@
 """Settings of the attribution methods."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,6 +16,8 @@ from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
+REFINED = 8
+"""Training examples on which inverse products are refined."""
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
 TOKENIZERS = ("words", "subwords")
@@ -316,10 +319,40 @@ class EkfacSettings(LmSettings):
     to 16M weights in these maps, factors of rank 16 for larger ones."""
     unit: bool = False
     """Divide each score by the lengths of both gradients, as the curvature measures them."""
-    seed: int = 0
-    """Of the sample."""
+    refine: str | None = None
+    """'cg' refines a query's gradient, once divided by the curvature, by conjugate gradients on the Gauss-Newton matrix
+    of 8 training examples; 'cg:200': of 200. Each query takes longer. For exponent 1."""
     store: str | None = None
     """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
+
+    added = (*LmSettings.added, "refine")  # fingerprints of older indexes have it not
+
+    @property
+    def examples(self) -> int | None:
+        """Training examples that refine; None: nothing is refined."""
+        return None if self.refine is None else int(self.refine.partition(":")[2] or REFINED)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_seed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Take what older indexes have written, and refuse another seed."""
+        if values.get("seed", 0) != 0:
+            raise ValueError(
+                f"seed={values['seed']!r}: does not exist any more, as texts alone decide the sample; expected none. "
+                "Leave it out, or raise sample"
+            )
+        return {name: one for name, one in values.items() if name != "seed"}
+
+    @model_validator(mode="after")
+    def _refinable(self) -> Self:
+        """Refuse what does not go together."""
+        if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
+            raise ValueError(f"refine={self.refine!r}: expected cg, or cg:COUNT for so many training examples")
+        if self.refine is not None and self.exponent != 1:
+            raise ValueError("refine: solves with the whole curvature; expected exponent=1")
+        if self.refine is not None and self.loss != "sft":
+            raise ValueError(f"refine: knows no Gauss-Newton matrix of loss={self.loss}; expected loss=sft")
+        return self
 
 
 class TrakSettings(CheckpointSettings):

@@ -215,8 +215,9 @@ class _HeldMap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        product = _along if ctx.turned else _across
-        found = product(gradients, ctx.stored, None) if ctx.needs_input_grad[0] else None
+        found = None
+        if ctx.needs_input_grad[0]:  # the map of the other direction, which can be differentiated again
+            found = _HeldMap.apply(gradients, None, ctx.stored, not ctx.turned)  # type: ignore[no-untyped-call]
         bias = gradients.flatten(0, -2).sum(0) if ctx.biased and ctx.needs_input_grad[1] else None
         return found, bias, None, None
 

@@ -253,7 +253,7 @@ def read_gradients(
             "method than TRAK."
         )
     apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
-    with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, lm) as hooks:
+    with memory_named("gradients"), frozen(lm.model), SiteHooks(sites, reader, lm) as hooks:
         for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
@@ -285,7 +285,7 @@ def _objective(
 
 
 @contextmanager
-def _frozen(model: Any) -> Iterator[None]:
+def frozen(model: Any) -> Iterator[None]:
     """Switch gradients of all weights off, which nobody reads; those of activations suffice."""
     asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in asked:
@@ -297,10 +297,10 @@ def _frozen(model: Any) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-class _SiteHooks(ExitStack):
+class SiteHooks(ExitStack):
     """Hooks on sites, in place while the context lasts."""
 
-    def __init__(self, sites: Sequence[Site], reader: Reader, lm: TargetLM) -> None:
+    def __init__(self, sites: Sequence[Site], reader: Reader | None, lm: TargetLM) -> None:
         super().__init__()
         self._sites = sites
         self._reader = reader
@@ -327,6 +327,7 @@ class _SiteHooks(ExitStack):
         Raises:
             ConfigError: another site was not run.
         """
+        assert self._reader is not None  # who only notes what passes does not end here
         for site in self._sites:
             if site.name in self._learnt:
                 continue
@@ -355,13 +356,15 @@ class _SiteHooks(ExitStack):
 
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
         """Hand on what goes into a site, and what comes back, one row for each of its tokens."""
+        reader = self._reader
+        assert reader is not None
         with torch.autocast(torch.device(self._device).type, enabled=False):  # it meets float32 in the backward pass
-            kept = self._reader.keep(site, _wide(inputs.detach()))
+            kept = reader.keep(site, wide(inputs.detach()))
         self._ran.add(site.name)
 
         def back(gradients: Tensor) -> None:
             self._learnt.add(site.name)
-            self._reader.take(site, kept, _wide(gradients.flatten(0, -2)), places)
+            reader.take(site, kept, wide(gradients.flatten(0, -2)), places)
 
         if not outputs.requires_grad:  # nothing below a first site is differentiated
             outputs.requires_grad_(True)
@@ -381,6 +384,6 @@ class _SiteHooks(ExitStack):
         return some
 
 
-def _wide(rows: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
+def wide(rows: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
     """At least in float32."""
     return rows.to(torch.promote_types(rows.dtype, torch.float32))

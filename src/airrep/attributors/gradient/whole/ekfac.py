@@ -17,10 +17,12 @@ from airrep.attributors.gradient.reading import read_gradients
 from airrep.attributors.gradient.store import LearnsArrays
 from airrep.attributors.gradient.tokens import predicted, token_products
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
+from airrep.attributors.gradient.whole.refine import GRAPHS, VECTORS, Curvature, GaussNewton, RefinedGradients
 from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.gradient.whole.tokens import Curved
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
+from airrep.lm.documents import Documents
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
@@ -30,6 +32,8 @@ QUERY_NUMBERS = 2**29
 """Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""
 WHOLE, RANK = 2**24, 16
 """Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
+SAMPLED = ("ids", "offsets", "starts")
+"""Fields of the documents that refine inverse products, which an index keeps."""
 
 
 class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings], DirectAttributor):
@@ -40,6 +44,9 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     eigenvalue of a block, p the ``exponent``: 1 for influence functions, 1/2 for steps such as Adam's, which divide by
     the root of mean squared gradients. Gradients of queries are held, (H + λI)⁻ᵖ applied, while the training examples
     pass once, packed; nothing of an example is as large as the LM.
+
+    With ``refine``, H is the Gauss-Newton matrix of a few of the sample's examples, which knows how linear maps act
+    together, and (H + λI)⁻¹ ∇ℓ(x) comes from some steps of conjugate gradients that EK-FAC's inverse leads.
     """
 
     name = "ekfac"
@@ -48,23 +55,33 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     reduction = "sum"  # a batch's loss is the mean over all its tokens, so that an example moves the LM by its sum
     made_of_learnt = ("_factors", "_inverse", "_last")
     _last: tuple[tuple[str, ...], HeldGradients] | None = None
+    _sampled: Documents | None = None
 
     @property
     def fingerprint(self) -> str:
         own: dict[str, object] = {"damping": self.settings.damping, "unit": self.settings.unit}
-        own |= {} if self.settings.exponent == 1 else {"exponent": self.settings.exponent}
+        own |= {name: one for name in ("exponent", "refine") if (one := getattr(self.settings, name)) not in (1, None)}
         return json_digest({"method": self.name, "learnt": self.learnt_key, **own, "query_rank": self.held_rank})
 
     @cached_property
     def held_rank(self) -> int | None:
         """Rank of the factors of a query's gradient; None holds it whole. The LM alone decides, never the call."""
         known = self.settings.query_rank
-        large = sum(site.width_in * site.width_out for site in self.sites) > WHOLE
+        large = self._weights > WHOLE
         return RANK if known is None and large else known
 
     @property
     def square(self) -> int:
         return largest(self.sites)
+
+    @property
+    def kept(self) -> int:
+        return 0 if self._sampled is None else self._refining(int(self._sampled.lengths.max()))
+
+    def _refining(self, longest: int) -> int:
+        """Bytes that refining a query takes beside what EK-FAC does: vectors, and the graph of the longest document."""
+        graph = 0 if self.lm.plan is None else (GRAPHS - 1) * longest * self.lm.plan.token
+        return 4 * VECTORS * self._weights + graph
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
@@ -74,10 +91,14 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             DataError: the LM cannot read an example.
             TrainingError: memory is short, or a linear map gets no gradient.
         """
+        sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
+        self._sampled = None if count is None else self.lm.tokenise(sample_of(sample, count, 0))
         super().fit(train)
-        sample = sample_of(train, self.settings.sample, self.settings.seed)
         key = json_digest({"ekfac": self.reading, "sample": self.lm.corpus_key(sample)})
         self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
+        if self._sampled is not None:
+            own = {name: np.asarray(getattr(self._sampled, name)) for name in SAMPLED}
+            self.take_learnt({**self._fitted(), **own})
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
@@ -135,8 +156,13 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         return found
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of gradients with (H + λI)⁻ᵖ between them, token by token; the same errors as :meth:`score`."""
+        """Products of gradients with (H + λI)⁻ᵖ between them, token by token; the same errors as :meth:`score`.
+
+        None with ``refine``, as conjugate gradients would read the sample again for each token.
+        """
         self._fitted()
+        if self.settings.refine is not None:
+            return None
         held = self._held_last([query])
         query_tokens, *tokens = predicted(self.lm, [query, *examples])
         found = token_products(
@@ -162,13 +188,15 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
 
     @property
+    def _weights(self) -> int:
+        """Weights of all linear maps."""
+        return sum(site.width_in * site.width_out for site in self.sites)
+
+    @property
     def _numbers(self) -> int:
         """Numbers that are held of a query."""
         rank = self.held_rank
-        return sum(
-            site.width_in * site.width_out if rank is None else rank * (site.width_in + site.width_out)
-            for site in self.sites
-        )
+        return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
 
     def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
@@ -199,12 +227,24 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, held in the precision of the LM's products."""
         kind = torch.bfloat16 if self.lm.execution.precision == "bfloat16" else None
-        found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
+        if self.settings.refine is None:
+            found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
+        else:
+            found = self._refined(kind)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.reduction)
         full = wholes(queries) if self.settings.unit else None
         if full is not None:  # a part of an answer is divided by the length of all
             found.lengths = self.held(full).lengths
         return found
+
+    def _refined(self, kind: torch.dtype | None) -> HeldGradients:
+        """What refines gradients of queries, as many together as memory holds."""
+        learnt, damping = self._fitted(), self.settings.damping
+        matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
+        damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}
+        at_once = max(1, min(QUERY_NUMBERS, self.lm.sums) // (VECTORS * self._weights))
+        curvature = Curvature(self._factors, self._inverse, damped)
+        return RefinedGradients(curvature, matrix, self.sites, at_once, self.held_rank, kind)
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
         """Scores of training examples for held queries; those without a finite gradient score 0."""

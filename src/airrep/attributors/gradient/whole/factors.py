@@ -1,6 +1,6 @@
 """EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from airrep.arrays import Rows
 from airrep.attributors.gradient.curvature import no_inverse
 from airrep.attributors.gradient.projection import Covariances, Latest
-from airrep.attributors.gradient.reading import DocumentPlaces, Reduction, Site, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, ReadBatch, Reduction, Site, read_gradients
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
@@ -191,6 +191,11 @@ class HeldGradients:
         self.lengths = torch.empty(0)
         """``(q,)``: |H^(-p/2) ∇ℓ| of each."""
 
+    @property
+    def at_once(self) -> int:
+        """Documents that are read together."""
+        return READ_AT_ONCE
+
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Turn the inputs into the basis."""
         return inputs @ self._factors[site.pool].inward.to(inputs)
@@ -213,6 +218,10 @@ class HeldGradients:
             left, right = low_rank(solved, self._rank)
             self._batch[site.name] = (outward @ left, inward @ right)
 
+    def _batches(self, reads: Iterator[ReadBatch]) -> Iterator[Rows]:
+        """Let documents pass; yields those whose gradients are ready to be put among all."""
+        return (read.rows for read in reads)
+
     def _put(self, rows: Rows, whole: dict[str, list[Tensor]], count: int) -> None:
         """Put the gradients of a batch among those of all queries."""
         places = torch.from_numpy(rows).to(self._squares.device)
@@ -229,10 +238,10 @@ class HeldGradients:
         """Read the gradients of all documents; those that are not finite are zeros. Errors as for read_gradients."""
         whole: dict[str, list[Tensor]] = {}
         self.lengths = torch.zeros(len(documents), device=lm.execution.device)
-        for first in range(0, len(documents), READ_AT_ONCE):
-            some = documents.take(range(first, min(first + READ_AT_ONCE, len(documents))))
-            for read in read_gradients(lm, some, sites, self, reduction=reduction):
-                self._put(first + read.rows, whole, len(documents))
+        for first in range(0, len(documents), self.at_once):
+            some = documents.take(range(first, min(first + self.at_once, len(documents))))
+            for rows in self._batches(read_gradients(lm, some, sites, self, reduction=reduction)):
+                self._put(first + rows, whole, len(documents))
         one_part = self._rank is None
         self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
 
