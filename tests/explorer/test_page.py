@@ -82,6 +82,7 @@ def test_a_word_of_the_answer_lights_up_the_words_that_it_comes_from(address: st
         page.click(".hit .open >> nth=0")
         page.click("text=Word by word")
         words = page.locator(".by-word .asked-words .response button.word")
+        words.first.wait_for()
         assert words.all_text_contents() == ["red", "cats", "run", "red"]
         assert (
             page.locator(".by-word .prompt").nth(1).inner_text()
