@@ -167,6 +167,21 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     _refused(run("evaluate", "--labels", "labels#0", *LABELS), "names no index")
 
 
+def test_a_random_part_is_left_out_by_a_percentage(run):
+    """The field's removals: 95 % of the pool are kept, and what is left out predicts."""
+    drawn = "sample train.jsonl --queries queries.jsonl --out part --instances 1 --train-count 40 --query-count 4"
+    status, _, err = run(*drawn.split(), "--subsets", "12", "--size", "95%")
+    assert status == 0, err
+    assert "12 subsets of 38" in err
+    label("part", TRAIN, QUERIES, TopicWorld(), FINE_TUNE, "part-labels", seeds=2)
+    status, out, err = run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--set", "resamples=50")
+    assert status == 0, err
+    said = " ".join(out.split())
+    assert "predicted by what each subset leaves out, 2 examples" in said
+    assert "signal-to-noise ratio of the effects: " in said
+    _refused(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--tune", "labels#1"), "--tune")
+
+
 @pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])
 @pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):

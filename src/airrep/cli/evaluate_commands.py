@@ -345,7 +345,7 @@ def _by_labels(
 
 def _study(labels: Sequence[str], judged: "Sequence[LabelledInstance]", *, what_if: bool) -> "type[LdsStudy]":
     """The study of labels: of random subsets, or of removals, as their plan or their sizes tell."""
-    from airrep.evaluation.lds import LdsStudy
+    from airrep.evaluation.lds import lds_study
     from airrep.evaluation.loo import LooStudy, WhatIfStudy
     from airrep.labels.labels import Labels, holds_labels, is_of_removals
 
@@ -353,7 +353,7 @@ def _study(labels: Sequence[str], judged: "Sequence[LabelledInstance]", *, what_
         return WhatIfStudy
     folders = {Path(one.partition("#")[0]) for one in labels}
     planned = [Labels(one).plan.settings.kind == "removals" for one in folders if holds_labels(one)]
-    return LooStudy if any(planned) or any(map(is_of_removals, judged)) else LdsStudy
+    return LooStudy if any(planned) or any(map(is_of_removals, judged)) else lds_study(judged)
 
 
 def _tell_why(

@@ -232,6 +232,7 @@ def _counts(sources: Sequence[ReportSource]) -> str:
         "queries": [len(one.queries) for one in made],
         "of them different": [one.distinct_queries for one in made] if repeated else [],
         "subsets": [source.subsets for source in sources],
+        "examples left out of each": [size for one in made for size in one.facts.get("left_out", ())],
         "removals": [one.facts.get("removals") for one in made],
     }
     words = [f"{text} {name}" for name, values in known.items() if (text := span_text(values)) != NOTHING]

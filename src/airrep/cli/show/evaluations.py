@@ -36,7 +36,9 @@ def print_correlations(evaluation: "Evaluation") -> None:
     """Print LDS or leave-one-out correlations, and their noise ceiling."""
     _print_values(evaluation)
     say(_counts(evaluation) + _ceiling(evaluation))
-    if evaluation.measure == "loo":
+    if left_out := evaluation.facts.get("left_out"):
+        say(f"predicted by what each subset leaves out, {span_text(left_out)} examples")
+    if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if "helped" in evaluation.facts:
         say(f"predicted by what-if; effects above 0, so of what had helped: {evaluation.facts['helped']:.1%}")
