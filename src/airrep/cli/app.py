@@ -51,7 +51,7 @@ def report_command(
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
-    title: Annotated[str | None, "Title of the page."] = None,
+    title: Annotated[str | None, Setting("Title of the page.")] = None,
     figures: Annotated[Path | None, Setting("Folder; of evaluations: also write each figure as SVG there.")] = None,
     curve: Annotated[list[str] | None, Setting("Tags; of evaluations: draw values against a numeric tag.")] = None,
     join: Annotated[bool, Setting("Of evaluations: those of the same tags, queries and labels become one.")] = False,

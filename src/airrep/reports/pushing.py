@@ -1,4 +1,4 @@
-"""Push an artifact to the Hugging Face Hub, with a card made from its manifest."""
+"""Push an artifact to the Hugging Face Hub, with a card of it."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Folders on the Hugging Face Hub: read at one commit, pushed with the manifest last.
+"""Folders on the Hugging Face Hub, read at one commit and pushed.
 
 All by ``huggingface_hub``, which also finds the user's token; no text of an error of its own is shown, as that may name
 an address that was signed for this user.
