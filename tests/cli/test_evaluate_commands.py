@@ -302,8 +302,8 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     judged = ("evaluate", "tfidf", "words=tfidf", "--queries", "few.jsonl")
     tuned = ("--lm", lm, "--set", "epochs=1", "--set", "learning_rate=0.01")
     made = {
-        "dropped": (*judged, *tuned, "--drop", "2,25%"),
-        "traced": (*judged, *tuned, "--facts", "source", "--count", "2"),
+        "dropped": (*judged, *tuned, "--remove", "2,25%"),
+        "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
     words = {"dropped": ("rise × 100", "Top 15", "pool of 60, "), "traced": ("MRR × 100", "Recall@10", "Tail patch")}
     for name, command in made.items():
@@ -317,17 +317,17 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     assert run("report", "dropped", "traced", "--out", "effects.html")[0] == 0
     assert "Drop the top and retrain" in (page := Path("effects.html").read_text())
     assert "Trace of facts" in page
-    status, out, err = run(*judged, "--facts", "source", "--json")
+    status, out, err = run(*judged, "--rows", "source", "--json")
     assert status == 0, err
     assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
-    _refused(run(*judged, "--drop", "2"), "--drop needs --queries and --lm")
-    _refused(run("evaluate", "tfidf", "--facts", "source"), "--facts needs --queries")
-    _refused(run(*judged, *tuned, "--facts", "source"), "--lm needs --count beside --facts")
-    _refused(run(*judged, *tuned, "--drop", "31"), "--drop 31: is 31 of a pool of 60 examples; expected 1 to 30")
+    _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
+    _refused(run("evaluate", "tfidf", "--rows", "source"), "--rows needs --queries")
+    _refused(run(*judged, *tuned, "--rows", "source"), "--lm needs --count beside --rows")
+    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
     _refused(
-        run(*judged, *tuned, "--drop", "2", "--facts", "source"), "--facts has no effect beside --queries and --drop"
+        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect beside --queries and --remove"
     )
-    _refused(run(*judged, *tuned, "--drop", "2", "--partial"), "--partial has no effect")
+    _refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):

@@ -148,9 +148,9 @@ _EFFECTIVE: Mapping[str, tuple[str, ...]] = {
     "labels": _OF_LABELS,
     "labels and --why": ("labels", "data", "pool", "why", "partial"),
     "queries": (*_OF_QUERIES, "vote", "skip_unlabelled"),
-    "queries and --drop": ("queries", "where", "drop", "lm", "seeds", "seed", *_OF_FINE_TUNES),
-    "queries and --facts": ("queries", "where", "facts"),
-    "queries, --facts and an --lm": ("queries", "where", "facts", "lm", "count", "seed", *_OF_FINE_TUNES),
+    "queries and --remove": ("queries", "where", "remove", "lm", "seeds", "seed", *_OF_FINE_TUNES),
+    "queries and --rows": ("queries", "where", "rows"),
+    "queries, --rows and an --lm": ("queries", "where", "rows", "lm", "count", "seed", *_OF_FINE_TUNES),
     "queries and an --lm": (*_OF_QUERIES, "lm", "count", "selecting", "seeds", *_OF_SELECTION, *_OF_ENGINE),
 }
 """The options, and the settings, that have an effect on what is judged by these."""
@@ -189,11 +189,11 @@ class ByQueries:
     count: Annotated[
         int | None, typer.Option(min=1, help="With --lm: examples selected for each task; the paper takes 1000.")
     ] = None
-    drop: Annotated[
+    remove: Annotated[
         str | None,
         "With --lm: fine-tune without each query's top 10, 50 or 1%, say, against as many random examples.",
     ] = None
-    facts: Annotated[
+    rows: Annotated[
         str | None,
         "Field of the queries that names what taught them: ids of examples, or a value of that field that these share.",
     ] = None
@@ -208,10 +208,10 @@ class ByQueries:
     @property
     def named(self) -> str:
         """What is given that decides the measure, as in :data:`_EFFECTIVE`."""
-        if self.drop is not None:
-            return "queries and --drop"
-        if self.facts is not None:
-            return "queries and --facts" if self.lm is None else "queries, --facts and an --lm"
+        if self.remove is not None:
+            return "queries and --remove"
+        if self.rows is not None:
+            return "queries and --rows" if self.lm is None else "queries, --rows and an --lm"
         return "queries" if self.lm is None else "queries and an --lm"
 
 
@@ -246,8 +246,8 @@ def evaluate_command(
     unigram F1. --training takes the settings of the fine-tuning from your own training. With --out, run it again after
     an interruption: it goes on with what is missing.
 
-    --queries with --lm and --drop fine-tunes the LM without the examples that an index ranks first for a query, and
-    measures how far the query's loss rises above that without random ones. --queries with --facts ranks the examples
+    --queries with --lm and --remove fine-tunes the LM without the examples that an index ranks first for a query, and
+    measures how far the query's loss rises above that without random ones. --queries with --rows ranks the examples
     that taught a fact: mean reciprocal rank and recall. With --lm and --count it also takes one step on each top
     example, and measures the gain.
     """
@@ -264,11 +264,11 @@ def evaluate_command(
     opened = open_named(indexes or [], moved)
     if not opened:
         raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX. Name one.")
-    if by_queries.lm is None and by_queries.facts is None:
+    if by_queries.lm is None and by_queries.rows is None:
         _by_classes(opened, by_queries, reading, judging)
         return
     own = options.TuningOptions({name: value for name, value in settings.items() if name not in moved}, training)
-    if by_queries.drop is not None or by_queries.facts is not None:
+    if by_queries.remove is not None or by_queries.rows is not None:
         _by_effects(opened, by_queries, own, reading, judging)
         return
     _by_selection(opened, by_queries, own, reading, judging, partial=partial)
@@ -277,18 +277,18 @@ def evaluate_command(
 def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
     """Refuse options that lack others."""
     asked = by_queries
-    others = "--queries and --count, to select examples for each task; or --drop or --facts in place of --count"
+    others = "--queries and --count, to select examples for each task; or --remove or --rows in place of --count"
     needs = {
         f"--lm needs {others}. Give them.": asked.queries is None and asked.lm is not None,
-        "--drop needs --queries and --lm, which is fine-tuned without their top examples. Give them.": (
-            asked.drop is not None and (asked.queries is None or asked.lm is None)
+        "--remove needs --queries and --lm, which is fine-tuned without their top examples. Give them.": (
+            asked.remove is not None and (asked.queries is None or asked.lm is None)
         ),
-        "--facts needs --queries, whose facts it names. Give them.": asked.facts is not None and asked.queries is None,
+        "--rows needs --queries, whose facts it names. Give them.": asked.rows is not None and asked.queries is None,
         "--count needs --lm, which is fine-tuned on the selected examples. Give it.": (
             asked.queries is not None and asked.lm is None and asked.count is not None
         ),
-        "--lm needs --count beside --facts, the top examples to take a step on. Give it.": (
-            asked.facts is not None and asked.drop is None and asked.lm is not None and asked.count is None
+        "--lm needs --count beside --rows, the top examples to take a step on. Give it.": (
+            asked.rows is not None and asked.remove is None and asked.lm is not None and asked.count is None
         ),
         "--why needs --labels and --data, whose LDS it explains. Give them.": by_labels.why and not by_labels.labels,
     }
@@ -337,12 +337,12 @@ def _by_effects(
     queries, where = reading.read(asked.queries or ""), {"where": asked.where, "seed": asked.selection["seed"]}
     running = Running(asked.running.make(), asked.retries, TaskMeter())
     made: Drop | Trace
-    if asked.drop is not None:
-        settings = DropSettings.of({**where, "drop": asked.drop, "seeds": asked.selection["seeds"]}, "--drop")
+    if asked.remove is not None:
+        settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
         made = Drop(opened, queries, *configuring.of_lm(asked.lm or "", reading=reading), settings, running)
     else:
         counted = {} if asked.count is None else {"count": asked.count}
-        facts = TraceSettings.of({**where, **counted, "facts": asked.facts})
+        facts = TraceSettings.of({**where, **counted, "facts": asked.rows})
         model = () if asked.lm is None else (*configuring.of_lm(asked.lm, reading=reading), running)
         made = Trace(opened, queries, facts, *model)
     print_made = print_drop if isinstance(made, Drop) else print_trace

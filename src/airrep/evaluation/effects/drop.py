@@ -229,7 +229,7 @@ def _count(asked: int | str, n: int) -> int:
     k = count_of(asked, n)
     if not 1 <= k <= n // 2:
         raise ConfigError(
-            f"--drop {asked}: is {k:,} of a pool of {n:,} examples; expected 1 to {n // 2:,}, since random ones are "
+            f"--remove {asked}: is {k:,} of a pool of {n:,} examples; expected 1 to {n // 2:,}, since random ones are "
             "left out to compare with. Correct the number."
         )
     return k
