@@ -34,7 +34,7 @@ def bundled() -> str:
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
 
 
-class IndexWidget(anywidget.AnyWidget):  # type: ignore[misc]
+class IndexWidget(anywidget.AnyWidget):
     """Asks an index: a prompt and a response, the examples that taught it, and what leaving some out would change.
 
     It answers in the kernel, so nothing is served and nothing leaves the notebook. Where a viewer runs no widgets, it
