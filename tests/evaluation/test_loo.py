@@ -1,6 +1,7 @@
 """Leave-one-out against naive loops."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from worlds.training_world import planted
 from airrep.attributors.base import TrainedGroups
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.loo import LooStudy, evaluate_loo, removals_of, signal_to_noise
+from airrep.evaluation.lds import evaluate_lds
+from airrep.evaluation.loo import LooStudy, evaluate_loo, removals_of
 from airrep.evaluation.result import Evaluation
-from airrep.evaluation.statistics.labels import noise_ceiling
+from airrep.evaluation.statistics.labels import noise_ceiling, signal_to_noise
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
 from airrep.index.index import Index
@@ -211,6 +213,62 @@ def test_the_signal_to_noise_ratio_is_its_definition_and_finds_what_was_planted(
     assert signal_to_noise([holes]) == pytest.approx(naive_ratio(np.delete(small, 3, axis=2)))
     assert signal_to_noise([np.stack([small[0], small[0]])]) is None
     assert signal_to_noise([holes[:, :, 3:4]]) is None
+
+
+@pytest.mark.parametrize("pool", [None, "attention"])
+def test_lds_of_subsets_that_leave_little_out_is_by_what_they_leave_out(tmp_path, pool):
+    """By loops: Spearman of less the sum over what is left out, and of less the losses; for a sum that is the LDS."""
+    instance = world("a", 1, size=2)
+    kept = {str(j): instance.subsets.members(j) for j in range(1, 1 + K)}
+    parts = {"losses": instance.losses[:, 1:], "by_seed": instance.by_seed[:, :, 1:]}
+    random = dataclasses.replace(instance, subsets=Groups.from_lists(kept), **parts)
+    index, scores = index_of(tmp_path, instance), stored_scores(instance)
+    found = evaluate_lds([index], [random], pool, resamples=20)
+    expected, of_sums = [], []
+    for x in range(Q):
+        less, whole = [], []
+        for members in kept.values():
+            gone = [float(scores[x, row]) for row in range(N) if row not in set(members.tolist())]
+            weights = np.exp(np.abs(gone)) if pool else np.ones(len(gone))
+            less.append(-float(np.dot(weights, gone)) / (weights.sum() if pool else 1))
+            whole.append(math.fsum(float(scores[x, row]) for row in members))
+        losses = [-float(loss) for loss in random.losses[x]]
+        expected.append(reference.spearman(less, losses))
+        of_sums.append(reference.spearman(whole, losses))
+    np.testing.assert_allclose(found.rows[0].per_query, expected, rtol=1e-9)
+    assert (expected == pytest.approx(of_sums)) == (pool is None)
+    assert (found.measure, found.rows[0].pool) == ("lds", pool or "sum")
+    assert (found.facts["left_out"], found.facts["subset_size"]) == ([2, 2], [N - 2, N - 2])
+    assert found.facts["signal_to_noise"] == pytest.approx(signal_to_noise([random.by_seed]))
+    assert found.ceiling == pytest.approx(noise_ceiling(random.by_seed, 2))
+    holes = random.by_seed.copy()
+    holes[1, :, 4] = np.nan  # that seed is of another level, which must not look like an effect
+    mean = np.array(
+        [reference.spearman([-f for f in found.matrices["0/a"][x]], _levelled(holes[:, x])) for x in range(Q)]
+    )
+    lacking = dataclasses.replace(random, losses=mean_over_seeds(holes), by_seed=holes)
+    np.testing.assert_allclose(evaluate_lds([index], [lacking], pool, resamples=20).rows[0].per_query, mean, rtol=1e-6)
+
+
+def _levelled(losses: np.ndarray) -> list[float]:
+    """Means over seeds of one query's losses less the seed's mean over the subsets that all seeds have, ``(s, m)``."""
+    whole = [j for j in range(losses.shape[1]) if not np.isnan(losses[:, j]).any()]
+    less = [[float(value) - math.fsum(map(float, seed[whole])) / len(whole) for value in seed] for seed in losses]
+    columns = zip(*less, strict=True)
+    return [float(np.mean([value for value in column if not math.isnan(value)])) for column in columns]
+
+
+def test_subsets_that_leave_little_out_are_not_judged_with_others_nor_tuned(tmp_path):
+    instance, small = world("a", 1), planted(2, "b", n=N, q=Q, m=K, size=5)
+    kept = Groups.from_lists({str(j): instance.subsets.members(j) for j in range(1, 1 + K)})
+    random = dataclasses.replace(instance, subsets=kept, losses=instance.losses[:, 1:], by_seed=None)
+    index = index_of(tmp_path, instance, small)
+    with pytest.raises(DataError, match="instance b: its subsets leave out more than a tenth of the pool"):
+        evaluate_lds([index], [random, small])
+    with pytest.raises(ConfigError, match="--tune has no effect on labels of subsets that leave out little"):
+        evaluate_lds([index], [random], tune=[small])
+    with pytest.raises(ConfigError, match="a temperature belongs to attention"):
+        evaluate_lds([index], [random], temperature=2.0)
 
 
 def test_missing_losses_leave_out_what_they_concern(tmp_path):

@@ -12,10 +12,24 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
 from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.result import Evaluation, Row, check_names
-from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike
+from airrep.evaluation.statistics.labels import (
+    REMEDY,
+    Ceiling,
+    mean_ceiling,
+    moved,
+    seeds_alike,
+    signal_to_noise,
+)
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.index import Index
-from airrep.labels.labels import LabelledInstance, distinct, identity, refuse_removals
+from airrep.labels.labels import (
+    LabelledInstance,
+    distinct,
+    identity,
+    leaves_little_out,
+    mean_over_seeds,
+    refuse_removals,
+)
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.group_scores import group_scores
@@ -89,6 +103,9 @@ def evaluate_lds(
 ) -> Evaluation:
     """Measure each index's LDS on labelled subsets: the mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
 
+    Of subsets that leave out at most a tenth of their pool, f is less the pooled score of what they leave out, by
+    ``sum`` unless *pool* is given (:class:`LeftOutStudy`).
+
     An index may hold any corpus that contains the train pools; their examples are found by content. Queries are
     encoded by the index's method.
 
@@ -115,7 +132,8 @@ def evaluate_lds(
     """
     opened, judged = named_indexes(indexes, "evaluate", names), labelled_instances(instances, "evaluate")
     tuned = labelled_instances(tune, "evaluate: tune")
-    return LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
+    study = lds_study(judged)
+    return study(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
 
 
 @dataclass(eq=False)
@@ -161,6 +179,8 @@ class LdsStudy:
 
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)
+        if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
+            raise ConfigError("evaluate: a temperature belongs to attention; the pool is sum. Add --pool attention.")
         if self.measure == "lds":
             for instance in everything:
                 refuse_removals(instance)
@@ -229,6 +249,12 @@ class LdsStudy:
         hardly = {} if change is None or not change.hardly else {"hardly_moved": f"{change.sentence}. {REMEDY}"}
         return facts_of(self.instances) | hardly
 
+    def noise_facts(self) -> dict[str, Any]:
+        """How far seeds hide the effects; None where there are no seeds that tell."""
+        known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
+        reliability = None if self.ceiling is None else self.ceiling.reliability
+        return {"signal_to_noise": signal_to_noise(known) if known else None, "reliability": reliability}
+
     def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
         """Instances that temperatures were chosen on, if any, and the rows whose pools have no temperature."""
         kept = [one.name for one in contenders if self.tune and not one.pooling.attends]
@@ -263,6 +289,71 @@ class LdsStudy:
             gaps = [of_instance.pairs[number - 1] for of_instance in judged] if number else []
             rows.append(replace(row, difference=difference_over(gaps, self.resamples, shared)) if gaps else row)
         return tuple(rows)
+
+
+class LeftOutStudy(LdsStudy):
+    """LDS on subsets that leave out little of their pool, such as a random 1 %: predicted by what is left out.
+
+    For a sum that is the same as by what is kept, but for a constant and its rounding. A mean, or attention, over 99 %
+    of a pool says nothing of single examples. So the prediction is −pool(scores of what is left out), and the pool is
+    ``sum`` unless one is named.
+    """
+
+    own_pool: ClassVar[PoolLike | None] = "sum"
+    more_request: ClassVar[Mapping[str, Any]] = {"prediction": "left out"}
+
+    def _check(self) -> None:
+        kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
+        if kept is not None:
+            raise DataError(
+                f"instance {kept}: its subsets leave out more than a tenth of the pool, those of others less; expected "
+                "one kind. Evaluate them apart."
+            )
+        if self.tune:
+            raise ConfigError(
+                "evaluate: --tune has no effect on labels of subsets that leave out little: their pool is sum. Leave "
+                "it out, or name a temperature with --pool."
+            )
+        super()._check()
+
+    @cached_property
+    def scored(self) -> Sequence[LabelledInstance]:
+        return [_left_out(instance) for instance in self.instances]
+
+    def contender(self, name: str, index: Index) -> Contender:
+        found = super().contender(name, index)
+        sizes = None if self.asked_pool is None else found.sizes
+        return replace(found, scores=[-f for f in found.scores], sizes=sizes)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts on all rows; ``left_out`` is the least and the greatest number of examples that a subset lacks."""
+        sizes = np.concatenate([one.subsets.sizes for one in self.scored])
+        return {**super().facts(), "left_out": [int(sizes.min()), int(sizes.max())], **self.noise_facts()}
+
+
+def _left_out(instance: LabelledInstance) -> LabelledInstance:
+    """The instance with what its subsets leave out in their place.
+
+    Where single losses are missing, each seed's mean over the subsets that all seeds have is taken out first: seeds
+    differ more than so few examples do.
+    """
+    everyone, subsets = np.arange(len(instance.train)), instance.subsets
+    rows = [np.setdiff1d(everyone, subsets.members(j)) for j in range(len(subsets))]
+    found = replace(instance, subsets=Groups.from_lists(dict(zip(subsets.names, rows, strict=True))))
+    if instance.by_seed is None or not np.isnan(instance.by_seed).any():
+        return found
+    by_seed = instance.by_seed.astype(np.float64)
+    whole = ~np.isnan(by_seed).any(axis=(0, 1))
+    if not whole.any():
+        return found
+    levels = by_seed[:, :, whole].mean(axis=2, keepdims=True)
+    plain = (by_seed - levels + levels.mean(axis=0)).astype(np.float32)
+    return replace(found, losses=mean_over_seeds(plain), by_seed=plain)
+
+
+def lds_study(instances: Sequence[LabelledInstance]) -> type[LdsStudy]:
+    """The study of labels of random subsets: by what they leave out, where that is little."""
+    return LeftOutStudy if any(map(leaves_little_out, instances)) else LdsStudy
 
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:

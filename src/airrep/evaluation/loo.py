@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import GroupScores
-from airrep.errors import ConfigError, DataError
+from airrep.errors import DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
-from airrep.evaluation.lds import Contender, LdsStudy, RowFinder, facts_of, telling_seeds
+from airrep.evaluation.lds import Contender, LdsStudy, RowFinder, facts_of
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
@@ -61,8 +61,8 @@ def evaluate_loo(
     first order, effects of removals add up. With *what_if* the prediction is what :meth:`airrep.Index.what_if` says of
     the whole pool, f(x, S) − f(x, S∖R_j); the shares of effects whose sign it has, and of queries whose largest effect
     it says is that, are in each row's ``more``. Pearson's correlation is there too; the labels' signal-to-noise ratio
-    (:func:`signal_to_noise`) and reliability are in the facts, unless seeds change nothing. The matrices
-    ``losses/INSTANCE`` hold the effects. Other arguments and errors are as of
+    (:func:`airrep.evaluation.statistics.labels.signal_to_noise`) and reliability are in the facts, unless seeds change
+    nothing. The matrices ``losses/INSTANCE`` hold the effects. Other arguments and errors are as of
     :func:`airrep.evaluation.lds.evaluate_lds`.
 
     Args:
@@ -89,11 +89,6 @@ class LooStudy(LdsStudy):
     own_pool: ClassVar[PoolLike | None] = "sum"
     sign = -1  # losses are effects, which scores rank as they are
 
-    def _check(self) -> None:
-        if self.temperature != 1 and self.asked_pool is None:
-            raise ConfigError("evaluate: a temperature belongs to attention; the pool is sum. Add --pool attention.")
-        super()._check()
-
     @cached_property
     def scored(self) -> Sequence[LabelledInstance]:
         return [removals_of(instance) for instance in self.instances]
@@ -111,13 +106,10 @@ class LooStudy(LdsStudy):
         facts = facts_of(self.scored)
         renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
         named = {name: facts.pop(old) for old, name in renamed.items()}
-        known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
-        noise = {"signal_to_noise": signal_to_noise(known) if known else None}
-        reliability = None if self.ceiling is None else self.ceiling.reliability
         # Removals of whole sources or labels have their names, others numbers.
         numbers = any(name.isdecimal() for one in self.scored for name in one.subsets.names)
         wholes = {} if numbers else {"removed": [_removed(one) for one in self.scored]}
-        return {**facts, **named, **noise, "reliability": reliability, **wholes}
+        return {**facts, **named, **self.noise_facts(), **wholes}
 
 
 class WhatIfStudy(LooStudy):
@@ -125,9 +117,6 @@ class WhatIfStudy(LooStudy):
 
     own_pool = None
     more_request: ClassVar[Mapping[str, Any]] = {"prediction": "what-if"}
-
-    def _check(self) -> None:
-        LdsStudy._check(self)  # a method's own pool may attend, at a temperature
 
     def contender(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
@@ -190,33 +179,6 @@ def _share(found: Sequence[np.ndarray]) -> float | None:
     """Share of what holds, None where nothing is known."""
     known = np.concatenate(found)
     return float(known.mean()) if len(known) else None
-
-
-def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
-    """Variance between removals over the variance that chance in fine-tuning gives them.
-
-    With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj has
-    nothing of what is common to a seed's removals, which no correlation over removals sees. Then
-
-    - V_all(x) = Σ_j (mean_s D_sj)² / (K − 1) is the variance of the mean effects between removals;
-    - V_seed(x) = Σ_sj (D_sj − mean_s D_sj)² / ((S − 1)(K − 1) S) is what chance contributes to it;
-
-    and the ratio is Σ_x (V_all − V_seed) / Σ_x V_seed over the queries x: 0 on average for effects that are nothing but
-    chance, so it may come out below 0. Losses are ``(s, q, K)`` of each instance, NaN where missing; removals that lack
-    one are left out. None where seeds agree exactly, or fewer than two removals have all losses.
-    """
-    signal = chance = 0.0
-    for losses in by_seed:
-        whole = losses[:, :, ~np.isnan(losses).any(axis=(0, 1))].astype(np.float64)
-        seeds, _, k = whole.shape
-        if seeds < 2 or k < 2:
-            continue
-        plain = whole - whole.mean(axis=2, keepdims=True)
-        mean = plain.mean(axis=0)
-        seed = float(((plain - mean) ** 2).sum()) / ((seeds - 1) * (k - 1) * seeds)
-        signal += float((mean**2).sum()) / (k - 1) - seed
-        chance += seed
-    return signal / chance if chance > 0 else None
 
 
 def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[LabelledInstance]) -> float | None:

@@ -72,6 +72,12 @@ def is_of_removals(instance: LabelledInstance) -> bool:
     return bool(len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n)
 
 
+def leaves_little_out(instance: LabelledInstance) -> bool:
+    """Whether each subset leaves out some of its pool, but at most a tenth."""
+    n, sizes = len(instance.train), instance.subsets.sizes
+    return bool(len(sizes) and max(sizes) < n <= min(sizes) / (1 - LITTLE))
+
+
 def refuse_removals(instance: LabelledInstance) -> None:
     """Refuse an instance of removals."""
     if is_of_removals(instance):
@@ -123,6 +129,8 @@ def shown_json(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
+LITTLE = 0.1 + 1e-9
+"""Share of a pool that subsets may leave out at most to be judged by what they leave out."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""
 WHOLE = "all"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
@@ -26,7 +26,7 @@ from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, json_digest, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
-from airrep.runtime.settings import Settings
+from airrep.runtime.settings import Settings, count_of, count_or_share
 from airrep.scoring.groups import Groups
 from airrep.shapes import Bool, Int64
 
@@ -51,8 +51,9 @@ class SamplingSettings(Settings):
     """Queries of each instance, all different; left out, as many as fit. None takes every one that may be drawn."""
     subsets: int = Field(default=100, ge=2)
     """Subsets of each instance."""
-    size: int = Field(default=1_000, ge=1)
-    """Examples in each subset; left out, a fifth of the pool, at most 1,000."""
+    size: int | str = 1_000
+    """Examples in each subset, or a percentage of the pool, such as 99%; left out, a fifth of the pool, at most
+    1,000."""
     removals: int | None = Field(default=None, ge=1)
     """Leave one example out, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
     an example."""
@@ -68,6 +69,16 @@ class SamplingSettings(Settings):
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _count_or_share(cls, size: Any) -> Any:
+        """A number typed as text is a number; a percentage stays one, since pools decide what it is."""
+        return count_or_share(size)
+
+    def size_of(self, pool: int) -> int:
+        """Examples in each subset of a pool of so many; of a percentage the nearest number."""
+        return count_of(self.size, pool)
 
 
 @dataclass(frozen=True, eq=False)

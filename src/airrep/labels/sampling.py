@@ -183,10 +183,16 @@ class _Draw:
             for j in range(settings.removals + 1):  # subset 0 leaves nothing out
                 yield draw_removal(settings.seed, i, j, n, settings.removal_size)
         else:
-            _check_enough(where, settings.size, n, n - 1, "drawn from", "size")
+            size = settings.size_of(n)
+            if not size:
+                raise DataError(
+                    f"{where}: {settings.size} of a train pool of {n:,} examples is none; expected one or more. Raise "
+                    "size."
+                )
+            _check_enough(where, size, n, n - 1, "drawn from", "size")
             strata = None if self._strata is None else self._strata[pool]
             for j in range(settings.subsets):
-                yield draw_subset(settings.seed, i, j, n, settings.size, strata)
+                yield draw_subset(settings.seed, i, j, n, size, strata)
 
 
 def _drawn(

@@ -323,6 +323,33 @@ REMEDY = (
 """Remedy for losses that hardly moved."""
 
 
+def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
+    """Variance between removals over the variance that chance in fine-tuning gives them.
+
+    With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj has
+    nothing of what is common to a seed's removals, which no correlation over removals sees. Then
+
+    - V_all(x) = Σ_j (mean_s D_sj)² / (K − 1) is the variance of the mean effects between removals;
+    - V_seed(x) = Σ_sj (D_sj − mean_s D_sj)² / ((S − 1)(K − 1) S) is what chance contributes to it;
+
+    and the ratio is Σ_x (V_all − V_seed) / Σ_x V_seed over the queries x: 0 on average for effects that are nothing but
+    chance, so it may come out below 0. Losses are ``(s, q, K)`` of each instance, NaN where missing; removals that lack
+    one are left out. None where seeds agree exactly, or fewer than two removals have all losses.
+    """
+    signal = chance = 0.0
+    for losses in by_seed:
+        whole = losses[:, :, ~np.isnan(losses).any(axis=(0, 1))].astype(np.float64)
+        seeds, _, k = whole.shape
+        if seeds < 2 or k < 2:
+            continue
+        plain = whole - whole.mean(axis=2, keepdims=True)
+        mean = plain.mean(axis=0)
+        seed = float(((plain - mean) ** 2).sum()) / ((seeds - 1) * (k - 1) * seeds)
+        signal += float((mean**2).sum()) / (k - 1) - seed
+        chance += seed
+    return signal / chance if chance > 0 else None
+
+
 class Moved(NamedTuple):
     """Changes of queries' losses by fine-tunes on subsets, in nats per response token."""
 
