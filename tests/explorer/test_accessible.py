@@ -57,5 +57,7 @@ def test_no_state_of_the_page_has_a_barrier(looks: dict[str, Any], tmp_path: Pat
         page.fill("#where", "nothing == 1")
         page.keyboard.press("Enter")
         look("an error", "#where-error:not([hidden])")
+        page.goto(f"{address.partition('?')[0]}api/v1/")
+        look("the API", "section table")
     assert found == {state: [] for state in found}
-    assert len(found) == 11
+    assert len(found) == 12

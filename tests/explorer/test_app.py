@@ -56,12 +56,12 @@ QUESTIONS = ["count", "queries", "top", "groups", "what-if", "prove", "summary",
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "tökén"])
 def test_every_question_needs_the_token(app: Any, token: str | None) -> None:
     headers = {} if token is None else {"authorization": f"Bearer {token}".encode()}
-    assert call(app, "GET", "/api/about", token=None, headers=headers).status_code == 401
+    assert call(app, "GET", "/api/v1/about", token=None, headers=headers).status_code == 401
     for name in QUESTIONS:
-        refused = call(app, "POST", f"/api/{name}", token=None, headers=headers, json={})
+        refused = call(app, "POST", f"/api/v1/{name}", token=None, headers=headers, json={})
         assert refused.status_code == 401
         assert "token: is missing or wrong" in error_of(refused)
-    assert call(app, "GET", "/api/nothing", token=None).status_code == 401
+    assert call(app, "GET", "/api/v1/nothing", token=None).status_code == 401
 
 
 def test_the_page_turns_the_token_of_its_address_into_a_cookie(app: Any) -> None:
@@ -69,15 +69,15 @@ def test_the_page_turns_the_token_of_its_address_into_a_cookie(app: Any) -> None
         async with client_of(app) as client:
             assert "set-cookie" not in (await client.get("/")).headers
             assert "set-cookie" not in (await client.get("/?token=wrong")).headers
-            assert (await client.get("/api/about")).status_code == 401
+            assert (await client.get("/api/v1/about")).status_code == 401
             page = await client.get("/", params={"token": TOKEN})
             assert {"HttpOnly", "SameSite=strict"} <= set(page.headers["set-cookie"].split("; "))
-            assert (await client.get("/api/about")).json()["examples"] == 50
+            assert (await client.get("/api/v1/about")).json()["examples"] == 50
 
     asyncio.run(visit())
 
 
-@pytest.mark.parametrize("path", ["/", "/static/explorer.js", "/api/about", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/static/explorer.js", "/api/v1/about", "/nothing"])
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8766", "", "10.0.0.1", "[::2]:8766"])
 def test_names_that_are_not_this_machine_are_refused(app: Any, host: str, path: str) -> None:
     assert call(app, "GET", path, headers={"host": host}).status_code == 403
@@ -92,12 +92,12 @@ def test_addresses_of_this_machine_are_allowed() -> None:
 
 def test_other_pages_cannot_ask(app: Any) -> None:
     for site in ("cross-site", "same-site"):
-        refused = call(app, "POST", "/api/top", json=QUERY, headers={"sec-fetch-site": site})
+        refused = call(app, "POST", "/api/v1/top", json=QUERY, headers={"sec-fetch-site": site})
         assert refused.status_code == 403
         assert "another page" in error_of(refused)
 
 
-@pytest.mark.parametrize("path", ["/", "/static/explorer.css", "/api/about", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/static/explorer.css", "/api/v1/about", "/nothing"])
 def test_every_answer_has_a_strict_policy(app: Any, path: str) -> None:
     answer = call(app, "GET", path)
     policy = answer.headers["content-security-policy"]
@@ -138,7 +138,7 @@ def test_the_page_holds_no_script_and_nothing_from_elsewhere() -> None:
     ],
 )
 def test_bad_requests_are_told_in_one_line(app: Any, content: bytes, status: int, told: str) -> None:
-    refused = call(app, "POST", "/api/top", content=content, headers={"content-type": "application/json"})
+    refused = call(app, "POST", "/api/v1/top", content=content, headers={"content-type": "application/json"})
     assert refused.status_code == status
     assert told in error_of(refused)
     assert len(refused.content) < 1000
@@ -149,7 +149,7 @@ def test_a_body_without_a_length_is_bounded(app: Any) -> None:
         while True:
             yield b"x" * 65536
 
-    assert call(app, "POST", "/api/top", content=endless()).status_code == 413
+    assert call(app, "POST", "/api/v1/top", content=endless()).status_code == 413
 
 
 def test_a_body_that_never_ends_is_given_up(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +159,19 @@ def test_a_body_that_never_ends_is_given_up(app: Any, monkeypatch: pytest.Monkey
         yield b"{"
         await asyncio.sleep(5)
 
-    assert call(app, "POST", "/api/top", content=slow()).status_code == 408
+    assert call(app, "POST", "/api/v1/top", content=slow()).status_code == 408
 
 
 @pytest.mark.parametrize("row", [50, 10**30, -1])
 def test_rows_that_do_not_exist_are_told(app: Any, row: int) -> None:
-    assert call(app, "POST", "/api/example", json={"row": row}).status_code == 400
-    assert call(app, "POST", "/api/rows", json={"rows": [row]}).status_code == 400
-    assert call(app, "POST", "/api/what-if", json={**QUERY, "rows": [row]}).status_code == 400
+    assert call(app, "POST", "/api/v1/example", json={"row": row}).status_code == 400
+    assert call(app, "POST", "/api/v1/rows", json={"rows": [row]}).status_code == 400
+    assert call(app, "POST", "/api/v1/what-if", json={**QUERY, "rows": [row]}).status_code == 400
 
 
 def test_texts_come_back_as_they_are(app: Any) -> None:
     text = "<script>alert(1)</script>\x1b[31m\u202e😀"
-    answer = call(app, "POST", "/api/top", json={"query": {"prompt": text, "response": text}})
+    answer = call(app, "POST", "/api/v1/top", json={"query": {"prompt": text, "response": text}})
     assert answer.json()["query"]["prompt"] == text
 
 
@@ -188,7 +188,7 @@ def test_failures_of_ours_are_one_line_without_texts(
 
     monkeypatch.setattr(questions, "verdict_json", fail)
     with caplog.at_level(logging.ERROR):
-        answer = call(app, "POST", "/api/top", json=QUERY)
+        answer = call(app, "POST", "/api/v1/top", json=QUERY)
     assert answer.status_code == 500
     assert "secret" not in answer.text + caplog.text
     assert "KeyError" in caplog.text
@@ -196,7 +196,7 @@ def test_failures_of_ours_are_one_line_without_texts(
 
 def test_a_replaced_index_is_told(app: Any, index: airrep.Index) -> None:
     (index.path / "manifest.json").unlink()
-    answer = call(app, "POST", "/api/top", json=QUERY)
+    answer = call(app, "POST", "/api/v1/top", json=QUERY)
     assert answer.status_code == 409
     assert "start it again" in error_of(answer)
 
@@ -207,7 +207,7 @@ def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Ind
     async def ask_all() -> list[httpx.Response]:
         async with client_of(app, authorization=f"Bearer {TOKEN}") as client:
             bodies = [{"query": {"prompt": f"p{n}", "response": "r"}} for n in range(100)]
-            return await asyncio.gather(*(client.post("/api/top", json=body) for body in bodies))
+            return await asyncio.gather(*(client.post("/api/v1/top", json=body) for body in bodies))
 
     answers = asyncio.run(ask_all())
     statuses = [answer.status_code for answer in answers]
@@ -215,7 +215,7 @@ def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Ind
     assert statuses.count(200) >= 10
     for answer in answers:
         assert len(answer.json()["hits"]) == 20 if answer.status_code == 200 else "busy: " in error_of(answer)
-    assert call(app, "POST", "/api/top", json=QUERY).status_code == 200
+    assert call(app, "POST", "/api/v1/top", json=QUERY).status_code == 200
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def served(index: airrep.Index) -> Iterator[str]:
 def test_clients_that_leave_break_nothing(served: str) -> None:
     host, port = served.split(":")
     body = json.dumps(QUERY).encode()
-    head = f"POST /api/top HTTP/1.1\r\nHost: {served}\r\nAuthorization: Bearer {TOKEN}\r\n"
+    head = f"POST /api/v1/top HTTP/1.1\r\nHost: {served}\r\nAuthorization: Bearer {TOKEN}\r\n"
 
     def leave(number: int) -> None:
         with socket.create_connection((host, int(port))) as connection:
@@ -249,7 +249,7 @@ def test_clients_that_leave_break_nothing(served: str) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(leave, range(40)))
-    address, headers = f"http://{served}/api/top", {"authorization": f"Bearer {TOKEN}"}
+    address, headers = f"http://{served}/api/v1/top", {"authorization": f"Bearer {TOKEN}"}
     assert httpx.post(address, json=QUERY, headers=headers, timeout=30, trust_env=False).status_code == 200
 
 
@@ -266,6 +266,6 @@ BODY = st.fixed_dictionaries({}, optional={**dict.fromkeys(FIELDS, VALUES), "que
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=BODY | VALUES, path=st.sampled_from(QUESTIONS))
 def test_no_request_fails_in_a_way_that_was_not_foreseen(app: Any, body: Any, path: str) -> None:
-    response = call(app, "POST", f"/api/{path}", content=json.dumps(body).encode())
+    response = call(app, "POST", f"/api/v1/{path}", content=json.dumps(body).encode())
     assert response.status_code in (200, 400)
     assert "\n" not in response.text

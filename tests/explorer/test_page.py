@@ -82,6 +82,7 @@ def test_a_word_of_the_answer_lights_up_the_words_that_it_comes_from(address: st
         page.click(".hit .open >> nth=0")
         page.click("text=Word by word")
         words = page.locator(".by-word .asked-words .response button.word")
+        words.first.wait_for()
         assert words.all_text_contents() == ["red", "cats", "run", "red"]
         assert (
             page.locator(".by-word .prompt").nth(1).inner_text()
@@ -182,7 +183,7 @@ def hold(page: Any, question: str) -> Callable[[], None]:
         held[0].continue_()
         page.wait_for_timeout(300)
 
-    page.route(f"**/api/{question}", meet)
+    page.route(f"**/api/v1/{question}", meet)
     return release
 
 
@@ -191,7 +192,7 @@ def test_late_groups_do_not_take_the_place_of_examples(address: str) -> None:
         page.goto(f"{address}#q=3")
         page.wait_for_selector(".hit")
         release = hold(page, "groups")
-        with page.expect_request("**/api/groups"):
+        with page.expect_request("**/api/v1/groups"):
             page.keyboard.press("g")
         page.keyboard.press("g")
         page.wait_for_selector("#status:has-text('60 examples')")
@@ -205,7 +206,7 @@ def test_a_late_ranking_changes_neither_groups_nor_the_query(address: str) -> No
         page.goto(f"{address}#p=question+3&r=cats")
         page.wait_for_selector(".hit")
         release = hold(page, "top")
-        with page.expect_request("**/api/top"):
+        with page.expect_request("**/api/v1/top"):
             page.evaluate("location.hash = 'p=question+4&r=cats'")
         page.evaluate("location.hash = 'p=question+5&r=cats&view=groups'")
         page.wait_for_selector("table.groups")
@@ -220,10 +221,10 @@ def test_a_late_ranking_does_not_bring_its_query_back_while_a_filter_is_read(add
         page.goto(f"{address}#p=question+3&r=cats")
         page.wait_for_selector(".hit")
         release_ranking = hold(page, "top")
-        with page.expect_request("**/api/top"):
+        with page.expect_request("**/api/v1/top"):
             page.evaluate("location.hash = 'p=question+4&r=cats'")
         release_counts = hold(page, "count")
-        with page.expect_request("**/api/count"):
+        with page.expect_request("**/api/v1/count"):
             page.evaluate("location.hash = 'p=question+5&r=cats&where=%22question%22+in+prompt'")
         release_ranking()
         release_counts()
@@ -237,7 +238,7 @@ def test_more_of_a_list_is_asked_as_the_list_was(address: str) -> None:
         page.wait_for_selector(".hit")
         first = page.locator(".column").first
         release = hold(page, "top")
-        with page.expect_request("**/api/top"):
+        with page.expect_request("**/api/v1/top"):
             page.locator(".facet .value input").first.check()
         first.get_by_text("Show 20 more").click()  # of a list that is about to go
         release()

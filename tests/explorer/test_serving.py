@@ -63,7 +63,7 @@ def hang_up(port: int, reset: bool) -> None:
     """Ask several times over one connection, and break it off before the answers are read."""
     with socket.create_connection(("127.0.0.1", port)) as caller:
         for _ in range(6):
-            caller.sendall(f"GET /api/facets HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            caller.sendall(f"GET /api/v1/facets HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
         time.sleep(0.002)  # the first answers are on their way
         if reset:
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,17 +1,12 @@
 """Pages in a real browser, and what is wrong with them for those who see or type differently."""
 
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
-
-from airrep.explorer import serving
-from airrep.explorer.explorer import Explorer
-from airrep.explorer.security import Rules
+from worlds.browser_server import served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright, which is missing")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -24,23 +19,7 @@ LOOKS = [
 ]
 """Of a screen and of a phone, by day and by night."""
 REFUSED = "status of 400"
-TOKEN = "a-token-of-the-tests"
-
-
-@contextmanager
-def served(explorer: Explorer) -> Iterator[str]:
-    """The address, with its token, of a page about indexes."""
-    with serving.listen("127.0.0.1", 0) as open_socket:
-        port = open_socket.getsockname()[1]
-        config = uvicorn.Config(
-            serving.make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([open_socket],))
-        thread.start()
-        yield serving.address_of("127.0.0.1", port, TOKEN)
-        server.should_exit = True
-        thread.join(10)
+__all__ = ["CHROMIUM", "LOOKS", "barriers", "browser_page", "needs_chromium", "playwright", "served"]
 
 
 @contextmanager

@@ -239,6 +239,7 @@ def serve_command(
     token: Annotated[
         str | None, Setting("Token that the page must bring, one made by chance if not given; none lets all here ask.")
     ] = None,
+    api: Annotated[bool, "Serve the routes for programs alone, without the page."] = False,
     recipe: options.RecipeOption = None,
     *,
     settings: options.ChangedOption,
@@ -261,7 +262,7 @@ def serve_command(
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")
-        serving.serve(explorer, host, open_socket, secret, say)
+        serving.serve(explorer, host, open_socket, secret, say, page=not api)
 
 
 def _explorer_parts() -> tuple[Any, Any]:

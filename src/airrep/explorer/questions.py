@@ -115,6 +115,8 @@ def _beginning(example: Example) -> dict[str, Any]:
 
 def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
     """Some ranks of the examples that help the query most, or least, with the reasons of each."""
+    if asked.count > PAGE:
+        raise ConfigError(f"count: is {asked.count}; expected at most {PAGE} in one answer. Ask for lines or pages.")
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     keep = explorer.facets.mask(asked.where, asked.facets)
     matching = int(keep.sum())

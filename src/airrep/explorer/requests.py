@@ -1,4 +1,4 @@
-"""Requests that the page may make, each checked as one model."""
+"""Requests that the page and other programs may make, each checked as one model."""
 
 from typing import Annotated
 
@@ -60,7 +60,7 @@ class TopRequest(Filters):
     index: Row = 0
     least: bool = False
     start: Annotated[int, Field(ge=0, lt=DEEPEST)] = 0
-    count: Annotated[int, Field(ge=1, le=PAGE)] = 20
+    count: Annotated[int, Field(ge=1, le=DEEPEST, description=f"At most {PAGE} where no lines are asked for.")] = 20
 
 
 class CopiedRequest(Filters):

@@ -4,8 +4,9 @@ import asyncio
 import hmac
 import ipaddress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,8 @@ BODY_SECONDS = 15.0
 """Time in which a request must have arrived."""
 TOO_LARGE = f"request: is larger than {BODY:,} bytes. Shorten the query."
 API = "/api/"
+OPEN = "/api/v1/"
+"""The page of the API, which tells of no data."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -111,15 +114,22 @@ class Guard:
             return 403, "Host: is not a name of this machine. Open the address that `airrep serve` printed."
         if length.isdecimal() and int(length) > BODY:
             return 413, TOO_LARGE
-        if not request.scope["path"].startswith(API):
+        if not request.scope["path"].startswith(API) or request.scope["path"] == OPEN:
             return None
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if self._is_foreign(headers):
             return 403, "request: comes from another page. Open the address that `airrep serve` printed."
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else request.cookies.get(self._rules.cookie)
         if not self._rules.knows(given):
             return 401, "token: is missing or wrong. Open the address that `airrep serve` printed, with its token."
         return None
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        """Whether another page asks; what is no browser says nothing of where it comes from."""
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        if site is not None or origin is None:
+            return site not in (None, "same-origin", "none")
+        return not self._rules.allows_host(urlsplit(origin).netloc)  # an old browser
 
 
 async def _read(receive: Receive) -> bytes | None:

@@ -7,23 +7,26 @@ import logging
 import secrets
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from airrep.errors import AirRepError, ArtifactError, ConfigError
-from airrep.explorer import questions, requests
+from airrep.explorer import questions, reference
+from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
+from airrep.explorer.reference import BASE, LINES
+from airrep.explorer.routes import ROUTES, Route
 from airrep.explorer.security import Guard, Rules
 
 STATIC = Path(__file__).parent / "static"
@@ -33,30 +36,11 @@ SHORTEST = 16
 """Characters of a token, at least."""
 CONNECTIONS = 256
 """Requests that are open at once, at most."""
-
-
-Answering = Callable[..., Mapping[str, Any]]
-QUESTIONS: Mapping[str, tuple[type[requests.Request], Answering]] = {
-    "count": (requests.Filters, questions.count),
-    "queries": (requests.ListRequest, questions.list_queries),
-    "top": (requests.TopRequest, questions.top),
-    "copied": (requests.CopiedRequest, questions.copied_words),
-    "groups": (requests.GroupRequest, questions.groups),
-    "what-if": (requests.WhatIfRequest, questions.what_if),
-    "prove": (requests.WhatIfRequest, questions.prove),
-    "summary": (requests.SummaryRequest, questions.summary),
-    "example": (requests.ExampleRequest, questions.example),
-    "tokens": (requests.TokensRequest, questions.tokens),
-    "rows": (requests.RowsRequest, questions.rows),
-}
-"""Paths below /api, each with the model of its body and what answers it."""
-
-
 AT_ONCE = 2
 """Questions answered at the same time."""
-WAITING = 32
+WAITING = 128
 """Questions that may wait."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds that a question may wait."""
 LONGEST = 300.0
 """Seconds after which the page is told that an answer takes too long."""
@@ -110,64 +94,131 @@ class Turns:
             future.exception()  # looked at, so that nothing is logged when nobody waits for it any more
 
 
-def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None) -> ASGIApp:
-    """The application that serves a page about an explorer to those whom the rules allow."""
+def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:
+    """The application that serves an explorer to those whom the rules allow: the API, and the page if it is wanted."""
     app, turns = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None), turns or Turns()
     _add_errors(app)
-
-    @app.get("/")
-    async def page(request: Request) -> Response:
-        response = FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"})
-        token = request.query_params.get("token")
-        if token is not None and rules.token is not None and rules.knows(token):
-            response.set_cookie(rules.cookie, token, max_age=WEEK, httponly=True, samesite="strict")
-        return response
-
+    if page:
+        _add_page(app, rules)
     app.mount("/static", StaticFiles(directory=STATIC))
 
-    @app.get("/api/about")
+    @app.get(f"{BASE}/about", **reference.operation("about", reference.ABOUT, About))
     async def about(request: Request) -> Response:
         return await _answer(turns, request, partial(questions.about, explorer))
 
-    for name, (model, answering) in QUESTIONS.items():
-        app.post(f"/api/{name}")(_route(explorer, turns, model, answering))
+    for name, route in ROUTES.items():
+        app.post(f"{BASE}/{name}", **reference.described(name, route))(_endpoint(explorer, turns, route))
+    document = cache(partial(reference.document, app))
+
+    @app.get(f"{BASE}/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return _json(document())
+
+    @app.get(f"{BASE}/", include_in_schema=False)
+    async def reference_page(request: Request) -> Response:
+        return _with_cookie(HTMLResponse(reference.page(document())), request, rules)
+
     return Guard(app, rules)
 
 
-def _route(
-    explorer: Explorer, turns: Turns, model: type[requests.Request], answering: Answering
-) -> Callable[..., Awaitable[Response]]:
-    async def route(request: Request, asked: Any) -> Response:
-        return await _answer(turns, request, partial(answering, explorer, asked))
+def _add_page(app: FastAPI, rules: Rules) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return _with_cookie(FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"}), request, rules)
 
-    route.__annotations__["asked"] = model  # by this the body is checked
-    return route
+
+def _with_cookie(response: Response, request: Request, rules: Rules) -> Response:
+    """A page whose cookie holds the token that its address brought."""
+    token = request.query_params.get("token")
+    if token is not None and rules.token is not None and rules.knows(token):
+        response.set_cookie(rules.cookie, token, max_age=WEEK, httponly=True, samesite="strict")
+    return response
+
+
+def _endpoint(explorer: Explorer, turns: Turns, route: Route) -> Callable[..., Awaitable[Response]]:
+    async def endpoint(request: Request, asked: Any) -> Response:
+        if route.pages is not None and LINES in request.headers.get("accept", ""):
+            return await _lines(explorer, turns, request, route, asked)
+        return await _answer(turns, request, partial(route.answering, explorer, asked))
+
+    endpoint.__annotations__["asked"] = route.model  # by this the body is checked
+    return endpoint
+
+
+async def _lines(explorer: Explorer, turns: Turns, request: Request, route: Route, asked: Any) -> Response:
+    """A long answer as lines of JSON, a part at a time, each in a turn of its own: others are answered in between."""
+    assert route.pages is not None
+    items, parts = route.pages.items, route.pages.split(asked)
+    first = await _told(turns, request, partial(route.answering, explorer, next(parts, asked)))
+    if isinstance(first, Response):
+        return first
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield _line({name: value for name, value in first.items() if name != items})
+        found, count = first, 0
+        while found[items]:
+            for one in found[items]:
+                yield _line(one)
+            count += len(found[items])
+            following = next(parts, None)
+            if following is None:
+                break
+            found = await _told(turns, request, partial(route.answering, explorer, following), raising=False)
+            if isinstance(found, Response):  # its status is told already
+                yield bytes(found.body) + b"\n"
+                return
+        yield _line({"end": count})
+
+    return StreamingResponse(lines(), media_type=LINES)
+
+
+def _line(value: object) -> bytes:
+    return _text(value) + b"\n"
 
 
 async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]]) -> Response:
+    found = await _told(turns, request, work)
+    return found if isinstance(found, Response) else _json(found)
+
+
+async def _told(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]], *, raising: bool = True) -> Any:
+    """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
-        return _json(await turns.take(request, work))
-    except (AirRepError, Busy, HTTPException, MemoryError):
-        raise
+        return await turns.take(request, work)
+    except tuple(FAILURES) as error:
+        if raising:
+            raise
+        return _refusal(error)
     except Exception as error:
         return _unexpected(error)
+
+
+FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
+    AirRepError: lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)),
+    HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."),
+    Busy: lambda error: (503, f"busy: {error}."),
+    MemoryError: lambda _: (503, "memory: is short for this question. Ask for less."),
+}
+"""Status and line of each failure that is foreseen."""
+
+
+def _refusal(error: Exception) -> Response:
+    return _error(*next(told for kind, told in FAILURES.items() if isinstance(error, kind))(error))
 
 
 def _add_errors(app: FastAPI) -> None:
     """Every failure is one line of JSON; texts of users go into no log."""
 
-    def add(kind: type[Exception], told: Callable[[Any], tuple[int, str]]) -> None:
-        async def handle(_: Request, error: Exception) -> Response:
-            return _error(*told(error))
+    async def refused(_: Request, error: Exception) -> Response:
+        return _refusal(error)
 
-        handler: Callable[[Request, Exception], Awaitable[Response]] = handle
-        app.add_exception_handler(kind, handler)
+    async def wrong(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return _error(400, _wrong(error))
 
-    add(AirRepError, lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)))
-    add(RequestValidationError, lambda error: (400, _wrong(error)))
-    add(HTTPException, lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."))
-    add(Busy, lambda error: (503, f"busy: {error}."))
-    add(MemoryError, lambda _: (503, "memory: is short for this question. Ask for less."))
+    for kind in FAILURES:
+        app.add_exception_handler(kind, refused)
+    app.add_exception_handler(RequestValidationError, wrong)
 
 
 def _unexpected(error: Exception) -> Response:
@@ -185,8 +236,12 @@ def _wrong(error: RequestValidationError) -> str:
     return f"{place}: {first['msg']}. Correct the request."
 
 
+def _text(value: object) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
 def _json(value: object) -> Response:
-    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
+    return Response(_text(value), media_type="application/json")
 
 
 def _error(status: int, message: str) -> Response:
@@ -243,21 +298,27 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def address_of(host: str, port: int, token: str | None) -> str:
+def address_of(host: str, port: int, token: str | None, path: str = "/") -> str:
     """What to open in a browser."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    return f"http://{name}:{port}{path}" + (f"?token={token}" if token else "")
 
 
 def serve(
-    explorer: Explorer, host: str, open_socket: socket.socket, token: str | None, say: Callable[[str], None]
+    explorer: Explorer,
+    host: str,
+    open_socket: socket.socket,
+    token: str | None,
+    say: Callable[[str], None],
+    *,
+    page: bool = True,
 ) -> None:
-    """Serve until Ctrl-C; *say* is told the address when the page can be opened."""
+    """Serve until Ctrl-C; *say* is told the address when the page, or the API's without it, can be opened."""
     port = int(open_socket.getsockname()[1])
     public = not is_loopback(host)
     names = (host.lower(), *((socket.gethostname().lower(),) if public else ()))
     config = uvicorn.Config(
-        make_app(explorer, Rules(token, port, names, public)),
+        make_app(explorer, Rules(token, port, names, public), page=page),
         log_level="error",
         access_log=False,  # its lines would hold the token
         server_header=False,
@@ -267,7 +328,7 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
     )
-    say(address_of(host, port, token))
+    say(address_of(host, port, token, "/" if page else f"{BASE}/"))
     try:
         uvicorn.Server(config).run(sockets=[open_socket])
     except KeyboardInterrupt:  # the usual way to end

@@ -42,7 +42,7 @@ async function answer(name, body, signal) {
     : { signal, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let response;
   try {
-    response = await fetch(`/api/${name}`, options);
+    response = await fetch(`/api/v1/${name}`, options);
   } catch (error) {
     if (signal.aborted) throw error;
     throw new Refused("The server does not answer. Is airrep serve still running?");

@@ -1,0 +1,295 @@
+"""Answers of the routes, each as one model that the API document shows."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Place = tuple[str, int, int]
+"""Field, start and stop of a word, in UTF-16 units."""
+
+
+class Told(BaseModel):
+    """The base of all answers: fields that are not named here are in none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Refused(Told):
+    """A question that is not answered."""
+
+    error: str = Field(description="One line: where, what is wrong, what to do.")
+
+
+class IndexAbout(Told):
+    """One of the indexes that are served."""
+
+    name: str
+    method: str
+    pool: str = Field(description="How the scores of a group's members make one.")
+    units: str
+    sign: str
+    caution: str
+    fingerprint: str
+
+
+class About(Told):
+    """The indexes that are served, and how their numbers are to be read."""
+
+    version: str
+    indexes: list[IndexAbout]
+    examples: int
+    fields: list[str] = Field(description="Fields whose values can be chosen, and grouped by.")
+    queries: int = Field(description="Queries of the file that is served.")
+    better: bool
+    limits: dict[str, int]
+
+
+class Value(Told):
+    """A value of a field, and how many examples have it."""
+
+    value: str
+    count: int
+
+
+class Field_(Told):  # noqa: N801 — the name of a field of pydantic
+    """A field with its values, most frequent first."""
+
+    name: str
+    values: list[Value]
+
+
+class Count(Told):
+    """How many examples fulfil a filter."""
+
+    matching: int
+    facets: list[Field_]
+
+
+class Beginning(Told):
+    """The beginning of an example."""
+
+    prompt: str
+    response: str
+    source: str | None
+
+
+class Listed(Beginning):
+    """The beginning of a query, with its number in the file, or its key if it was typed in."""
+
+    number: int | None = None
+    key: str | None = None
+    better: str | None = None
+
+
+class Queries(Told):
+    """Queries whose texts hold some text."""
+
+    asked: list[Listed]
+    total: int = Field(description="How many of the file's queries hold the text.")
+    queries: list[Listed]
+
+
+class Text(Told):
+    """An example: its texts, cut in lists, and its fields."""
+
+    id: str
+    prompt: str
+    response: str
+    lengths: dict[str, int] = Field(description="Characters of the texts before they were cut.")
+    system: int = Field(description="UTF-16 units of the prompt that are its system prompt.")
+    place: str | None = Field(description="File and line that it was read from; null where that is not known.")
+    label: str | None
+    source: str | None
+    metadata: dict[str, Any]
+
+
+class Query(Text):
+    """The query that was asked, whole."""
+
+    better: str | None
+    span: list[tuple[int, int]] | None
+    key: str
+    number: int | None
+
+
+class SameWord(Told):
+    """Words that stand in both texts."""
+
+    text: str
+    score: float
+    query: list[Place]
+    example: list[Place]
+
+
+class Reasons(Told):
+    """The parts that make up a score."""
+
+    channels: dict[str, float] = Field(default={}, description="What each channel gave; their sum is the score.")
+    words: list[SameWord] = []
+    answer_score: float | None = Field(default=None, description="Of a contrast: the score for the answer.")
+    better_score: float | None = Field(default=None, description="Of a contrast: the score for the better answer.")
+
+
+class Hit(Text, Reasons):
+    """A training example in a ranking."""
+
+    rank: int
+    row: int
+    score: float = Field(description="Higher is more helpful.")
+    deviations: float = Field(description="How far the score lies from the mean of all, in deviations of all scores.")
+
+
+class Verdict(Told):
+    """Whether anything stands out as what taught the answer."""
+
+    kind: str
+    text: str
+
+
+class Top(Told):
+    """Some ranks of the examples that help a query most, or least."""
+
+    query: Query
+    matching: int
+    hits: list[Hit]
+    more: bool
+    verdict: Verdict | None
+
+
+class Named(Told):
+    """An example by its row and its id."""
+
+    row: int
+    id: str
+
+
+class Stretch(Told):
+    """Words of a response that examples hold one after another."""
+
+    text: str
+    words: int
+    examples: int
+    first: list[Named]
+
+
+class Copied(Told):
+    """The longest such stretches."""
+
+    copied: list[Stretch]
+
+
+class Pooled(Told):
+    """How group scores are to be read."""
+
+    better: bool = Field(description="Whether scores are of an answer in place of a better one.")
+    pool: str
+    caution: str
+
+
+class Group(Told):
+    """A group with its score."""
+
+    value: str
+    size: int
+    score: float
+    channels: dict[str, float]
+
+
+class Groups(Pooled):
+    """The group score of each value of a field, most helpful first."""
+
+    by: str
+    groups: list[Group]
+
+
+class WhatIf(Pooled):
+    """The score of the training data for a query, with and without some examples."""
+
+    change: float = Field(description="After less before: below 0, what is left out had been helping.")
+    before: float
+    after: float
+    removed: int
+    kept: int
+    channels: dict[str, float]
+
+
+class Prove(Told):
+    """A command that proves by fine-tunes what some examples taught."""
+
+    command: str
+    examples: int
+    ids: list[str] = Field(description="Ids for the file; empty where the command names them.")
+    file: str
+
+
+class NamedBeginning(Beginning):
+    """The beginning of an example with what names it."""
+
+    id: str
+    label: str | None
+    place: str | None
+
+
+class InCommon(Told):
+    """An example among the first of several queries."""
+
+    row: int
+    example: NamedBeginning
+    queries: int
+    best: int
+    mean: float
+
+
+class Summary(Told):
+    """What the first examples of all queries of the file have in common."""
+
+    queries: int
+    first: list[InCommon]
+    shares: dict[str, list[tuple[str, int]]]
+
+
+class Helped(Listed):
+    """A query, and the score that an example has for it."""
+
+    score: float
+
+
+class Example(Text, Reasons):
+    """A training example whole, and the queries that it helps most and least."""
+
+    row: int
+    score: float | None = None
+    deviations: float | None = None
+    queries: int
+    helped: list[Helped]
+    harmed: list[Helped]
+
+
+class Worded(Told):
+    """Texts, and the places of their words."""
+
+    prompt: str
+    response: str
+    words: list[Place]
+
+
+class Tokens(Told):
+    """A score by pairs of words."""
+
+    query: Worded
+    example: Worded
+    scores: list[list[float]] = Field(description="A row for each word of the query and one for what is no word.")
+    rest: dict[str, float] = Field(description="By channel what has no words.")
+
+
+class Row(Beginning):
+    """The beginning of a training example."""
+
+    row: int
+    id: str
+
+
+class Rows(Told):
+    """Beginnings of some training examples."""
+
+    rows: list[Row]
