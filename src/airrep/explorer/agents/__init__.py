@@ -1,0 +1,5 @@
+"""x
+
+server  Serve the tools by the Model Context Protocol: over standard input and output, or HTTP.
+tools   Tools for agents: what each asks, and its short answer; made of the questions of the page.
+"""
