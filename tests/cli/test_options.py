@@ -106,7 +106,7 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
         "airrep: error: top: --better is given 2 times, and one value counts; expected it once. Leave the others out.\n"
     )
     assert "--count is given 2 times" in run("select", "idx", "q", "--count", "3", "--count", "3").err
-    assert "report: --title is given 3 times" in run("report", "r", *(["--title", "t"] * 3), "--out", "o").err
+    assert "report: --out is given 3 times" in run("report", "r", *(["--out", "o"] * 3)).err
     assert "evaluate: --pool is given 2 times" in run("evaluate", "i", "--pool", "sum", "--pool", "mean").err
     ran = run("index", "data.jsonl", "--out", "o", "--set", "ngrams=1", "--set", "ngrams=2", "--set", "view=response")
     assert "--set ngrams=2: 'ngrams' is set already" in ran.err

@@ -86,7 +86,7 @@ def test_answers_become_a_page(run: Run) -> None:
         ran = run(*command, "--out", name)
         assert ran.status == 0, ran.err
         assert f"airrep report {name} --out" in ran.err
-    assert run("report", *made, "--out", "all.html", "--title", "<h1>").status == 0
+    assert run("report", *made, "--out", "all.html", "--set", "title=<h1>").status == 0
     page = Path("all.html").read_text()
     for part in ("Weights of sources", "31 items"):
         assert part in page

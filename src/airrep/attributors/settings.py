@@ -11,6 +11,7 @@ from airrep.encoder.folders import BUNDLED, DEFAULT
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name, tokenizer_folder
 from airrep.lm.settings import LmSettings
+from airrep.runtime.remote.hub import pinned
 from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
@@ -22,13 +23,14 @@ TOKENIZERS = ("words", "subwords")
 
 
 def whole_folder(name: str) -> str:
-    """A folder by its whole path, so that an index can be asked from elsewhere; other names as they are."""
-    return str(Path(name).resolve()) if Path(name).is_dir() else name
+    """A folder by its whole path, so that an index can be asked from elsewhere; one of the Hub with its commit; other
+    names as they are."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
 
 
 def _whole(path: str | None) -> str | None:
     """A file or folder by its whole path, so that an index can be asked from elsewhere."""
-    return path if path is None or url_of(path) else str(Path(path).resolve())
+    return path if path is None else pinned(path) if url_of(path) else str(Path(path).resolve())
 
 
 def tokens_of(lm: str, base: str | None) -> str:

@@ -1,6 +1,6 @@
 """The command line: a file for each group of commands.
 
-app                The command line: all commands, and show, report, demo.
+app                The command line: all commands, and show, report, push, demo.
 demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, and compare what was judged.
 flags              Settings on the command line: flags of their fields, and what --set takes.

@@ -1,4 +1,4 @@
-"""The command line: all commands, and show, report, demo."""
+"""The command line: all commands, and show, report, push, demo."""
 
 import atexit
 import gc
@@ -51,7 +51,7 @@ def report_command(
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
-    title: Annotated[str | None, "Title of the page."] = None,
+    title: Annotated[str | None, Setting("Title of the page.")] = None,
     figures: Annotated[Path | None, Setting("Folder; of evaluations: also write each figure as SVG there.")] = None,
     curve: Annotated[list[str] | None, Setting("Tags; of evaluations: draw values against a numeric tag.")] = None,
     join: Annotated[bool, Setting("Of evaluations: those of the same tags, queries and labels become one.")] = False,
@@ -221,6 +221,30 @@ def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
     return True
 
 
+@own.command("push")
+@shared_options
+def push_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished directory that airrep wrote.")],
+    to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
+    licence: Annotated[str | None, "Licence under which others may use it, such as apache-2.0 or cc-by-4.0."] = None,
+    no_texts: Annotated[bool, "Leave the texts of an index out; scores stay the same."] = False,
+    evaluation: Annotated[str | None, Setting("An evaluation that judged it, for the card.")] = None,
+    public: Annotated[bool, Setting("Make a new repository public; else it is private.")] = False,
+) -> None:
+    """Push a directory to the Hugging Face Hub, with a card. Run it again to go on after an interruption.
+
+    hf://owner/name[@revision] then stands wherever a directory does. Log in before: hf auth login.
+    """
+    from airrep.reports.pushing import local_models, push
+
+    made = push(folder, to, licence=licence, texts=not no_texts, evaluation=evaluation, private=not public)
+    card = "; its card was written by others and stays as it is" if made.kept_card else ""
+    note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; pinned:")
+    if local := local_models(folder):
+        note(f"{to}: it asks {local[0]}, which only this machine has; push that too, and say there where it is")
+    typer.echo(made.place.url)
+
+
 @own.command("demo")
 @shared_options
 def demo_command(
@@ -244,7 +268,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "index_commands": ("index", "append", "delete", "export"),
     "query_commands": ("top", "group", "what-if", "select", "serve", "mcp"),
     "question_commands": ("clean", "audit", "mix"),
-    "app": ("report", "show", "demo"),
+    "app": ("report", "show", "push", "demo"),
     "running.history": ("rerun",),
     "prove_commands": ("prove",),
     "label_commands": ("sample", "label", "warmup"),

@@ -12,6 +12,7 @@ from airrep.encoder.static_files import StoredStatic, cut_after, read_static
 from airrep.errors import ConfigError, need
 from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
+from airrep.runtime.remote.hub import pinned
 
 
 def load_encoder(
@@ -35,7 +36,7 @@ def load_encoder(
 
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
-            Face Hub.
+            Face Hub; ``hf://owner/name@revision`` for one revision.
         precision: type of the large matrix products; ``"auto"`` is bfloat16 on CUDA devices that have it, else
             float32.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
@@ -59,7 +60,7 @@ def load_encoder(
         >>> encoder.encode_texts(["a text", "another"]).shape
         (2, 384)
     """
-    name = str(name_or_path)
+    name = pinned(str(name_or_path))
     if batch_tokens is not None and batch_tokens < 1:
         raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; expected 1 or more. Change it.")
     folder = find_model(name, (CODE,) if trust_remote_code else ())

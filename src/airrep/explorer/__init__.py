@@ -1,7 +1,7 @@
 """A page to explore an index in the browser, served by this machine.
 
-agents/    x
-answers    Answers of the routes, each as one model: what the API's document says of them.
+agents/    Tools for agents, by the Model Context Protocol.
+answers    Answers of the routes, each as one model that the API document shows.
 explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.
 questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.

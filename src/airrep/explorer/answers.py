@@ -1,4 +1,4 @@
-"""Answers of the routes, each as one model: what the API's document says of them."""
+"""Answers of the routes, each as one model that the API document shows."""
 
 from typing import Any
 

@@ -6,20 +6,33 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
-from airrep.index.rows import KIND
-from airrep.index.shards import PLACES, SHARD, is_whole, read_record, shard_name, write_shard
+from airrep.corpus.table import PLACE
+from airrep.errors import ConfigError
+from airrep.index.rows import KIND, IndexRows
+from airrep.index.shards import EXAMPLES, PLACES, SHARD, is_whole, read_record, shard_name, write_shard, write_table
 from airrep.index.workers import NewShard, check_alike, encode_shards
-from airrep.runtime.artifacts.manifests import REQUEST, describe_files, json_digest, versions, write_manifest
+from airrep.runtime.artifacts.manifests import (
+    REQUEST,
+    canonical_json,
+    describe_files,
+    json_digest,
+    versions,
+    write_manifest,
+)
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
-from airrep.runtime.publishing import remove_leftovers
+from airrep.runtime.publishing import remove_leftovers, write_file
 
 ALL = slice(None)
 """Every shard."""
+TEXTS = "texts"
+"""Entry of a manifest: false where the texts were left out."""
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
@@ -172,3 +185,40 @@ def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> N
     for path in folder.glob("deleted-*.npy"):
         if path.name != deleted:
             path.unlink(missing_ok=True)
+
+
+def without_texts(index: IndexRows, made: Path) -> None:
+    """Write into an empty folder those files of an index that differ where its texts are left out, the manifest last.
+
+    Ids, labels, sources, places and all that scores come from stay; messages and metadata go too. In place of a
+    response stands its example's id, since those of different examples must differ.
+
+    Raises:
+        ConfigError: its method reads the texts whenever it is asked.
+    """
+    if any(one.kind == "none" for one in index.channels):
+        raise ConfigError(
+            f"{index.path}: method {index.method} reads the texts whenever it is asked; expected one that keeps "
+            "features. Push it with its texts, or build another."
+        )
+    content, entries = dict(index.manifest), []
+    for shard, entry in zip(index.shards, index.manifest["shards"], strict=True):
+        place = f"shards/{shard.folder.name}"
+        (made / place).mkdir(parents=True)
+        write_table(made / place / EXAMPLES, _blank(shard.examples.table.drop_columns([PLACE])))
+        record = read_record(shard.folder)
+        changed = describe_files(made / place, [EXAMPLES])
+        record |= {"fields": [], "files": {**record["files"], **changed}}
+        write_file(made / place / SHARD, canonical_json(record))
+        content["files"] |= describe_files(made, [f"{place}/{EXAMPLES}", f"{place}/{SHARD}"])
+        entries.append({**entry, **_shard_entry(shard.folder.name, record)})
+    write_manifest(made, KIND, {**content, "shards": entries, "fields": [], TEXTS: False})
+
+
+def _blank(table: pa.Table) -> pa.Table:
+    ids = table["id"].to_pylist()
+    told = {"prompt": [""] * len(ids), "response": [f"(text left out: {one})" for one in ids]}
+    columns = {name: told.get(name, [None] * len(ids)) for name in ("prompt", "response", "metadata", "chat")}
+    for name, column in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(column, pa.large_string()))
+    return table

@@ -186,12 +186,13 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
 def _write_examples(folder: Path, corpus: Corpus) -> None:
     """Write the examples, and by themselves where they were read: the same data of another file are the same index."""
     table = corpus.table.combine_chunks()
-    _write_table(folder / EXAMPLES, table.drop_columns([PLACE]))
+    write_table(folder / EXAMPLES, table.drop_columns([PLACE]))
     if table[PLACE].null_count < len(table):
-        _write_table(folder / PLACES, table.select([PLACE]))
+        write_table(folder / PLACES, table.select([PLACE]))
 
 
-def _write_table(path: Path, table: pa.Table) -> None:
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table of examples as an arrow file."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
+from airrep.runtime.remote.hub import pinned
 from airrep.runtime.settings import Settings
 
 LossName: TypeAlias = Literal["sft", "dpo", "orpo", "kto", "weighted"]
@@ -91,7 +92,7 @@ class LmSettings(Settings):
     @field_validator("base")
     @classmethod
     def _whole_base(cls, base: str | None) -> str | None:
-        return base if base is None or not Path(base).is_dir() else str(Path(base).resolve())
+        return base if base is None else str(Path(base).resolve()) if Path(base).is_dir() else pinned(base)
 
     @field_validator("template")
     @classmethod

@@ -222,8 +222,13 @@ def _plain(value: Any) -> Any:
 
 def render_card(training: Mapping[str, Any]) -> str:
     """Render the model card of a trained encoder, its ``README.md``."""
+    return render_markdown("encoder_card.md.j2", training=training)
+
+
+def render_markdown(template: str, /, **values: Any) -> str:
+    """Render a card from a template of the package; no text among the *values* becomes markup."""
     loader = PackageLoader("airrep")
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
     )
-    return environment.get_template("encoder_card.md.j2").render(training=training)
+    return environment.get_template(template).render(values)

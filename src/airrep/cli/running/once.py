@@ -112,6 +112,10 @@ class OnceCommand(TyperCommand):
             ctx.meta[HELP_ALL] = True
             typer.echo(ctx.get_help())
             ctx.exit()
+        if ctx.info_name != "push" and any("hf://" in word for word in args):
+            from airrep.runtime.remote.hub import pinned_in
+
+            args = [pinned_in(word) for word in args]  # the whole command reads one commit, and tells which
         ctx.meta["words"] = [*ctx.command_path.split()[1:], *args]
         try:
             _, _, given = self.make_parser(ctx).parse_args(list(args))  # it takes them out of the list

@@ -84,7 +84,7 @@ Weights of sources. Weight: share of the 20 examples that help a query most, mea
 │ creak        │ 400      │ 20.0% │ 25.0%  │ 14.9% to 36.1% │ 1.25           │
 …""",
     ),
-    "report": Short("out title replace", "$ airrep report runs/top --out page.html"),
+    "report": Short("out replace", "$ airrep report runs/top --out page.html"),
     "show": Short("verify json k wide", "$ airrep show runs/index\n$ airrep show runs/index train.jsonl:12"),
     "demo": Short("out learn", "$ airrep demo"),
     "rerun": Short("replace", "$ airrep rerun runs/top --replace"),
@@ -98,6 +98,7 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
     "warmup": Short(
         "lm out count training set", "$ airrep warmup train.jsonl --lm MODEL --count 100 --out runs/warmed"
     ),
+    "push": Short("licence no-texts", "$ airrep push runs/index hf://me/my-index --licence cc-by-4.0"),
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
     "compare": Short("to out json replace", "$ airrep compare runs/lds-one runs/lds-two"),

@@ -230,7 +230,7 @@ def why_this_answer(explorer: Explorer, asked: WhyThisAnswer) -> dict[str, Any]:
     if asked.start or asked.least:
         return told
     copied = questions.copied_words(explorer, requests.CopiedRequest(query=query, where=asked.where))["copied"]
-    return {**told, "copied": [f"{_short(one['text'])} ({one['examples']} examples)" for one in copied]}
+    return {**told, "copied": [f"{_short(one['text'])} (examples: {one['examples']})" for one in copied]}
 
 
 def compare_two_answers(explorer: Explorer, asked: CompareTwoAnswers) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from airrep.lm.folders.gguf import gguf_of, unpacked
 from airrep.lm.folders.quantised import not_read
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
+from airrep.runtime.remote.hub import pinned
 
 CONFIG = "config.json"
 ADAPTER = "adapter_model.safetensors"
@@ -127,8 +128,9 @@ def adapters_in(folder: Path) -> list[Path]:
 
 
 def settled_name(name: str) -> str:
-    """The whole path of :func:`settled` for a folder, and of a file; other names as they are."""
-    return str(settled(Path(name).resolve())) if Path(name).exists() else name
+    """The whole path of :func:`settled` for a folder, and of a file; a place of the Hub with its commit; other names as
+    they are."""
+    return str(settled(Path(name).resolve())) if Path(name).exists() else pinned(name)
 
 
 def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:

@@ -22,6 +22,7 @@ from airrep.runtime.artifacts.manifests import (
     seal,
 )
 from airrep.runtime.publishing import give_name, remove_leftovers, temporary_folder, writing
+from airrep.runtime.remote.hub import pinned
 from airrep.runtime.remote.outputs import (
     check_ours,
     fetch_listed,
@@ -226,6 +227,7 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
     if url is None:
         return path_of(path)
     try:
+        url = pinned(url)
         copy = fetch_whole(url, lambda folder: read_manifest(folder)["files"], HISTORY)
         if copy is None and loose:
             copy = fetch_listed(url)

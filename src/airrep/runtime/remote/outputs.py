@@ -18,7 +18,17 @@ from typing import Any, TypeAlias
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing
 from airrep.runtime.publishing import remove_leftovers, sync, sync_tree, temporary_folder, write_file, writing
-from airrep.runtime.remote.places import cache, name_of, path_of, published_from, stand_for, url_of
+from airrep.runtime.remote.hub import hub_folder, storage_of
+from airrep.runtime.remote.places import (
+    cache,
+    is_hub,
+    name_of,
+    not_on_hub,
+    path_of,
+    published_from,
+    stand_for,
+    url_of,
+)
 from airrep.runtime.remote.storage import Storage
 
 LAST = "manifest.json"
@@ -32,7 +42,7 @@ Files: TypeAlias = Mapping[str, Mapping[str, Any]]
 def is_taken(out: str | PathLike[str]) -> bool:
     """True if something is at a path or URL (ArtifactError if that cannot be known)."""
     url = url_of(out)
-    return path_of(out).exists() if url is None else Storage(url).exists()
+    return path_of(out).exists() if url is None else storage_of(url).exists()
 
 
 def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
@@ -49,7 +59,7 @@ def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
     """
     url = url_of(out)
     if url is not None:
-        parent, _, name = url.rpartition("/")
+        parent, _, name = not_on_hub(url).rpartition("/")
         Storage(parent).write(name, content if isinstance(content, bytes) else b"".join(content))
         return
     path = path_of(out)
@@ -70,6 +80,7 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
         with publishing.new_place(path_of(out), replace=replace) as made:
             yield made
         return
+    not_on_hub(url)
     if not replace:
         check_new_folder(out)
     parent = cache() / "outputs"
@@ -110,7 +121,7 @@ def check_new_folder(out: Path, ours: Sequence[str] = ()) -> None:
 
 def manifest_at(url: str) -> bytes | None:
     """The file that makes a folder whole; None if no whole one is there (ArtifactError where that is unknown)."""
-    return Storage(url).read(LAST)
+    return storage_of(url).read(LAST)
 
 
 def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Path | None:
@@ -120,7 +131,7 @@ def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Pat
     not name, is fetched too if it is there. ArtifactError: the storage does not give it, a file is missing or altered,
     or the cache cannot be written.
     """
-    storage = Storage(url)
+    storage = storage_of(url)
     last = storage.read(LAST)
     if last is None:
         return None
@@ -128,7 +139,7 @@ def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Pat
         if not there:
             write_file(folder / LAST, last)
             _fetch_checked(storage, folder, files_of(folder))
-            if (content := storage.read(beside)) is not None:
+            if not is_hub(url) and (content := storage.read(beside)) is not None:  # a push leaves it out
                 write_file(folder / beside, content)
     return _named(folder, url)
 
@@ -163,6 +174,10 @@ def fetch_listed(url: str) -> Path | None:
 
     ArtifactError: as for :func:`fetch_whole`.
     """
+    if is_hub(url):
+        folder = hub_folder(url)
+        stand_for(folder, url)
+        return folder
     storage = Storage(url)
     listed = storage.below()
     if not listed:

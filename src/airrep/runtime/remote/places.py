@@ -102,7 +102,8 @@ def cache() -> Path:
 
 
 def made_at(url: str) -> Path:
-    """The path at which this machine makes what is then published to a URL."""
+    """The path at which this machine makes what is then published to a URL (ConfigError: it is on the Hub)."""
+    not_on_hub(url)
     made = cache() / "made" / hashlib.sha256(url.encode()).hexdigest()[:16] / name_of(url)
     stand_for(made, url)
     return made
@@ -120,8 +121,23 @@ def published_from(path: Path) -> str | None:
 
 
 def name_of(url: str) -> str:
-    """The last part of a URL, as the name of a folder."""
-    return url.rpartition("/")[2] or "root"
+    """The last part of a URL, as the name of a folder; without the revision of a repository of the Hub."""
+    return (url.partition("@")[0] if is_hub(url) else url).rpartition("/")[2] or "root"
+
+
+def is_hub(url: str) -> bool:
+    """True if a URL is that of the Hugging Face Hub."""
+    return url.startswith("hf://")
+
+
+def not_on_hub(url: str) -> str:
+    """The URL of a storage (ConfigError: it is on the Hub, where nothing is written bit by bit)."""
+    if is_hub(url):
+        raise ConfigError(
+            f"{url}: is on the Hugging Face Hub, and this is made on this machine first. Give a path as --out; then: "
+            f"airrep push PATH {url}"
+        )
+    return url
 
 
 def shown(text: str) -> str:

@@ -1,0 +1,192 @@
+"""Push an artifact to the Hugging Face Hub, with a card of it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airrep.encoder.cards import read_card
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.result import Evaluation
+from airrep.index.rows import KIND as INDEX
+from airrep.index.rows import IndexRows
+from airrep.index.sealing import TEXTS, without_texts
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import MANIFEST, describe_files, read_manifest, write_manifest
+from airrep.runtime.publishing import temporary_folder, writing
+from airrep.runtime.remote.hub import CARD, HubPlace, Push, Pushed
+from airrep.runtime.remote.places import cache, shown
+from airrep.training.result import KIND as ENCODER
+from airrep.training.result import render_markdown
+
+_MARK = b"<!-- This card was made by airrep push."
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_PURPOSES: Mapping[str, tuple[str, str]] = {
+    INDEX: (
+        "An airrep index of training examples",
+        "From these features airrep tells which training examples, and which groups, made a language model answer so.",
+    ),
+    ENCODER: ("", ""),
+    "labels": (
+        "Labels for training data attribution",
+        "Losses of queries after fine-tunes of a language model on random subsets: attribution is judged by them.",
+    ),
+    "subsets": ("Subsets for training data attribution", "Random subsets of training examples, and queries."),
+    "evaluation": (
+        "An evaluation of attribution methods",
+        "How well methods tell what training examples do to a language model.",
+    ),
+    "recipe": (
+        "Weights of attribution channels",
+        "How much each channel of an airrep index counts, learnt from labels.",
+    ),
+}
+
+
+def push(
+    folder: str | Path,
+    url: str,
+    *,
+    licence: str | None = None,
+    texts: bool = True,
+    evaluation: str | Path | None = None,
+    private: bool = True,
+) -> Pushed:
+    """Push a finished artifact to a repository of the Hugging Face Hub, which is made if it is not there.
+
+    Files go as they are. New are the card and, where something changes with it, the manifest. What a killed push has
+    sent is not sent again. Another version of the same kind is replaced by a commit, so that its revision stays.
+
+    Args:
+        folder: what airrep made: an index, an encoder, labels, subsets, a recipe, a result.
+        url: ``hf://owner/name``, or ``hf://datasets/owner/name``.
+        licence: the licence for the card, such as ``"apache-2.0"``; none is taken for granted.
+        texts: False leaves the texts of an index out.
+        evaluation: an evaluation that judged it, for the card.
+        private: whether a repository that is made is private; one that is there stays as it is.
+
+    Raises:
+        ConfigError: no licence, no repository, or texts cannot be left out.
+        ArtifactError: the folder is unfinished, altered or none that airrep made; or the Hub does not take it.
+    """
+    place = HubPlace.of(url)
+    if licence is None or not _LICENCE.fullmatch(licence):
+        given = "no licence is given" if licence is None else f"licence {licence!r} is no name of one"
+        raise ConfigError(
+            f"push {url}: {given}; expected that under which others may use it. Give --licence apache-2.0, cc-by-4.0, "
+            "other, …"
+        )
+    here = fetched(folder)
+    manifest = read_manifest(here, verify=True)
+    judged = _judged(here, manifest, evaluation)
+    parent = cache() / "outputs"
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(parent) as made:
+            if not texts:
+                if manifest["kind"] != INDEX:
+                    raise ConfigError(
+                        f"push {folder}: is of kind '{manifest['kind']}'; only the texts of an index can be left out. "
+                        "Leave --no-texts out."
+                    )
+                without_texts(IndexRows(here), made)
+                manifest = read_manifest(made)
+            card = _card(here, manifest, place, licence, judged)
+            (made / CARD).write_text(card, encoding="utf-8")
+            if CARD in manifest["files"]:
+                manifest["files"] |= describe_files(made, [CARD])
+                write_manifest(made, manifest["kind"], manifest)
+            names = dict.fromkeys([*manifest["files"], CARD, MANIFEST])
+            files = {name: made / name if (made / name).is_file() else here / name for name in names}
+            known = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+            return Push(files, manifest["kind"], known, _MARK).to(place.url, private=private)
+
+
+def local_models(folder: str | Path) -> list[str]:
+    """Models that what is in a folder reads from paths of this machine, which nobody else has."""
+
+    def named(value: Any) -> list[str]:
+        below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        own = [value] if isinstance(value, str) and value.startswith("/") and Path(value).exists() else []
+        return own + [one for part in below for one in named(part)]
+
+    return sorted(set(named(read_manifest(fetched(folder)).get("settings"))))
+
+
+def _judged(here: Path, manifest: Mapping[str, Any], evaluation: str | Path | None) -> Evaluation | None:
+    """The evaluation for the card: the one that is given, or the artifact itself."""
+    if evaluation is None:
+        return Evaluation.read(here) if manifest["kind"] == Evaluation.kind else None
+    found = Evaluation.read(evaluation)
+    if manifest["kind"] == INDEX and IndexRows(here).fingerprint not in str(found.request):
+        raise DataError(
+            f"{evaluation}: judged other indexes than {shown(str(here))}; expected one that judged it. Give that, or "
+            "none."
+        )
+    return found
+
+
+def _card(here: Path, manifest: Mapping[str, Any], place: HubPlace, licence: str, judged: Evaluation | None) -> str:
+    kind = str(manifest["kind"])
+    title, purpose = _PURPOSES.get(kind, (f"A result of airrep: {kind}", "What airrep made, as it made it."))
+    values: dict[str, Any] = {"template": "", "view": None}
+    own = ""
+    if kind == ENCODER:
+        card = read_card(here)
+        values |= {"template": card.template, "view": ((card.training or {}).get("settings") or {}).get("view")}
+        _, _, own = (here / CARD).read_text("utf-8").partition("\n# ")  # after the first heading of its own card
+        title, _, own = own.partition("\n")
+        purpose = "A sentence encoder for training data attribution; its own card follows below."
+    text = render_markdown(
+        "hub_card.md.j2",
+        **values,
+        licence=licence,
+        library="sentence-transformers" if kind == ENCODER else "airrep",
+        tag=re.sub(r"[^a-z0-9]+", "-", kind),
+        title=title,
+        purpose=purpose,
+        kind=kind,
+        texts=manifest.get(TEXTS, True),
+        facts=_facts(manifest),
+        url=place.url,
+        name=place.name,
+        command=_command(kind, place.url),
+        judged=None if judged is None else _told(judged),
+    )
+    return text + own.replace('"this-folder"', f'"{place.url}"')
+
+
+def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts for the table of a card; of a path on this machine only its name."""
+    settings = manifest.get("settings") or {}
+    channels = [f"{one['name']} ({one['kind']})" for one in manifest.get("channels", ()) if "kind" in one]
+    models = {name: settings.get(name) for name in ("lm", "encoder")}
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
+    found = {
+        "kind": manifest["kind"],
+        "examples": f"{manifest['rows']:,}" if "rows" in manifest else None,
+        "method": manifest.get("method"),
+        "channels": ", ".join(channels) or None,
+        **{name: Path(value).name if value and Path(value).is_absolute() else value for name, value in models.items()},
+        "files": f"{len(manifest['files']):,}, {size / 1e6:,.1f} MB",
+        "made with": ", ".join(f"{name} {number}" for name, number in manifest.get("packages", {}).items()) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _command(kind: str, url: str) -> str:
+    commands = {
+        INDEX: f"airrep top {url} queries.jsonl",
+        ENCODER: f"airrep index train.jsonl --encoder {url} --out index",
+        "labels": f"airrep evaluate {url} INDEX --data train.jsonl",
+    }
+    return commands.get(kind, f"airrep show {url}")
+
+
+def _told(found: Evaluation) -> dict[str, Any]:
+    return {
+        "measure": found.measure.upper() if found.measure in ("lds", "loo") else found.measure,
+        "queries": f"{len(found.queries):,}",
+        "ceiling": found.ceiling,
+        "rows": found.rows,
+    }

@@ -1,0 +1,372 @@
+"""Folders on the Hugging Face Hub, read at one commit and pushed.
+
+All by ``huggingface_hub``, which also finds the user's token; no text of an error of its own is shown, as that may name
+an address that was signed for this user.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from glob import escape
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from airrep._version import __version__
+from airrep.errors import AirRepError, ArtifactError, ConfigError
+from airrep.runtime.publishing import writing
+from airrep.runtime.remote.places import is_hub, url_of
+from airrep.runtime.remote.storage import Storage
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+AT_ONCE = 64
+"""Files of one commit; the Hub asks for at most about a hundred."""
+CARD = "README.md"
+LAST = "manifest.json"
+_FORM = re.compile(
+    r"hf://(?P<kind>models/|datasets/)?(?!models/|datasets/|spaces/|buckets/)"
+    r"(?P<name>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w.-]+|refs/pr/\d+))?"
+)
+_WORD = re.compile(rf"(?P<before>|.*=)(?P<place>{_FORM.pattern})(?P<after>|[/#].*)", re.DOTALL)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_UNREAD = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.onnx", "*.ot", "*.gguf", ".*")
+"""Files of models that are not fetched: pickles, which can run any program, and other forms of the same weights."""
+_OTHERS = re.compile(r"README\.md|\.gitattributes|(LICEN[CS]E|NOTICE)(\.\w+)?", re.IGNORECASE)
+"""Files that may be in a repository that nothing was pushed to yet."""
+_LONGEST_REASON = 160
+
+
+class HubPlace(NamedTuple):
+    """A repository of the Hub, at a revision or the newest."""
+
+    kind: Literal["model", "dataset"]
+    name: str
+    revision: str | None = None
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """The place that a URL names (ConfigError: it names none)."""
+        found = _FORM.fullmatch(url)
+        if found is None:
+            raise ConfigError(
+                f"{url}: is no repository of the Hugging Face Hub; expected hf://owner/name or "
+                "hf://datasets/owner/name, with @revision if you like. Correct it."
+            )
+        return cls("dataset" if found["kind"] == "datasets/" else "model", found["name"], found["revision"])
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        kind = "datasets/" if self.kind == "dataset" else ""
+        return f"hf://{kind}{self.name}" + (f"@{self.revision}" if self.revision else "")
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """It as the functions of huggingface_hub take it."""
+        return {"repo_id": self.name, "repo_type": self.kind}
+
+
+def pinned(place: str | PathLike[str]) -> str:
+    """A place as it is given; one on the Hub with its commit, so that it stays the same files.
+
+    ArtifactError: the Hub has it not, or does not answer; ConfigError: it is no repository.
+    """
+    url = url_of(place)
+    if url is None or not is_hub(url):
+        return os.fspath(place)
+    found = HubPlace.of(url)
+    return found.url if _COMMIT.fullmatch(found.revision or "") else _at_commit(found).url
+
+
+def pinned_in(word: str) -> str:
+    """A word of a command with the commit of a place in it: of a folder, a file below it, or a setting; errors as of
+    :func:`pinned`, and other words as they are."""
+    found = _WORD.fullmatch(word)
+    return word if found is None else found["before"] + pinned(found["place"]) + found["after"]
+
+
+def _at_commit(place: HubPlace) -> HubPlace:
+    """The place at its commit of now; offline, that of when it was last fetched."""
+    return place._replace(revision=_snapshot(place, [LAST]).name)
+
+
+def _snapshot(place: HubPlace, wanted: Sequence[str] | None) -> Path:
+    """The folder of a commit in the Hub's own cache, with files by the patterns *wanted*; None: all that are read."""
+    from huggingface_hub import snapshot_download
+
+    with told(place), _bars(wanted is None or len(wanted) > 1):
+        return Path(
+            snapshot_download(
+                **place.known,
+                revision=place.revision,
+                allow_patterns=None if wanted is None else list(wanted),
+                ignore_patterns=list(_UNREAD) if wanted is None else None,
+                library_name="airrep",
+                library_version=__version__,
+            )
+        )
+
+
+@contextmanager
+def _bars(wanted: bool) -> Iterator[None]:
+    """Draw huggingface_hub's own progress bars if they are wanted, in a terminal alone."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    if are_progress_bars_disabled() or (wanted and sys.stderr.isatty()):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a variable that asks for them in any case
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
+
+
+def hub_folder(url: str) -> Path:
+    """A folder with all files of a repository that is no artifact, such as a model, in the Hub's own cache."""
+    return _snapshot(HubPlace.of(url), None)
+
+
+class HubStorage(Storage):
+    """A repository of the Hub, to be read at one commit."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing is asked yet (ConfigError: the URL is no repository)."""
+        self.url = url
+        self._place = HubPlace.of(url)
+
+    def exists(self) -> bool:
+        """True, or the ArtifactError that tells why not."""
+        return bool(_snapshot(self._place, [LAST]))
+
+    def below(self) -> dict[str, Mapping[str, Any]]:
+        """Its files; offline those that were fetched before."""
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        with told(self._place):
+            try:
+                return {name: {} for name in _listed(_api(), self._place)}
+            except OfflineModeIsEnabled:
+                folder = _snapshot(self._place, [LAST])
+        return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*") if path.is_file()}
+
+    def read(self, name: str) -> bytes | None:
+        """Bytes of a small file; None if it is not there."""
+        file = _snapshot(self._place, [escape(name)]) / name
+        return file.read_bytes() if file.is_file() else None
+
+    def get(self, names: Iterable[str], folder: Path) -> None:
+        """Fetch files into a folder, several at once; their bytes are shared with the Hub's cache where they can be."""
+        wanted = list(names)
+        if not wanted:
+            return
+        fetched = _snapshot(self._place, list(map(escape, wanted)))
+        with writing(folder):
+            for name in wanted:
+                source, target = (fetched / name).resolve(), folder / name
+                if not source.is_file():
+                    raise ArtifactError(f"{self.url}/{name}: is not there. Push the folder again.")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.unlink(missing_ok=True)
+                try:
+                    os.link(source, target)
+                except OSError:  # another disk
+                    shutil.copyfile(source, target)
+
+
+def storage_of(url: str) -> Storage:
+    """The storage behind a URL."""
+    return HubStorage(url) if is_hub(url) else Storage(url)
+
+
+def _api() -> "HfApi":
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="airrep", library_version=__version__)
+
+
+def _listed(api: "HfApi", place: HubPlace) -> dict[str, Any]:
+    """What the Hub tells of each file of a revision, by name."""
+    tree = api.list_repo_tree(**place.known, revision=place.revision, recursive=True)
+    return {entry.path: entry for entry in tree if hasattr(entry, "blob_id")}
+
+
+class Pushed(NamedTuple):
+    """What a push did."""
+
+    place: HubPlace
+    """The repository at the commit that now has the folder."""
+    sent: int
+    """Files that were sent; the others were there."""
+    private: bool
+    kept_card: bool
+    """True if the repository has a card that others wrote, which stayed."""
+
+
+class Push(NamedTuple):
+    """A folder that is whole, about to be pushed."""
+
+    files: Mapping[str, Path]
+    """All its files, and the card, by the names that they get; the manifest too."""
+    kind: str
+    known: Mapping[str, str]
+    """sha256 of files."""
+    mark: bytes
+    """Line of a card that airrep wrote."""
+
+    def to(self, url: str, *, private: bool) -> Pushed:
+        """Push it: other files first, the manifest with the last commit; a push that was broken off goes on.
+
+        A repository that is not there is made, private or not. ConfigError: the URL is no repository, or has a
+        revision. ArtifactError: other things are there, this user has no right to write, or the Hub does not answer.
+        """
+        place = HubPlace.of(url)
+        if place.revision is not None:
+            raise ConfigError(f"push {url}: a push makes its own revision; expected none. Leave @… out.")
+        api = _api()
+        with told(place, "written"), _bars(True):
+            head, there, private = _opened(api, place, private)
+            before = self._replaceable(place._replace(revision=head), there)
+            mine = CARD not in there or self.mark in (HubStorage(f"{place.url}@{head}").read(CARD) or b"")
+            names = [name for name in self.files if name != CARD or mine]
+            wanted = [name for name in names if not self._is_there(name, there.get(name))]
+            gone = sorted((before - {CARD}) & set(there) - set(self.files))
+            commit = self._commit(api, place, head, wanted, gone, LAST in there) if wanted or gone else head
+        return Pushed(place._replace(revision=commit), len(wanted), private, not mine)
+
+    def _replaceable(self, place: HubPlace, there: Collection[str]) -> set[str]:
+        """Files of the older version that is there (ArtifactError: something else is there)."""
+        import json
+
+        content, found = HubStorage(place.url).read(LAST) if LAST in there else None, None
+        if content is not None:
+            try:
+                found = json.loads(content)
+                if isinstance(found, dict) and "manifest_sha256" in found and found["kind"] == self.kind:
+                    return {LAST, *found["files"]}
+            except (ValueError, KeyError, TypeError):
+                pass
+        kind = found.get("kind") if isinstance(found, dict) else None
+        others = [name for name in there if name not in self.files and not _OTHERS.fullmatch(name)]
+        if content is None and not others:
+            return set()
+        what = f"holds a folder of kind '{kind}'" if content is not None else f"holds other files, such as {others[0]}"
+        raise ArtifactError(
+            f"{place._replace(revision=None).url}: {what}, and nothing is replaced. Give another name; a new one is "
+            "made."
+        )
+
+    def _is_there(self, name: str, entry: Any) -> bool:
+        """Whether the Hub has a file already."""
+        if entry is None or entry.size != self.files[name].stat().st_size:
+            return False
+        if entry.lfs is not None:
+            return bool(entry.lfs.sha256 == (self.known.get(name) or _sha256(self.files[name])))
+        content = self.files[name].read_bytes()
+        return bool(entry.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())  # as git does
+
+    def _commit(
+        self, api: "HfApi", place: HubPlace, head: str, wanted: Sequence[str], gone: Sequence[str], whole: bool
+    ) -> str:
+        """Commit files in parts, the manifest in the last; of several parts the first takes an older manifest away."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        late = [name for name in (CARD, LAST) if name in wanted]
+        early = [name for name in wanted if name not in late]
+        parts = [early[at : at + AT_ONCE] for at in range(0, len(early), AT_ONCE)] or [[]]
+        for number, part in enumerate(parts, 1):
+            last = number == len(parts)
+            operations: list[Any] = [
+                CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(self.files[name]))
+                for name in (*part, *(late if last else ()))
+            ]
+            if last:
+                operations += [CommitOperationDelete(path_in_repo=name) for name in gone]
+                if LAST not in late and len(parts) > 1 and whole:
+                    operations.append(CommitOperationAdd(path_in_repo=LAST, path_or_fileobj=str(self.files[LAST])))
+            elif number == 1 and whole:
+                operations.append(CommitOperationDelete(path_in_repo=LAST))
+            message = f"airrep push: {self.kind}" + (f", part {number} of {len(parts)}" if len(parts) > 1 else "")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of arrow files in what is no data set, and of the card's metadata
+                made = api.create_commit(
+                    **place.known, operations=operations, commit_message=message, parent_commit=head
+                )
+            head = str(made.oid)
+        return head
+
+
+def _opened(api: "HfApi", place: HubPlace, private: bool) -> tuple[str, dict[str, Any], bool]:
+    """Commit and files of a repository, made if it is not there, and whether it is private."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        found = api.repo_info(**place.known)
+    except GatedRepoError:
+        raise
+    except RepositoryNotFoundError:
+        api.create_repo(**place.known, private=private)
+        found = api.repo_info(**place.known)
+    head = str(found.sha)
+    return head, _listed(api, place._replace(revision=head)), bool(found.private)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def told(place: HubPlace, doing: Literal["read", "written"] = "read") -> Iterator[None]:
+    """Turn whatever huggingface_hub says into one line, without the texts of its errors."""
+    from huggingface_hub import errors
+
+    where = f"{place.url}: cannot be {doing}"
+    try:
+        yield
+    except AirRepError:
+        raise
+    except errors.RevisionNotFoundError as error:
+        raise ArtifactError(
+            f"{where}: the repository has no revision {place.revision!r} (any more). Give another, or leave it out."
+        ) from error
+    except Exception as error:  # also of the library below, and of the disk
+        raise ArtifactError(f"{where}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong with the Hub, and what to do."""
+    from huggingface_hub import errors
+
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):  # of one file among several
+        error = error.__cause__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    chain = (error, error.__cause__, error.__context__)
+    if any(isinstance(one, errors.OfflineModeIsEnabled) for one in chain):
+        return "HF_HUB_OFFLINE is set, and this machine has not all of it. Unset it, or fetch it before."
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        return (
+            "the Hub does not give this user the right. Ask its owner, or log in with a token that may: hf auth login"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return "the Hub has no such repository, or does not show it to you. Check the name, or log in: hf auth login"
+    if status == 412:
+        return "it was changed by someone else meanwhile. Run the same command again: it goes on from there."
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return f"{error.strerror} ({error.filename}). Mend that on this machine, then run the same command again."
+    if status is not None:
+        said = " ".join((getattr(error, "server_message", None) or "").split())[:_LONGEST_REASON].rstrip(".")
+        return f"the Hub answers {status}{f' ({said})' if said else ''}. Run the same command again: it goes on."
+    return (
+        f"the Hub does not answer ({type(error).__name__}). Check the network (HF_ENDPOINT, proxies), then run the "
+        "same command again: it goes on."
+    )
