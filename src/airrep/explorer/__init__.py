@@ -8,7 +8,7 @@ questions  Questions that the page asks, answered as JSON values; nothing here k
 reference  The API's document (OpenAPI), and a page of it that needs no script.
 requests   Requests that the page and other programs may make, each checked as one model.
 routes     Routes of the API: what each asks, what answers it, an example of it.
-security   Who may ask, from where, how much: checked before a question is read; the token, the socket.
+security   Who may ask, from where, how much; the token and the socket.
 serving    Serve the page and the API: routes, lines, errors.
 texts      Texts of examples as JSON: cut, with the places of same words.
 turns      Turns: a few threads answer questions, the others wait.

@@ -1,4 +1,4 @@
-"""Who may ask, from where, how much: checked before a question is read; the token, the socket."""
+"""Who may ask, from where, how much; the token and the socket."""
 
 import asyncio
 import hmac

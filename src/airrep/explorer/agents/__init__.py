@@ -1,5 +1,5 @@
 """Tools for agents, by the Model Context Protocol.
 
-server  Serve the tools by the Model Context Protocol: over standard input and output, or HTTP.
-tools   Tools for agents: what each asks, and its short answer; made of the questions of the page.
+server  Serve the tools by MCP, over standard streams or HTTP.
+tools   Tools for agents: the page's questions, with short answers.
 """

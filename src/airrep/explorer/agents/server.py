@@ -1,4 +1,4 @@
-"""Serve the tools by the Model Context Protocol: over standard input and output, or HTTP."""
+"""Serve the tools by MCP, over standard streams or HTTP."""
 
 import json
 import logging

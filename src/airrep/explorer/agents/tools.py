@@ -1,4 +1,4 @@
-"""Tools for agents: what each asks, and its short answer; made of the questions of the page."""
+"""Tools for agents: the page's questions, with short answers."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
