@@ -1,5 +1,6 @@
 """Serve the tools by MCP, over standard streams or HTTP."""
 
+import asyncio
 import json
 import logging
 import socket
@@ -9,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -143,6 +143,6 @@ def serve_stdio(server: Server[Any]) -> None:
             await server.run(incoming, outgoing, server.create_initialization_options())
 
     try:
-        anyio.run(serve)
+        asyncio.run(serve())
     except KeyboardInterrupt:  # the usual way to end by hand
         return
