@@ -1,7 +1,7 @@
 """EK-FAC with refined inverse products, beside EK-FAC: process CPU time of an index and a batch of queries.
 
-Run as ``python benchmarks/refine.py``, with ``--lm`` and ``--data`` for another LM and other examples. Times are process
-CPU time on one thread, both methods in turns, each round with nothing in a store: the curvature is learnt anew.
+Run as ``python benchmarks/refine.py``, with ``--lm`` and ``--data`` for another LM and other examples. Times are
+process CPU time on one thread, both methods in turns, each round with nothing in a store: the curvature is learnt anew.
 
 * learn: the curvature, from up to 5,000 examples.
 * ask: scores of all examples for the queries. Refining takes its time here, for each query.
