@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from worlds.commands import runner
 from worlds.small_world import tree, write_published
+from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep.corpus.corpus import Corpus, Example
@@ -291,6 +292,42 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
     status, _, refused = run(*line[:-1], "100000")  # bad input is refused before anything is told
     assert (status, refused.count("\n"), len(asked)) == (1, 1, 2)
     assert "--count" in refused
+
+
+def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
+    """Both measures from the command line: shown again, compared, on a page; what does not go together is refused."""
+    lm = tiny_lm(folder / "lm")
+    few = folder / "few.jsonl"
+    few.write_text("".join(line + "\n" for line in (folder / "queries.jsonl").read_text().splitlines()[:3]))
+    judged = ("evaluate", "tfidf", "words=tfidf", "--queries", "few.jsonl")
+    tuned = ("--lm", lm, "--set", "epochs=1", "--set", "learning_rate=0.01")
+    made = {
+        "dropped": (*judged, *tuned, "--remove", "2,25%"),
+        "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
+    }
+    words = {"dropped": ("rise × 100", "Top 15", "pool of 60, "), "traced": ("MRR × 100", "Recall@10", "Tail patch")}
+    for name, command in made.items():
+        status, printed, err = run(*command, "--out", name)
+        assert status == 0, err
+        said = " ".join(printed.split())
+        assert all(word in said for word in words[name]), said
+        assert "was finished already" in run(*command, "--out", name)[2]
+        assert printed.strip() in run("show", name)[1]
+        assert "Holm" in run("compare", name)[1]
+    assert run("report", "dropped", "traced", "--out", "effects.html")[0] == 0
+    assert "Drop the top and retrain" in (page := Path("effects.html").read_text())
+    assert "Trace of facts" in page
+    status, out, err = run(*judged, "--rows", "source", "--json")
+    assert status == 0, err
+    assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
+    _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
+    _refused(run("evaluate", "tfidf", "--rows", "source"), "--rows needs --queries")
+    _refused(run(*judged, *tuned, "--rows", "source"), "--lm needs --count beside --rows")
+    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
+    _refused(
+        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect beside --queries and --remove"
+    )
+    _refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):

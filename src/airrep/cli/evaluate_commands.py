@@ -69,7 +69,7 @@ class EvaluationOptions:
         )
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
-        from airrep.evaluation.result import Evaluation, check_no_answers
+        from airrep.evaluation.result import RESUMED, Evaluation, check_no_answers
         from airrep.runtime.artifacts.making import check_replaceable, real_path
 
         if self.run is None:
@@ -77,7 +77,7 @@ class EvaluationOptions:
         if self.replace:
             check_replaceable(real_path(self.run), Evaluation.kind)
             return None
-        if request["measure"] != "select":  # only that one resumes from the answers that lie in its directory
+        if request["measure"] not in RESUMED:  # these go on from the answers that lie in their directory
             check_no_answers(self.run)
         return Evaluation.find(self.run, request)
 
@@ -142,11 +142,15 @@ SelectionOptions = Annotated[
 ]
 _OF_LABELS = ("labels", "data", "pool", "tune", "resamples", "what_if", "why", "partial")
 _OF_QUERIES = ("queries", "by", "where")
-_OF_ENGINE = ("workers", "engine", "address", "gpus", "retries", "partial", "training")
+_OF_FINE_TUNES = ("workers", "engine", "address", "gpus", "retries", "training")
+_OF_ENGINE = (*_OF_FINE_TUNES, "partial")
 _EFFECTIVE: Mapping[str, tuple[str, ...]] = {
     "labels": _OF_LABELS,
     "labels and --why": ("labels", "data", "pool", "why", "partial"),
     "queries": (*_OF_QUERIES, "vote", "skip_unlabelled"),
+    "queries and --remove": ("queries", "where", "remove", "lm", "seeds", "seed", *_OF_FINE_TUNES),
+    "queries and --rows": ("queries", "where", "rows"),
+    "queries, --rows and an --lm": ("queries", "where", "rows", "lm", "count", "seed", *_OF_FINE_TUNES),
     "queries and an --lm": (*_OF_QUERIES, "lm", "count", "selecting", "seeds", *_OF_SELECTION, *_OF_ENGINE),
 }
 """The options, and the settings, that have an effect on what is judged by these."""
@@ -172,7 +176,7 @@ class ByLabels:
 
 @dataclass(frozen=True)
 class ByQueries:
-    """What judges by queries: by their classes, or by fine-tuning an LM on what is selected for them."""
+    """What judges by queries: by their classes or facts, or by fine-tuning an LM with or without what is found."""
 
     selection: SelectionOptions
     running: options.EngineOptions
@@ -185,6 +189,14 @@ class ByQueries:
     count: Annotated[
         int | None, typer.Option(min=1, help="With --lm: examples selected for each task; the paper takes 1000.")
     ] = None
+    remove: Annotated[
+        str | None,
+        "With --lm: fine-tune without each query's top 10, 50 or 1%, say, against as many random examples.",
+    ] = None
+    rows: Annotated[
+        str | None,
+        "Field of the queries that names what taught them: ids of examples, or a value of that field that these share.",
+    ] = None
     selecting: Annotated[
         str | None,
         typer.Option(metavar="DATA", help="Other queries of the same tasks to select by, so that none is tested on."),
@@ -192,6 +204,15 @@ class ByQueries:
     vote: Annotated[list[int] | None, Setting("Also the class that most of the top K have; 10 if not given.", 1)] = None
     skip_unlabelled: Annotated[bool, Setting("Leave out queries without class, counted.")] = False
     retries: options.RetriesOption = 2
+
+    @property
+    def named(self) -> str:
+        """What is given that decides the measure, as in :data:`_EFFECTIVE`."""
+        if self.remove is not None:
+            return "queries and --remove"
+        if self.rows is not None:
+            return "queries and --rows" if self.lm is None else "queries, --rows and an --lm"
+        return "queries" if self.lm is None else "queries and an --lm"
 
 
 @app.command("evaluate")
@@ -224,30 +245,56 @@ def evaluate_command(
     --queries with --lm and --count selects examples for each task, fine-tunes the LM on them, and measures its answers:
     unigram F1. --training takes the settings of the fine-tuning from your own training. With --out, run it again after
     an interruption: it goes on with what is missing.
+
+    --queries with --lm and --remove fine-tunes the LM without the examples that an index ranks first for a query, and
+    measures how far the query's loss rises above that without random ones. --queries with --rows ranks the examples
+    that taught a fact: mean reciprocal rank and recall. With --lm and --count it also takes one step on each top
+    example, and measures the gain.
     """
     gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
         raise ConfigError(gone)
-    if by_queries.queries is None and by_queries.lm is not None:
-        raise ConfigError("evaluate: --lm needs --queries and --count, to select examples for each task. Give them.")
-    if by_queries.queries is not None and by_queries.lm is None and by_queries.count is not None:
-        raise ConfigError("evaluate: --count needs --lm, which is fine-tuned on the selected examples. Give it.")
-    if by_labels.why and not by_labels.labels:
-        raise ConfigError("evaluate: --why needs --labels and --data, whose LDS it explains. Give them.")
+    _check_together(by_labels, by_queries)
     if by_labels.labels or by_labels.why or by_queries.queries is None:
         _check_given(ctx, "labels and --why" if by_labels.why else "labels")
         _by_labels(indexes or [], by_labels, reading, judging, settings, partial=partial)
         return
-    _check_given(ctx, "queries" if by_queries.lm is None else "queries and an --lm")
+    _check_given(ctx, by_queries.named)
     moved = {name: value for name, value in settings.items() if by_queries.lm is None or ":" in name}
     opened = open_named(indexes or [], moved)
     if not opened:
         raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX. Name one.")
-    if by_queries.lm is None:
+    if by_queries.lm is None and by_queries.rows is None:
         _by_classes(opened, by_queries, reading, judging)
         return
     own = options.TuningOptions({name: value for name, value in settings.items() if name not in moved}, training)
+    if by_queries.remove is not None or by_queries.rows is not None:
+        _by_effects(opened, by_queries, own, reading, judging)
+        return
     _by_selection(opened, by_queries, own, reading, judging, partial=partial)
+
+
+def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
+    """Refuse options that lack others."""
+    asked = by_queries
+    others = "--queries and --count, to select examples for each task; or --remove or --rows in place of --count"
+    needs = {
+        f"--lm needs {others}. Give them.": asked.queries is None and asked.lm is not None,
+        "--remove needs --queries and --lm, which is fine-tuned without their top examples. Give them.": (
+            asked.remove is not None and (asked.queries is None or asked.lm is None)
+        ),
+        "--rows needs --queries, whose facts it names. Give them.": asked.rows is not None and asked.queries is None,
+        "--count needs --lm, which is fine-tuned on the selected examples. Give it.": (
+            asked.queries is not None and asked.lm is None and asked.count is not None
+        ),
+        "--lm needs --count beside --rows, the top examples to take a step on. Give it.": (
+            asked.rows is not None and asked.remove is None and asked.lm is not None and asked.count is None
+        ),
+        "--why needs --labels and --data, whose LDS it explains. Give them.": by_labels.why and not by_labels.labels,
+    }
+    lacking = next((text for text, holds in needs.items() if holds), None)
+    if lacking is not None:
+        raise ConfigError(f"evaluate: {lacking}")
 
 
 def _check_given(ctx: typer.Context, by: str) -> None:
@@ -271,6 +318,35 @@ def _by_classes(
     test = Classification(opened, reading.read(asked.queries or ""), settings)
     with Meter("ranking for queries") as meter:
         judging.deliver(test.request, lambda: test.run(meter), print_classification)
+
+
+def _by_effects(
+    opened: "list[tuple[str, Index]]",
+    asked: ByQueries,
+    configuring: options.TuningOptions,
+    reading: options.ReadingOptions,
+    judging: EvaluationOptions,
+) -> None:
+    """By fine-tunes without the top examples, or by the ranks of what taught facts and steps on the top."""
+    from airrep.cli.show.evaluations import print_drop, print_trace
+    from airrep.cli.show.learning import TaskMeter
+    from airrep.evaluation.effects.drop import Drop, DropSettings
+    from airrep.evaluation.effects.refits import Running
+    from airrep.evaluation.effects.trace import Trace, TraceSettings
+
+    queries, where = reading.read(asked.queries or ""), {"where": asked.where, "seed": asked.selection["seed"]}
+    running = Running(asked.running.make(), asked.retries, TaskMeter())
+    made: Drop | Trace
+    if asked.remove is not None:
+        settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
+        made = Drop(opened, queries, *configuring.of_lm(asked.lm or "", reading=reading), settings, running)
+    else:
+        counted = {} if asked.count is None else {"count": asked.count}
+        facts = TraceSettings.of({**where, **counted, "facts": asked.rows})
+        model = () if asked.lm is None else (*configuring.of_lm(asked.lm, reading=reading), running)
+        made = Trace(opened, queries, facts, *model)
+    print_made = print_drop if isinstance(made, Drop) else print_trace
+    judging.deliver(made.request, lambda: made.run(judging.run, replace=judging.replace), print_made)
 
 
 def _by_selection(

@@ -257,5 +257,5 @@ def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int,
     # Differences over queries are closed forms: the draws and their seed play no part.
     run = contestants[0].run
     tasks = run.facts.get("clusters", [""] * len(run.queries))
-    drawn = TaskResamples(tuple(map(str, tasks)), "clusters" in run.facts, RESAMPLES, 0)
+    drawn = TaskResamples(tuple(map(str, tasks)), "clusters" in run.facts, RESAMPLES, 0, run.measure != "drop")
     return [drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query) for i, j in pairs]

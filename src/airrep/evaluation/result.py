@@ -33,8 +33,11 @@ from airrep.runtime.stage import Stage
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
 ANSWERS = "answers"
 """Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
-Measure: TypeAlias = Literal["lds", "loo", "classify", "select"]
-"""Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning."""
+Measure: TypeAlias = Literal["lds", "loo", "classify", "select", "drop", "trace"]
+"""Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning; rise of the
+loss without the top examples; reciprocal rank of an example that taught a fact."""
+RESUMED = ("select", "drop", "trace")
+"""Measures that keep what is fine-tuned beside an unfinished evaluation."""
 FEW_QUERIES = 10
 """With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
 
@@ -260,7 +263,7 @@ class Evaluation(Kept):
             ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
                 written.
         """
-        if self.measure != "select" and not replace:  # a select writes where its own answers are
+        if self.measure not in RESUMED and not replace:  # these write where their own answers are
             check_no_answers(path)
         return self._save(path, replace=replace, keep=() if self.complete else (ANSWERS,))
 

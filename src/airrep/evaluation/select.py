@@ -175,18 +175,19 @@ class AnswerFiles:
 
 
 @contextmanager
-def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
-    """Folder of answers until the evaluation is written, locked by this process."""
+def kept_answers(
+    out: str | Path | None, request: Mapping[str, Any], *, replace: bool, keep: Sequence[str] = ()
+) -> Iterator[Path]:
+    """Folder of answers until the evaluation is written, locked by this process; those of another request *keep*."""
     if out is None:
         with TemporaryDirectory() as folder:
-            yield AnswerFiles(Path(folder))
+            yield Path(folder)
         return
     made = "an unfinished evaluation made"
-    # Answers of another request stay: each is named by all that decides it.
-    stage = Stage(out, Evaluation.kind, made, request, replace, _holds_work, keep=(ANSWERS,))
+    stage = Stage(out, Evaluation.kind, made, request, replace, _holds_work, keep=keep)
     with stage.resuming() as working:
         _bring(stage.path / ANSWERS, working / ANSWERS)
-        yield AnswerFiles(working / ANSWERS)
+        yield working / ANSWERS
 
 
 def _holds_work(working: Path) -> bool:
@@ -245,7 +246,9 @@ class DataSelection:
         """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is told about
         selections."""
         check_retries(retries)
-        with _kept(out, self.request, replace=replace) as files:
+        # Answers of another request stay: each is named by all that decides it.
+        with kept_answers(out, self.request, replace=replace, keep=(ANSWERS,)) as folder:
+            files = AnswerFiles(folder)
             competitors = self._contest.competitors(self._training, progress)
             jobs = list_jobs(choice for competitor in competitors for choice in competitor.choices)
             failed = self._answer(jobs, files, retries, on_task)

@@ -184,7 +184,7 @@ class Explorer:
     def __init__(
         self,
         index: Index,
-        queries: Corpus | None = None,
+        queries: Corpus | tuple[Example, ...] | None = None,
         beside: Index | None = None,
         better: Better | None = None,
     ) -> None:

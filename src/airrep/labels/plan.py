@@ -26,7 +26,7 @@ from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, json_digest, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
-from airrep.runtime.settings import Settings
+from airrep.runtime.settings import Settings, count_of, count_or_share
 from airrep.scoring.groups import Groups
 from airrep.shapes import Bool, Int64
 
@@ -74,20 +74,11 @@ class SamplingSettings(Settings):
     @classmethod
     def _count_or_share(cls, size: Any) -> Any:
         """A number typed as text is a number; a percentage stays one, since pools decide what it is."""
-        text = str(size).replace(" ", "").replace(",", "")
-        try:
-            share = float(text.removesuffix("%"))
-        except ValueError:
-            share = 0.0
-        if text.endswith("%") and 0 < share < 100:
-            return text
-        if text.isascii() and text.isdecimal() and share >= 1:
-            return int(text)
-        raise ValueError("expected a number of examples from 1 on, or a percentage of the pool such as 99%")
+        return count_or_share(size)
 
     def size_of(self, pool: int) -> int:
         """Examples in each subset of a pool of so many; of a percentage the nearest number."""
-        return self.size if isinstance(self.size, int) else round(float(self.size.removesuffix("%")) / 100 * pool)
+        return count_of(self.size, pool)
 
 
 @dataclass(frozen=True, eq=False)

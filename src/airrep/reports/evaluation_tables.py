@@ -1,5 +1,6 @@
 """Tables of evaluations, comparisons and diagnoses, for page and terminal."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -76,6 +77,20 @@ WORDS: Mapping[Measure, Words] = {  # in the order of the page
         "F1",
         "Unigram F1 × 100 of what the language model generates after fine-tuning on the examples selected",
         "95 % bootstrap over tasks and their queries",
+    ),
+    "drop": Words(
+        "Drop the top and retrain",
+        "rise",
+        "Rise × 100 of a query's loss, in nats per token, after a fine-tune without the examples that a row ranks "
+        "first for it, over the loss without as many random ones; 0 is chance",
+        f"{_BOOTSTRAP}, and the spread of random sets",
+    ),
+    "trace": Words(
+        "Trace of facts",
+        "MRR",
+        "MRR × 100: mean over queries of the reciprocal rank of the first example that taught the query's fact; 100 is "
+        "perfect",
+        _BOOTSTRAP,
     ),
     "loo": Words(
         "Leave-one-out (LOO)",
@@ -266,7 +281,8 @@ def _difference_cell(row: Row | None) -> Cell:
 def extras_table(panel: ReportSource) -> Table | None:
     """Further numbers of the rows of one evaluation, such as macro average and vote@k; None if there are none."""
     rows = panel.evaluation.rows
-    keys = [key for key in dict.fromkeys(key for row in rows for key in row.more) if _shown(rows, key)]
+    # In an order that does not depend on whether the evaluation was made or read: JSON has sorted keys.
+    keys = [key for key in sorted({key for row in rows for key in row.more}, key=_by_numbers) if _shown(rows, key)]
     if not keys:
         return None
     lines = []
@@ -281,6 +297,11 @@ def extras_table(panel: ReportSource) -> Table | None:
     columns = ("Method", label_of(words.short), *map(label_of, keys))
     title = f"{words.heading}, {panel.label}: further numbers"
     return Table(title, columns, tuple(lines), text, commands([panel]))
+
+
+def _by_numbers(key: str) -> list[str | int]:
+    """Sorts keys by their words, and numbers in them by size."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", key)]
 
 
 def _shown(rows: Sequence[Row], key: str) -> bool:

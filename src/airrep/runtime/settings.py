@@ -26,6 +26,25 @@ LONGEST_SHOWN = 200
 """Characters of a wrong value that an error shows."""
 
 
+def count_or_share(value: Any, of: str = "the pool") -> int | str:
+    """A number of examples from 1 on, or a percentage as text, such as ``"99%"`` (ValueError: neither)."""
+    text = str(value).replace(" ", "")
+    try:
+        share = float(text.removesuffix("%"))
+    except ValueError:
+        share = 0.0
+    if text.endswith("%") and 0 < share < 100:
+        return text
+    if text.isascii() and text.isdecimal() and share >= 1:
+        return int(text)
+    raise ValueError(f"expected a number of examples from 1 on, or a percentage of {of} such as 99%")
+
+
+def count_of(value: int | str, total: int) -> int:
+    """The number itself, or that nearest to a percentage of *total*; it may be 0."""
+    return value if isinstance(value, int) else round(float(value.removesuffix("%")) / 100 * total)
+
+
 class Settings(BaseModel):
     """Base class of all settings: frozen, and without unknown names."""
 

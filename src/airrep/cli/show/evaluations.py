@@ -173,6 +173,44 @@ def print_selection(evaluation: "Evaluation") -> None:
     _say_cautions(evaluation, few=True)
 
 
+def print_drop(evaluation: "Evaluation") -> None:
+    """Print how far losses rise without the top examples, and what random ones do."""
+    facts = evaluation.facts
+    _print_values(evaluation)
+    others = "; ".join(
+        f"without {k:,} random ones {one['loss']:.3f} (± {one['deviation']:.3f} from set to set)"
+        for k, one in ((k, facts["random"][str(k)]) for k in facts["drop"])
+    )
+    say(
+        f"mean loss {facts['before']:.3f} before any fine-tune; {others}; "
+        f"pool of {facts['examples']:,}, {facts['fine_tunes']:,} fine-tunes with {facts['seeds']} "
+        f"seed{'s' * (facts['seeds'] > 1)}; LM {snippet(facts['lm']['name'], 60)}; {_queries(evaluation)}"
+    )
+    if facts["examples_left_out_as_queries"]:
+        say(f"{facts['examples_left_out_as_queries']:,} training examples are queries themselves; they are left out")
+    _say_cautions(evaluation, few=True)
+
+
+def print_trace(evaluation: "Evaluation") -> None:
+    """Print reciprocal ranks and recalls of what taught the facts, and the gain by a step on the top."""
+    facts = evaluation.facts
+    _print_values(evaluation)
+    taught = span_text(facts["taught_by"])
+    steps = ""
+    if "lm" in facts:
+        steps = (
+            f"; tail patch: rise of the answer's log probability × 100, nats per token, by one step on each of the top "
+            f"{facts['count']:,} alone, beyond that by random examples; LM {snippet(facts['lm']['name'], 60)}"
+        )
+    say(
+        f"{_queries(evaluation)}, each taught by {taught} of {facts['examples']:,} examples (by {facts['facts']}, "
+        f"{facts['named_by']}); chance {hundred(facts['chance'])}{steps}"
+    )
+    if facts["queries_without_facts"]:
+        say(f"{facts['queries_without_facts']:,} queries have no {facts['facts']}: left out")
+    _say_cautions(evaluation, few=True)
+
+
 def _queries(evaluation: "Evaluation") -> str:
     dropped = max(row.dropped for row in evaluation.rows)
     left_out = f" ({dropped:,} left out)" if dropped else ""
@@ -211,6 +249,8 @@ _PRINT = {
     "loo": print_correlations,
     "classify": print_classification,
     "select": print_selection,
+    "drop": print_drop,
+    "trace": print_trace,
 }
 
 

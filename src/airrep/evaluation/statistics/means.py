@@ -69,11 +69,13 @@ class TaskResamples:
     across: bool
     resamples: int
     seed: int
+    bounded: bool = True
+    """True if values lie between 0 and 1; False for others, such as nats."""
 
     @classmethod
-    def plain(cls, queries: int, resamples: int, seed: int) -> Self:
+    def plain(cls, queries: int, resamples: int, seed: int, *, bounded: bool = True) -> Self:
         """All queries alike."""
-        return cls(("",) * queries, False, resamples, seed)
+        return cls(("",) * queries, False, resamples, seed, bounded)
 
     @cached_property
     def _codes(self) -> np.ndarray:
@@ -107,10 +109,10 @@ class TaskResamples:
         if not known.any():
             raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
         left = (task for task, counts in zip(self.tasks, known.tolist(), strict=True) if counts)
-        return TaskResamples(tuple(left), self.across, self.resamples, self.seed)
+        return TaskResamples(tuple(left), self.across, self.resamples, self.seed, self.bounded)
 
     def estimate(self, values: np.ndarray) -> Estimate:
-        """The mean, with its interval, of values ``(q,)`` between 0 and 1; NaN where a query is left out.
+        """The mean, with its interval, of values ``(q,)``; NaN where a query is left out.
 
         Of values that are all 0 or 1, without tasks, the interval is Clopper's and Pearson's, which takes no draws.
         """
@@ -119,16 +121,18 @@ class TaskResamples:
 
     def _estimate(self, values: np.ndarray) -> Estimate:
         value = fsum((self._base * values).tolist())
-        if len(self._sizes) == 1 and len(values) > 1 and np.isin(values, (0.0, 1.0)).all():
+        if self.bounded and len(self._sizes) == 1 and len(values) > 1 and np.isin(values, (0.0, 1.0)).all():
             return Estimate(value, _share_of_yes(int(values.sum()), len(values)))
         errors = self._errors(values)
         if not errors:
             return Estimate(value, Interval(0.0, 1.0))
         if max(variance for variance, _ in errors) <= _NOTHING:
+            if not self.bounded:
+                return Estimate(value, Interval(value, value))
             share = least_share(self._units)  # that many have this value, the others 0, or 1
             return Estimate(value, Interval(share * value, share * value + 1 - share))
         ends = np.quantile(self._draws(values, value), [(1 - CONFIDENCE) / 2, _END])
-        return Estimate(value, Interval(*ends.clip(0.0, 1.0).tolist()))
+        return Estimate(value, Interval(*(ends.clip(0.0, 1.0) if self.bounded else ends).tolist()))
 
     def difference(self, values: np.ndarray, first: np.ndarray) -> Difference:
         """Mean of *values* minus mean of *first*, over the queries that count for both.
@@ -136,11 +140,11 @@ class TaskResamples:
         Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
         paired: p and the interval come from the standard error that draws are scaled to, √V_within with Σ_t (n_t − 1)
         degrees of freedom; with ``across`` and several tasks also from √V_tasks with T − 1, of both the less sure.
-        Values are ``(q,)`` between 0 and 1; NaN where a query is left out.
+        Values are ``(q,)``; NaN where a query is left out.
         """
         gaps = values - first
         known = ~np.isnan(gaps)
-        yes_or_no = bool(np.isin((values[known], first[known]), (0.0, 1.0)).all())
+        yes_or_no = self.bounded and bool(np.isin((values[known], first[known]), (0.0, 1.0)).all())
         return self.only(known)._difference(gaps[known], yes_or_no)
 
     def _difference(self, gaps: np.ndarray, yes_or_no: bool) -> Difference:
@@ -157,12 +161,14 @@ class TaskResamples:
             return Difference(0.0, Interval(0.0, 0.0), 1.0)
         if max(variance for variance, _ in errors) <= _NOTHING:  # the least share has this gap; p of the sign test
             share, p_value = least_share(self._units), min(1.0, 2.0 ** (1 - self._units))
-            return Difference(value, _within_one(share * value, 1 - share), p_value)
+            ends = _within_one(share * value, 1 - share) if self.bounded else Interval(value, value)
+            return Difference(value, ends, p_value)
         # Where one error is nothing, the other decides.
         half = max(stats.t.ppf(_END, freedom) * np.sqrt(variance) for variance, freedom in errors)
         sure = [(abs(value) / np.sqrt(variance), freedom) for variance, freedom in errors if variance > _NOTHING]
         p_value = max(float(2 * stats.t.sf(t, freedom)) for t, freedom in sure)
-        return Difference(value, _within_one(value, float(half)), p_value)
+        ends = _within_one(value, float(half)) if self.bounded else Interval(value - float(half), value + float(half))
+        return Difference(value, ends, p_value)
 
     def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
         """Variances of a mean that can be estimated, over queries and over tasks, each with its degrees of freedom."""

@@ -1,0 +1,327 @@
+"""Rank the examples that taught given facts; one step on each top example."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Corpus
+from airrep.corpus.fields import TEXT_FIELDS
+from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.effects.refits import Refits, Running, against_random, refuse_few
+from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
+from airrep.evaluation.result import Evaluation, Row, as_json, check_names
+from airrep.evaluation.select import LmLike, LoadLike, kept_answers
+from airrep.evaluation.statistics.means import Estimate, TaskResamples
+from airrep.index.index import Index
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.ray_engine import make_engine
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import Settings
+from airrep.scoring.asked import score_blocks
+from airrep.scoring.topk import top_k
+
+REACHES = (1, 10, 100)
+"""Numbers k of which recall@k is told, those below the pool's size."""
+CELLS = 2**26
+"""Scores that are held at once: bounds memory, does not change results."""
+RANDOM = 5
+"""Random examples to step on, for each of the top ones."""
+
+
+class TraceSettings(Settings):
+    """Settings of an evaluation by facts."""
+
+    facts: str = "fact"
+    """Field of a query that names what taught it: ids of training examples, or a value that these share."""
+    where: str | None = None
+    """Filter of training examples; only those that match are ranked."""
+    count: int = Field(default=10, ge=1)
+    """Top examples of each query that the LM takes a step on."""
+    resamples: int = Field(default=1000, ge=1)
+    """Bootstrap draws behind each interval."""
+    seed: int = Field(default=0, ge=0)
+    """Random seed."""
+
+
+def evaluate_trace(
+    indexes: IndexesLike,
+    queries: CorpusLike,
+    settings: TraceSettings | Mapping[str, Any] | None = None,
+    lm: LmLike | None = None,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    engine: Any = None,
+) -> Evaluation:
+    """Rank the training examples that taught each query's fact.
+
+    The value is the mean over queries of the reciprocal rank of the first such example (MRR); recall@k is the share of
+    them among the top k. Equal scores go by row. With an *lm* also the tail patch: the LM takes one step on each of the
+    top examples alone, from its base weights, and the rise of the log probability of the query's answer, per token, is
+    compared with that by random examples.
+
+    Args:
+        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``.
+        queries: with their facts. One without is left out and counted.
+        settings: or a dict of some of them.
+        lm: the target LM before fine-tuning; no tail patch without one.
+        fine_tune: settings of the steps, of which rate, decay and the like count, or a dict of some of them.
+        out: where the evaluation will be written; losses are kept beside it, and the same call goes on with them.
+        engine: where steps run: ``"local"``, ``"ray"`` or an engine; in this process if None.
+
+    Raises:
+        ConfigError: a setting that does not fit, or one query alone.
+        DataError: no query has a fact, an id or fact that no training example has, or other examples in some index.
+        TrainingError: a step failed.
+
+    Example:
+        >>> from airrep.evaluation.effects.trace import evaluate_trace
+        >>> found = evaluate_trace([("tfidf", index)], queries, {"facts": "source"})
+        >>> found.measure, [row.name for row in found.rows]
+        ('trace', ['tfidf'])
+    """
+    model = lm if lm is None or callable(lm) else LmSettings.named(lm).before()
+    tuning, chosen = FineTuneSettings.given(fine_tune, "fine_tune"), TraceSettings.given(settings)
+    asked, running = as_corpus(queries, "queries"), Running(make_engine(engine))
+    return Trace(named_indexes(indexes, "evaluate"), asked, chosen, model, tuning, running).run(out)
+
+
+class _Found(NamedTuple):
+    """What one index found."""
+
+    measured: dict[str, np.ndarray]
+    """Reciprocal ranks and recalls by name, each ``(q,)``; NaN of queries without a fact."""
+    top: np.ndarray
+    """Rows of the first index in each query's top, ``(q, k)``; empty without an LM."""
+
+
+class Trace:
+    """An evaluation by facts, checked; :attr:`request` holds all that decides its result."""
+
+    def __init__(
+        self,
+        indexes: Named,
+        queries: Corpus,
+        settings: TraceSettings,
+        lm: LoadLike | None = None,
+        fine_tune: FineTuneSettings | None = None,
+        running: Running | None = None,
+    ) -> None:
+        """Read the texts of the indexes, and load the LM; nothing is scored or fine-tuned."""
+        if not indexes:
+            raise ConfigError("evaluate: expected at least one index. Name some.")
+        check_names([name for name, _ in indexes])
+        refuse_few(queries)
+        self._indexes, self._queries, self._settings = indexes, queries, settings
+        known = settings.facts in TEXT_FIELDS or settings.facts.partition(".")[0] in indexes[0][1].fields
+        self._by = settings.facts if known else "id"
+        self._pools = TrainingPool.of(indexes, self._by, settings.where)
+        self._wanted = [
+            _named_by(value) for value in queries.values(settings.facts, indexes[0][1].fields if known else ())
+        ]
+        if not any(self._wanted):
+            raise DataError(f"queries: none has a {settings.facts}; expected one for each. Name their field.")
+        self._teachers = [self._teachers_in(pool) for pool in self._pools]
+        n = len(self._pools[0].order)
+        self._reaches = [k for k in REACHES if k < n]
+        if lm is not None and settings.count > n:
+            raise ConfigError(
+                f"evaluate: --count {settings.count:,} is more than the {n:,} training examples; expected at most "
+                "these. Lower it."
+            )
+        self._refits = None if lm is None else self._refitted(lm, fine_tune or FineTuneSettings(), running or Running())
+        decisive = {
+            "measure": "trace",
+            "queries": queries.fingerprint,
+            "pool": self._pools[0].fingerprint,
+            "facts": settings.facts,
+            **(
+                {}
+                if self._refits is None
+                else {**self._refits.decisive, "count": settings.count, "seed": settings.seed}
+            ),
+        }
+        self.subject = json_digest(decisive)
+        """Digest of queries, facts, training examples and steps: rows of equal subjects can be paired."""
+        self.request: Mapping[str, Any] = {
+            **decisive,
+            "indexes": [index.fingerprint for _, index in indexes],
+            "resamples": settings.resamples,
+        }
+
+    def _refitted(self, lm: LoadLike, fine_tune: FineTuneSettings, running: Running) -> Refits:
+        """The LM, set to take one step at its rate."""
+        once = {"epochs": 1, "schedule": "constant", "warmup_steps": 0, "warmup_ratio": 0.0}
+        train = Corpus(pa.concat_tables([shard.examples.table for shard in self._indexes[0][1].shards]))
+        return Refits(lm, fine_tune.model_copy(update=once), train, self._queries, running)
+
+    def _teachers_in(self, pool: TrainingPool) -> list[Rows]:
+        """Rows of one index that taught each query (DataError: nobody has a named id or fact)."""
+        rows: dict[str, list[int]] = {}
+        for row in np.sort(pool.order).tolist():
+            if (value := pool.values[row]) is not None:
+                for one in _named_by(value) if self._by != "id" else [value]:
+                    rows.setdefault(one, []).append(row)
+        for query, wanted in zip(self._queries, self._wanted, strict=True):
+            lacking = next((one for one in wanted if one not in rows), None)
+            if lacking is not None:
+                what = f"{self._by} '{lacking}'"
+                raise DataError(
+                    f'query "{query.id}": no training example {"here " * (self._settings.where is not None)}has the '
+                    f"{what}; expected what taught it. Correct {self._settings.facts}, or leave the query out."
+                )
+        return [np.unique([row for one in wanted for row in rows[one]]).astype(np.int64) for wanted in self._wanted]
+
+    def run(self, out: str | Path | None = None, *, replace: bool = False) -> Evaluation:
+        """Rank, step, compare; with *out* the losses are kept beside it until the evaluation is written."""
+        found = [self._find(*each) for each in zip(self._indexes, self._pools, self._teachers, strict=True)]
+        patches = None if self._refits is None else self._patched(self._refits, found, out, replace=replace)
+        rows = list[Row]()
+        for number, (name, index) in enumerate(self._indexes):
+            patch = None if patches is None else patches[number]
+            rows.append(self._row(name, index, found[number].measured, patch, found[0].measured, patches))
+        return Evaluation(
+            "trace",
+            tuple(rows),
+            tuple(("", query.id) for query in self._queries),
+            self.subject,
+            facts=self._facts(),
+            request=self.request,
+        )
+
+    def _find(self, named: tuple[str, Index], pool: TrainingPool, teachers: Sequence[Rows]) -> _Found:
+        _, index = named
+        ranks = list(_ranks(index, self._queries, pool, teachers))
+        first = np.array([1 / one.min() if len(one) else np.nan for one in ranks])
+        recall = {
+            f"recall@{k}": np.array([(one <= k).mean() if len(one) else np.nan for one in ranks]) for k in self._reaches
+        }
+        top = np.empty((len(ranks), 0), np.int64)
+        if self._refits is not None:
+            rows = top_k(index.ask(self._queries), self._settings.count, keep=pool.keep).rows
+            # Pools of the same texts have the same text at each place of their orders.
+            same = np.empty(len(pool.hashes), np.int64)
+            same[pool.order] = self._pools[0].order
+            top = same[rows]
+        return _Found({"mrr": first, **recall}, top)
+
+    def _patched(
+        self, refits: Refits, found: Sequence[_Found], out: str | Path | None, *, replace: bool
+    ) -> list[tuple[np.ndarray, Estimate]]:
+        """Of each index, the gain by one step on a top example beyond that by a random one: by query, and the mean."""
+        order = np.sort(self._pools[0].order)
+        chance = stream(self._settings.seed, "trace", "random")
+        random = chance.choice(order, min(len(order), RANDOM * self._settings.count), replace=False)
+        rows = np.unique(np.concatenate([random, *(one.top.ravel() for one in found)]))
+        with kept_answers(out, self.request, replace=replace) as folder:
+            after = refits.losses([rows[[place]] for place in range(len(rows))], folder, seeds=1, seed=0)
+        gains = after.base[:, None] - after.losses[0]
+        control = gains[:, np.searchsorted(rows, random)]
+        every = np.arange(len(gains))[:, None]
+        return [
+            against_random(
+                gains[every, np.searchsorted(rows, one.top)].mean(axis=1),
+                control,
+                self._settings.resamples,
+                self._settings.seed,
+            )
+            for one in found
+        ]
+
+    def _row(
+        self,
+        name: str,
+        index: Index,
+        measured: Mapping[str, np.ndarray],
+        patch: tuple[np.ndarray, Estimate] | None,
+        first: Mapping[str, np.ndarray],
+        patches: Sequence[tuple[np.ndarray, Estimate]] | None,
+    ) -> Row:
+        settings, more = self._settings, dict[str, Any]()
+        plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed)
+        own = measured is not first
+        for key, values in measured.items():
+            gap = plain.difference(values, first[key]).to_dict() if own else None
+            more[key] = as_json({**plain.estimate(values).to_dict(), "minus_first": gap})
+        value = more.pop("mrr")
+        if patch is not None and patches is not None:
+            free = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed, bounded=False)
+            gap = free.difference(patch[0], patches[0][0]).to_dict() if own else None
+            told = {**patch[1].to_dict(), "minus_first": gap, "per_query": patch[0].tolist()}
+            more["tail_patch"] = as_json(told)
+        return Row(
+            name,
+            index.method,
+            value["value"],
+            (value["interval"][0], value["interval"][1]),
+            measured["mrr"],
+            difference=plain.difference(measured["mrr"], first["mrr"]) if own else None,
+            cost=cost_of(index),
+            caution=index.attributor.caution,
+            more=more,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """Facts on all rows; ``taught_by`` is the least and the greatest number of examples behind a query."""
+        n, counts = len(self._pools[0].order), [len(rows) for rows in self._teachers[0] if len(rows)]
+        by_count = {count: _chance_of_first(count, n) for count in set(counts)}
+        chance = float(np.mean([by_count[count] for count in counts]))
+        steps = {} if self._refits is None else {**self._refits.facts, "count": self._settings.count}
+        return {
+            "facts": self._settings.facts,
+            "named_by": "ids" if self._by == "id" else "a shared value",
+            "chance": chance,
+            "taught_by": [min(counts), max(counts)],
+            "examples": n,
+            "queries_without_facts": sum(not wanted for wanted in self._wanted),
+            "where": self._settings.where,
+            "resamples": self._settings.resamples,
+            "distinct_queries": len(np.unique(self._queries.content_hashes)),
+            **steps,
+        }
+
+
+def _named_by(value: str | None) -> list[str]:
+    """Ids or facts in a field's value: a list as JSON, or one text; none of a query without."""
+    if not value:
+        return []
+    if value.startswith("["):
+        try:
+            found = json.loads(value)
+        except ValueError:
+            return [value]
+        return list(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in found))
+    return [value]
+
+
+def _ranks(index: Index, queries: Corpus, pool: TrainingPool, teachers: Sequence[Rows]) -> Iterator[np.ndarray]:
+    """Ranks, from 1 on, of each query's teachers among the examples that may be ranked; equal scores go by row."""
+    rows = np.sort(pool.order)
+    step = max(1, CELLS // max(1, len(pool.hashes)))
+    for start in range(0, len(queries), step):
+        asked = index.ask(queries.take(np.arange(start, min(start + step, len(queries)))))
+        scores = np.concatenate([block for _, block in score_blocks(asked)], axis=1)[:, rows]
+        for own, wanted in zip(scores, teachers[start : start + step], strict=True):
+            places = np.searchsorted(rows, wanted)
+            order = np.empty(len(rows), np.int64)
+            order[np.argsort(-own, kind="stable")] = np.arange(1, len(rows) + 1)
+            yield order[places]
+
+
+def _chance_of_first(count: int, n: int) -> float:
+    """Mean reciprocal rank of the first of *count* among n examples in a random order.
+
+    P(first at r) = C(n − r, count − 1) / C(n, count), as a running product from count / n on.
+    """
+    ranks = np.arange(1, n - count + 2)
+    shrinking = (n - ranks - count + 1) / np.maximum(n - ranks, 1)
+    chances = count / n * np.cumprod([1.0, *shrinking[:-1]])
+    return float((chances / ranks).sum())
