@@ -5,8 +5,9 @@ included, each command in a process of its own: both commits in turns, and ratio
 process held at most, shared pages in shares. Each index is built anew, with no gradients in
 a store. The earlier commit runs as that of ``text_path.py``.
 
-With ``--questions N`` an index of ``lm-whole`` is built as well and asked N times for the best examples for one query:
-once of all examples, and once of candidates. What both take beyond ``--recipe lm`` is what EK-FAC reads.
+With ``--questions N`` the index is asked N times for the ten best examples for one query, without and with
+``--tokens``; then an index of ``lm-whole`` is built as well and asked for the 20 best, once of all examples, and once
+of candidates. What both take beyond ``--recipe lm`` is what EK-FAC reads.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cpu import processor
 from text_path import ROOT, Spent, airrep, earlier, spend
@@ -52,8 +54,27 @@ def main() -> None:
                 recipe = [] if tree != ROOT else ["--recipe", "lm"]  # which was the default that an LM has, and is
                 spent[name].append(build(data, arguments.lm, out, tree, recipe))
         report(arguments.count, spent)
-        if arguments.questions:
-            ask(folder, data, arguments.lm, lines[arguments.count :], arguments.candidates)
+        queries = write_queries(folder, lines[arguments.count :])
+        if queries:
+            tell_tokens(folder / "now-0", queries)
+            ask(folder, data, arguments.lm, queries, arguments.candidates)
+
+
+def write_queries(folder: Path, lines: Sequence[str]) -> list[Path]:
+    """A file for each query."""
+    paths = [folder / f"query-{number}.jsonl" for number in range(len(lines))]
+    for path, line in zip(paths, lines, strict=True):
+        path.write_text(line, encoding="utf-8")
+    return paths
+
+
+def tell_tokens(index: Path, queries: Sequence[Path]) -> None:
+    """Print what scores token by token cost, beyond the ten best examples."""
+    more = list[float]()
+    for query in queries:
+        plain = spend(airrep("top", index, query, "-k", 10))
+        more.append(spend(airrep("top", index, query, "-k", 10, "--tokens")).cpu - plain.cpu)
+    print(f"\ntoken scores of ten hits: {statistics.median(more):.1f} s of CPU, the median of {len(more)}", flush=True)
 
 
 def build(data: Path, lm: Path, out: Path, tree: Path, recipe: Sequence[str]) -> Spent:
@@ -76,7 +97,7 @@ def report(count: int, spent: dict[str, list[Spent]]) -> None:
     print(f"peak memory {most:.2f} GB (ask <= {ASKED_GB:g}: {'met' if most <= ASKED_GB else 'MISSED'})")
 
 
-def ask(folder: Path, data: Path, lm: Path, lines: Sequence[str], candidates: str) -> None:
+def ask(folder: Path, data: Path, lm: Path, queries: Sequence[Path], candidates: str) -> None:
     """Ask two indexes of ``lm-whole`` the same questions, one of them by candidates, and print what that took."""
     found: dict[str, list[list[str]]] = {}
     seconds: dict[str, float] = {}
@@ -84,18 +105,18 @@ def ask(folder: Path, data: Path, lm: Path, lines: Sequence[str], candidates: st
         out = folder / name
         spent = build(data, lm, out, ROOT, ["--recipe", "lm-whole", *more])
         print(f"\nindex of lm-whole, {name}: {spent.cpu:.1f} s, {spent.memory:.2f} GB", flush=True)
-        found[name], taken = [], []
-        for number, line in enumerate(lines):
-            query = folder / f"query-{number}.jsonl"
-            query.write_text(line, encoding="utf-8")
-            asked = spend(airrep("top", out, query, "-k", 20, "--json"), watch=True)
-            taken.append(asked.cpu)
-            found[name].append([hit["id"] for hit in json.loads(asked.printed)[0]["hits"]])
-        seconds[name] = statistics.median(taken)
-        print(f"one new query: {seconds[name]:.1f} s of CPU, the median of {len(lines)}", flush=True)
+        asked = [spend(airrep("top", out, query, "-k", 20, "--json"), watch=True) for query in queries]
+        found[name] = [[hit["example"]["id"] for hit in hits(one.printed)] for one in asked]
+        seconds[name] = statistics.median(one.cpu for one in asked)
+        print(f"one new query: {seconds[name]:.1f} s of CPU, the median of {len(queries)}", flush=True)
     pairs = zip(found["whole"], found["candidates"], strict=True)
     recall = statistics.mean(len({*one} & {*other}) / len(one) for one, other in pairs)
     print(f"{seconds['whole'] / seconds['candidates']:.1f} times less; recall of the first 20: {recall:.2f}")
+
+
+def hits(printed: str) -> list[dict[str, Any]]:
+    """The hits of the one query that a command printed as JSON, below its messages."""
+    return json.loads(next(line for line in printed.splitlines() if line.startswith('{"kind"')))["queries"][0]["hits"]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from jsonschema import Draft202012Validator
 from worlds.browser_server import served
 from worlds.small_world import make_corpus
@@ -219,7 +220,7 @@ def test_the_command_serves_the_routes_alone(explorer: Explorer, monkeypatch: py
     from airrep.cli import app as cli
 
     told: list[Any] = []
-    monkeypatch.setattr(serving.uvicorn.Server, "run", lambda server, sockets: told.append(server.config.app))
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: told.append(server.config.app))
     path = explorer.indexes[0].path
     result = CliRunner().invoke(cli.app, ["serve", str(path), "--api", "--port", "0"])
     assert result.exit_code == 0

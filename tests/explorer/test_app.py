@@ -20,6 +20,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.explorer import questions, security, serving
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import BODY, Rules
+from airrep.explorer.turns import Turns
 
 TOKEN = "a-token-of-the-tests"
 QUERY = {"query": {"prompt": "one", "response": "two"}}
@@ -202,7 +203,7 @@ def test_a_replaced_index_is_told(app: Any, index: airrep.Index) -> None:
 
 
 def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Index) -> None:
-    app = serving.make_app(Explorer(index), Rules(TOKEN, 8766), serving.Turns(2, 10))
+    app = serving.make_app(Explorer(index), Rules(TOKEN, 8766), Turns(2, 10))
 
     async def ask_all() -> list[httpx.Response]:
         async with client_of(app, authorization=f"Bearer {TOKEN}") as client:
@@ -221,7 +222,7 @@ def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Ind
 @pytest.fixture
 def served(index: airrep.Index) -> Iterator[str]:
     """The address of a server in a thread."""
-    with serving.listen("127.0.0.1", 0) as open_socket:
+    with security.listen("127.0.0.1", 0) as open_socket:
         port = open_socket.getsockname()[1]
         config = uvicorn.Config(
             serving.make_app(Explorer(index), Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"

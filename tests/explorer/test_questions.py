@@ -235,7 +235,7 @@ def test_another_index_beside_has_the_same_examples(tmp_path: Path, index: airre
         (requests.TopRequest, {"query": {"number": -1}}),
         (requests.TopRequest, {"query": {"number": "1"}}),
         (requests.TopRequest, {"query": {"number": True}}),
-        (requests.TopRequest, {"query": {"number": 1}, "count": 51}),
+        (requests.TopRequest, {"query": {"number": 1}, "count": 1001}),
         (requests.TopRequest, {"query": {"number": 1}, "start": 1000}),
         (requests.TopRequest, {"query": {"number": 1}, "where": "x" * 2001}),
         (requests.TopRequest, {"query": {"prompt": "a" * 100_001, "response": "b"}}),

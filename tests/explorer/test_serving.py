@@ -14,38 +14,38 @@ from worlds.small_world import make_corpus
 
 import airrep
 from airrep.cli import app as cli
-from airrep.explorer import serving
+from airrep.explorer import security
 
 
 def test_tokens_are_made_by_chance_and_checked() -> None:
-    made = {serving.choose_token(None, False, "127.0.0.1") for _ in range(10)}
+    made = {security.choose_token(None, False, "127.0.0.1") for _ in range(10)}
     assert len(made) == 10
     assert all(token is not None and len(token) >= 32 for token in made)
-    assert serving.choose_token("x" * 16, False, "0.0.0.0") == "x" * 16
-    assert serving.choose_token(None, True, "::1") is None
+    assert security.choose_token("x" * 16, False, "0.0.0.0") == "x" * 16
+    assert security.choose_token(None, True, "::1") is None
     for bad in ("short", "x" * 15, "ü" * 20, "with spaces and more", "\x1b" * 20):
         with pytest.raises(airrep.errors.ConfigError, match="--token: "):
-            serving.choose_token(bad, False, "127.0.0.1")
+            security.choose_token(bad, False, "127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "box"])
 def test_nobody_is_let_in_from_elsewhere_without_a_token(host: str) -> None:
     with pytest.raises(airrep.errors.ConfigError, match="--no-token: "):
-        serving.choose_token(None, True, host)
+        security.choose_token(None, True, host)
 
 
 def test_a_port_in_use_is_one_line(index: airrep.Index) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(airrep.errors.ConfigError, match=f"--port {port}: .*in use"):
-            serving.listen("127.0.0.1", port)
+            security.listen("127.0.0.1", port)
         result = CliRunner().invoke(cli.app, ["serve", str(index.path), "--port", str(port)])
     assert isinstance(result.exception, airrep.errors.ConfigError)
 
 
 def test_addresses_name_the_token() -> None:
-    assert serving.address_of("127.0.0.1", 80, "abc") == "http://127.0.0.1:80/?token=abc"
-    assert serving.address_of("::1", 80, None) == "http://[::1]:80/"
+    assert security.address_of("127.0.0.1", 80, "abc") == "http://127.0.0.1:80/?token=abc"
+    assert security.address_of("::1", 80, None) == "http://[::1]:80/"
 
 
 def test_without_the_extra_the_command_says_how_to_get_it(index: airrep.Index) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from airrep.explorer import serving
+from airrep.explorer import security, serving
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import Rules
 
@@ -16,7 +16,7 @@ TOKEN = "a-token-of-the-tests"
 @contextmanager
 def served(explorer: Explorer) -> Iterator[str]:
     """The address, with its token, of a page about indexes."""
-    with serving.listen("127.0.0.1", 0) as open_socket:
+    with security.listen("127.0.0.1", 0) as open_socket:
         port = open_socket.getsockname()[1]
         config = uvicorn.Config(
             serving.make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
@@ -24,6 +24,6 @@ def served(explorer: Explorer) -> Iterator[str]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([open_socket],))
         thread.start()
-        yield serving.address_of("127.0.0.1", port, TOKEN)
+        yield security.address_of("127.0.0.1", port, TOKEN)
         server.should_exit = True
         thread.join(10)

@@ -4,11 +4,14 @@ import re
 import unicodedata
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import chain
 
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import answered
 from airrep.corpus.words import INVISIBLE, Words
+from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 
 _WORDS = Words(signs=True)
@@ -17,8 +20,36 @@ STRETCH = 8
 """Words of an n-gram that may be a template's: ones of 3 words, such as "one of the", are common in any text."""
 COMMON, COMMON_SHARE = 10, 0.005
 """An n-gram in more than so many different texts, and more than this share of all texts, is common."""
+LOOKED_THROUGH = 20_000
+"""Ids among which near ones are looked for: comparing takes long."""
 PARTS = ("turn", "preference")
 """Metadata keys that tell which part of its record an example is."""
+
+
+def find_row(index: IndexRows, name: str) -> int:
+    """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = index.find([name])
+    if found:
+        return found[name]
+    for shard in index.shards:
+        for row in (shard.start + place for place in shard.examples.places_of(name)):
+            if index.live[row]:
+                return row
+    number = name.removeprefix("row ")
+    if number != name and number.isdecimal() and int(number) < index.rows and index.live[int(number)]:
+        return int(number)
+    ids = chain.from_iterable(shard.examples.ids.to_pylist() for shard in index.shards)
+    known = [str(one) for _, one in zip(range(LOOKED_THROUGH), ids, strict=False)]
+    near = [one for one in known if one.startswith(name)][:3] or get_close_matches(name, known, n=3)
+    told = f"; near: {', '.join(near)}" if near else ""
+    raise ConfigError(
+        f"{index.path}: has no example '{name}'{told}; expected an id, a place such as train.jsonl:12, or 'row 12'. "
+        "Take one that a hit shows."
+    )
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:

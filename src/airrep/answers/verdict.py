@@ -56,7 +56,6 @@ def top(
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave, and which words are the same.
         tokens: tell that, and which words of an answer have what of its score from which words of the training example.
-            word.
         progress: called with the number of encoded texts.
 
     Raises:

@@ -9,7 +9,7 @@ label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
 prove_commands     Commands that fine-tune to answer: prove.
-query_commands     Commands that ask an index: top, group, what-if, select, serve.
+query_commands     Commands that ask an index: top, group, what-if, select, serve, mcp.
 question_commands  Commands that answer questions: clean, audit, mix.
 running/           Whole runs: commands that record themselves, configs that replay them.
 show/              Printing results on the terminal.

@@ -151,7 +151,8 @@ def show_command(
 
 
 def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
-    from airrep.cli.show.examples import example_to_dict, find_row, print_example
+    from airrep.answers.texts import find_row
+    from airrep.cli.show.examples import example_to_dict, print_example
     from airrep.index.index import open_index
 
     index = open_index(path)
@@ -265,7 +266,7 @@ def demo_command(
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "index_commands": ("index", "append", "delete", "export"),
-    "query_commands": ("top", "group", "what-if", "select", "serve"),
+    "query_commands": ("top", "group", "what-if", "select", "serve", "mcp"),
     "question_commands": ("clean", "audit", "mix"),
     "app": ("report", "show", "push", "demo"),
     "running.history": ("rerun",),

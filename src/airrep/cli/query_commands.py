@@ -1,4 +1,4 @@
-"""Commands that ask an index: top, group, what-if, select, serve."""
+"""Commands that ask an index: top, group, what-if, select, serve, mcp."""
 
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airrep.scoring.pooling import Pooling
 
 app = typer.Typer()
+LOCAL = "127.0.0.1"
+"""Address that this machine alone reaches."""
 
 
 @app.command("top")
@@ -234,7 +236,7 @@ def serve_command(
     beside: Annotated[
         Path | None, typer.Option(metavar="INDEX", help="Another index of the same examples, to compare with.")
     ] = None,
-    host: Annotated[str, "Address to serve; another than the default lets other machines in."] = "127.0.0.1",
+    host: Annotated[str, "Address to serve; another than the default lets other machines in."] = LOCAL,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8766,
     token: Annotated[
         str | None, Setting("Token that the page must bring, one made by chance if not given; none lets all here ask.")
@@ -245,30 +247,67 @@ def serve_command(
     settings: options.ChangedOption,
 ) -> None:
     """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
-    serving, explorer_class = _explorer_parts()
+    need("airrep serve", "explorer", "fastapi", "starlette", "uvicorn")
     from airrep.cli.show.console import Meter, say
     from airrep.corpus.corpus import with_spans
+    from airrep.explorer import security, serving
+    from airrep.explorer.explorer import Explorer
 
     if better is not None and queries is None:
         raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
-    secret = serving.choose_token(None if token == "none" else token, token == "none", host)
-    with serving.listen(host, port) as open_socket:
+    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    with security.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = None if queries is None else with_spans(read.read(queries))
         chosen = options.better_of(better, read, asked or (), typed=False)
-        explorer = explorer_class(moved, asked, other, chosen)
+        explorer = Explorer(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")
         serving.serve(explorer, host, open_socket, secret, say, page=not api)
 
 
-def _explorer_parts() -> tuple[Any, Any]:
-    """Module that serves, and the explorer; MissingExtraError where FastAPI or uvicorn is not installed."""
-    need("airrep serve", "explorer", "fastapi", "starlette", "uvicorn")
-    from airrep.explorer import serving
+@app.command("mcp")
+@shared_options
+def mcp_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="INDEX...", help="Index directories; an agent names one by the name of its folder."),
+    ],
+    host: Annotated[str, "Address to serve, with --port; another than the default lets other machines in."] = LOCAL,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve over HTTP on this port, 0 for any; else on stdin and stdout."),
+    ] = None,
+    token: Annotated[
+        str | None, Setting("Token that clients over HTTP must bring, one made by chance if not given; or none.")
+    ] = None,
+    *,
+    settings: options.ChangedOption,
+) -> None:
+    """Let agents ask indexes by the Model Context Protocol (MCP); they can read these indexes and nothing else."""
+    need("airrep mcp", "mcp", "mcp")  # which brings starlette and uvicorn
+    from airrep.cli.show.console import say
+    from airrep.explorer import security
+    from airrep.explorer.agents import server
     from airrep.explorer.explorer import Explorer
 
-    return serving, Explorer
+    if port is None and (token is not None or host != LOCAL):
+        raise ConfigError("mcp: --host and --set token= belong to HTTP. Give --port too, or leave them out.")
+    explorers = server.named([Explorer(options.open_moved_index(path, settings)) for path in paths], paths)
+    for explorer in explorers.values():
+        explorer.prepare()
+    served = server.make_server(explorers)
+    told = ", ".join(f"{name} ({len(explorer.indexes[0]):,} examples)" for name, explorer in explorers.items())
+    if port is None:
+        note(f"serving {told} on standard input and output")
+        server.serve_stdio(served)
+        return
+    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    with security.listen(host, port) as open_socket:
+        rules = security.Rules.of(host, open_socket, secret)
+        note(f"serving {told}; clients bring the token as Authorization: Bearer TOKEN; Ctrl-C ends it")
+        say(security.address_of(host, rules.port, secret, server.PATH))
+        server.serve_http(served, rules, open_socket)

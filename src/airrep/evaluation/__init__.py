@@ -4,7 +4,7 @@ classify     The identical-class test: the label of the nearest training example
 comparison   Comparison of evaluations: every pair of rows, tested.
 contest      Tasks and competitors of a data selection, and what each selects.
 diagnosis    Diagnose labels and indexes: why an LDS is low.
-effects/     Drop the examples that a method names and retrain; trace facts to what taught them.
+effects/     Drop the examples that a method names and retrain; trace facts to their sources.
 findings     Findings on labels: what holds an LDS back, whatever the method.
 given        Indexes, instances and evaluations as a program gives them; the examples of an index.
 judging      Group scores, best scale and LDS of any method on labelled instances.

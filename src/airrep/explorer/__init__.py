@@ -1,13 +1,16 @@
 """A page to explore an index in the browser, served by this machine.
 
+agents/    Tools for agents, by the Model Context Protocol.
 answers    Answers of the routes, each as one model that the API document shows.
 explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.
+notebook   A widget that asks an index in a notebook.
 questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.
 reference  The API's document (OpenAPI), and a page of it that needs no script.
 requests   Requests that the page and other programs may make, each checked as one model.
 routes     Routes of the API: what each asks, what answers it, an example of it.
-security   Who may ask, from where, and how much: checked before any question is read.
-serving    Serve the page: routes, turns, errors; a socket, a token.
+security   Who may ask, from where, how much; the token and the socket.
+serving    Serve the page and the API: routes, lines, errors.
 texts      Texts of examples as JSON: cut, with the places of same words.
+turns      Turns: a few threads answer questions, the others wait.
 """

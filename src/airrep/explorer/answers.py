@@ -293,3 +293,41 @@ class Rows(Told):
     """Beginnings of some training examples."""
 
     rows: list[Row]
+
+
+class Picked(Row):
+    """A training example that was picked."""
+
+    rank: int = Field(description="Its best rank over the queries.")
+    query: str = Field(description="The query that ranks it so.")
+    score: float
+    redundancy: float | None
+
+
+class Select(Told):
+    """Some of the picks, the best first."""
+
+    total: int
+    picks: list[Picked]
+    more: bool
+
+
+class Finding(Row):
+    """A reason to look at a training example."""
+
+    kind: str
+    value: float
+    reason: str
+    other_row: int | None
+    other_id: str | None
+
+
+class Clean(Told):
+    """Some of the findings, the strongest of each kind first."""
+
+    total: int
+    counts: dict[str, int]
+    examples: int = Field(description="How many were looked at.")
+    skipped: dict[str, str] = Field(description="Kinds that could not be looked for, and why.")
+    findings: list[Finding]
+    more: bool

@@ -3,12 +3,13 @@
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 from airrep.answers.spread import Leaders, Moments, Spread
 from airrep.arrays import Mask, Rows
@@ -24,10 +25,11 @@ from airrep.scoring.asked import Asked, even_pairs, stream_scores
 from airrep.scoring.contrast import contrast_scores
 from airrep.scoring.topk import top_k
 
+T = TypeVar("T")
 KEPT = 128
 """Queries whose features are kept, one by one."""
 RANKED = 16
-"""Rankings that are kept."""
+"""Rankings, selections and lists of findings that are kept."""
 Texts = tuple[tuple[str, str, Spans | None], ...]
 """Prompts and responses, with the spans of these."""
 
@@ -184,7 +186,7 @@ class Explorer:
     def __init__(
         self,
         index: Index,
-        queries: Corpus | None = None,
+        queries: Corpus | tuple[Example, ...] | None = None,
         beside: Index | None = None,
         better: Better | None = None,
     ) -> None:
@@ -200,6 +202,7 @@ class Explorer:
         """The queries of the file, with the better answers to them."""
         self.facets = Facets(self.indexes[0])
         self._asked: OrderedDict[str, Question] = OrderedDict()
+        self._long: OrderedDict[str, Any] = OrderedDict()
         self._noting = threading.Lock()
 
     def prepare(self, progress: OnProgress | None = None) -> None:
@@ -241,6 +244,16 @@ class Explorer:
             raise ConfigError("better answer: is blank; expected its text, or none. Leave it out.")
         query = found.queries[0]
         return Question.of([query], [answered(query, query_of(query.prompt, ref.better).response)])
+
+    def once(self, asked: BaseModel, make: Callable[[], T]) -> T:
+        """What answers a question of several pages, made for the first of them."""
+        key = f"{type(asked).__name__} {asked.model_dump_json(exclude={'start', 'count'})}"
+        with self._noting:
+            found = self._long.pop(key, None)
+        made: T = make() if found is None else found
+        with self._noting:
+            _keep(self._long, key, made, RANKED)
+        return made
 
     def of_file(self) -> Iterator[Question]:
         """Each query of the file."""

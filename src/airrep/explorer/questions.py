@@ -2,13 +2,17 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from airrep._version import __version__
+from airrep.answers.clean import CleanResult
+from airrep.answers.clean import clean as find_wrong
 from airrep.answers.copied import copied
 from airrep.answers.spread import top_beside_spread
+from airrep.answers.texts import find_row
 from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.attributors.by_token import WordScores
@@ -20,12 +24,14 @@ from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
     TEXT,
+    CleanRequest,
     CopiedRequest,
     ExampleRequest,
     Filters,
     GroupRequest,
     ListRequest,
     RowsRequest,
+    SelectRequest,
     SummaryRequest,
     TokensRequest,
     TopRequest,
@@ -35,6 +41,8 @@ from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_p
 from airrep.index.contrast import Question
 from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
+from airrep.index.selection.picking import Pick
+from airrep.index.selection.picking import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
 
 COPIES = 5
@@ -45,6 +53,8 @@ HELPED = 25
 """Queries told of an example, from either end."""
 LISTED_QUERIES = 50
 """Queries of one page of a list."""
+MOST_CLEANED = 100_000
+"""Examples that are looked at for findings, at most: all of their texts are held at once."""
 NAMED = 50
 """Examples that a command names; of more a file does."""
 
@@ -115,14 +125,13 @@ def _beginning(example: Example) -> dict[str, Any]:
 
 def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
     """Some ranks of the examples that help the query most, or least, with the reasons of each."""
-    if asked.count > PAGE:
-        raise ConfigError(f"count: is {asked.count}; expected at most {PAGE} in one answer. Ask for lines or pages.")
+    page = asked.page
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     keep = explorer.facets.mask(asked.where, asked.facets)
     matching = int(keep.sum())
     if asked.query.number is None:
         explorer.remember(question)
-    last = min(asked.start + asked.count, matching, DEEPEST)
+    last = min(page.stop, matching, DEEPEST)
     told = []
     if asked.start < last:
         ranking = index.ranking(question, keep, DEEPEST)
@@ -199,9 +208,11 @@ def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
 
 
 def _basket(explorer: Explorer, index: ServedIndex, asked: WhatIfRequest) -> Mask:
-    """The rows of a basket, and all rows that have one of its values."""
+    """The rows of a basket, all that have one of its values, and all that fulfil its filter."""
     chosen: Mask = np.zeros(index.rows, dtype=bool)
-    chosen[_live_rows(index, asked.rows)] = True
+    chosen[_live_rows(index, [*asked.rows, *(find_row(index, name) for name in asked.ids)])] = True
+    if asked.where.strip():
+        chosen |= index.mask(asked.where)
     for name, values in asked.facets.items():
         chosen |= explorer.facets.facet(name).members(values) & index.live
     return chosen
@@ -242,13 +253,14 @@ def _names(example: Example) -> dict[str, str | None]:
 def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
     """One training example whole, why it has its score for a query, and the queries that it helps most and least."""
     index = explorer.index(asked.index)
-    _live_rows(index, [asked.row])
-    found = index.example(asked.row)
-    told: dict[str, Any] = {"row": asked.row, **example_json(found, None)}
+    if (asked.row is None) == (asked.id is None):
+        raise ConfigError("example: expected a row or an id. Give one of the two.")
+    row = find_row(index, asked.id) if asked.id is not None else asked.row or 0
+    _live_rows(index, [row])
+    told: dict[str, Any] = {"row": row, **example_json(index.example(row), None)}
     if asked.query is not None:
-        question = explorer.question(asked.query)
-        told |= Answers(index, question).of_row(asked.row)
-    return told | _helped(explorer, index, asked.row)
+        told |= Answers(index, explorer.question(asked.query)).of_row(row)
+    return told | _helped(explorer, index, row)
 
 
 def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
@@ -284,6 +296,71 @@ def rows(explorer: Explorer, asked: RowsRequest) -> dict[str, Any]:
     found = [(row, index.example(row)) for row in _live_rows(index, asked.rows).tolist()]
     told: list[dict[str, Any]] = [{"row": row, "id": one.id, **_beginning(one)} for row, one in found]
     return {"rows": told}
+
+
+def select(explorer: Explorer, asked: SelectRequest) -> dict[str, Any]:
+    """Training examples that some query ranks highest, the best first, with the reason of each."""
+    index, page = explorer.index(asked.index), asked.page
+    typed = [explorer.question(ref) for ref in asked.queries]
+    found = explorer.once(asked, lambda: _picks(index, typed or list(explorer.of_file()), asked))
+    told = [
+        {
+            "row": pick.row,
+            "id": pick.example.id,
+            "rank": pick.rank,
+            "query": pick.query,
+            "score": pick.score,
+            "redundancy": pick.redundancy,
+            **_beginning(pick.example),
+        }
+        for pick in found[page]
+    ]
+    return {"total": len(found), "picks": told, "more": page.stop < len(found)}
+
+
+def _picks(index: ServedIndex, questions: Sequence[Question], asked: SelectRequest) -> tuple[Pick, ...]:
+    if not questions:
+        raise ConfigError("select: there are no queries; expected some, or a file that is served. Give one or more.")
+    queries = [
+        replace(one.queries[0], id=f"query {number}") if asked.queries else one.queries[0]
+        for number, one in enumerate(questions)
+    ]
+    better = [one.better[0] for one in questions if one.better is not None]
+    if better and len(better) < len(queries):
+        raise ConfigError("select: some queries have better answers; expected one for each, or none. Give all.")
+    how: dict[str, Any] = {"diversity": asked.diversity, "drop_duplicates": asked.drop_duplicates}
+    chosen = pick(index, queries, asked.total, better=better or None, where=asked.where or None, **how)
+    return chosen.picks
+
+
+def clean(explorer: Explorer, asked: CleanRequest) -> dict[str, Any]:
+    """Training examples that are likely wrong, repeated, odd or harmful, with the reason of each finding."""
+    index, page = explorer.index(asked.index), asked.page
+    found = explorer.once(asked, lambda: _findings(explorer, index, asked))
+    told = [
+        {
+            **{name: getattr(one, name) for name in ("kind", "value", "reason", "row", "other_row")},
+            **_beginning(one.example),
+            "id": one.example.id,
+            "other_id": None if one.other is None else one.other.id,
+        }
+        for one in found.findings[page]
+    ]
+    counts = {kind: found.count(kind) for kind in found.checked}
+    more, total = page.stop < len(found.findings), len(found.findings)
+    examples = {"examples": found.examples, "skipped": found.skipped}
+    return {"total": total, "counts": counts, **examples, "findings": told, "more": more}
+
+
+def _findings(explorer: Explorer, index: ServedIndex, asked: CleanRequest) -> CleanResult:
+    matching = int(index.mask(asked.where or None).sum())
+    if matching > MOST_CLEANED:
+        raise ConfigError(
+            f"clean: {matching:,} examples fulfil the filter; expected at most {MOST_CLEANED:,}. Give a narrower one, "
+            "or type airrep clean."
+        )
+    queries, better = (None, None) if explorer.file is None else (explorer.file.queries, explorer.file.better)
+    return find_wrong(index, queries, better=better, kinds=asked.kinds, label=asked.label, where=asked.where or None)
 
 
 def _live_rows(index: ServedIndex, numbers: list[int]) -> np.ndarray:

@@ -4,6 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from airrep.answers.clean import KINDS, Kind
+from airrep.errors import ConfigError
+
 TEXT = 100_000
 """Characters of a query's text, at most."""
 DEEPEST = 1000
@@ -12,6 +15,8 @@ PAGE = 50
 """Hits of one page, at most."""
 MOST_ROWS = 10_000
 """Rows in a basket, at most."""
+MOST_ASKED = 100
+"""Queries of one selection, at most."""
 
 Text = Annotated[str, StringConstraints(max_length=TEXT)]
 Short = Annotated[str, StringConstraints(max_length=2000)]
@@ -53,14 +58,26 @@ class ListRequest(Request):
     text: Short = ""
 
 
-class TopRequest(Filters):
+class Paged(Request):
+    """A part of a long answer."""
+
+    start: Annotated[int, Field(ge=0, lt=DEEPEST)] = 0
+    count: Annotated[int, Field(ge=1, le=DEEPEST, description=f"At most {PAGE} where no lines are asked for.")] = 20
+
+    @property
+    def page(self) -> slice:
+        """The part; ConfigError if it is too long for one answer."""
+        if self.count > PAGE:
+            raise ConfigError(f"count: is {self.count}; expected at most {PAGE} in one answer. Ask for lines or pages.")
+        return slice(self.start, self.start + self.count)
+
+
+class TopRequest(Filters, Paged):
     """Some ranks of the examples that help a query most, or least."""
 
     query: QueryRef
     index: Row = 0
     least: bool = False
-    start: Annotated[int, Field(ge=0, lt=DEEPEST)] = 0
-    count: Annotated[int, Field(ge=1, le=DEEPEST, description=f"At most {PAGE} where no lines are asked for.")] = 20
 
 
 class CopiedRequest(Filters):
@@ -79,18 +96,22 @@ class GroupRequest(Request):
 
 
 class WhatIfRequest(Request):
-    """A basket of rows, and all rows with some values: what leaving it out changes, or the command that proves it."""
+    """A basket of rows, ids, all rows with some values and all that fulfil a filter: what leaving it out changes, or
+    the command that proves it."""
 
     query: QueryRef
     index: Row = 0
     rows: Annotated[list[Row], Field(max_length=MOST_ROWS)] = []
+    ids: Annotated[list[Short], Field(max_length=MOST_ROWS)] = []
     facets: Chosen = {}
+    where: Short = ""
 
 
 class ExampleRequest(Request):
-    """One training example whole, and the queries that it helps."""
+    """One training example whole, by its row, or by its id or place; and the queries that it helps."""
 
-    row: Row
+    row: Row | None = None
+    id: Short | None = None
     index: Row = 0
     query: QueryRef | None = None
 
@@ -113,3 +134,23 @@ class RowsRequest(Request):
     """Beginnings of some training examples."""
 
     rows: Annotated[list[Row], Field(max_length=MOST_ROWS)]
+
+
+class SelectRequest(Paged):
+    """Training examples to pick: those that some query ranks highest. Without queries: those of the file."""
+
+    queries: Annotated[list[QueryRef], Field(max_length=MOST_ASKED)] = []
+    total: Annotated[int, Field(ge=1, le=DEEPEST, description="How many to pick.")] = 20
+    where: Short = ""
+    diversity: Annotated[float, Field(ge=0, lt=1, description="How much likeness to earlier picks counts.")] = 0.0
+    drop_duplicates: bool = False
+    index: Row = 0
+
+
+class CleanRequest(Paged):
+    """Training examples that are likely wrong, repeated or odd; harmful ones are found where a file is served."""
+
+    kinds: Annotated[list[Kind], Field(min_length=1)] = list(KINDS)
+    label: Annotated[Short, Field(description="The field that holds the label.")] = "label"
+    where: Short = ""
+    index: Row = 0

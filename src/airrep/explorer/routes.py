@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from airrep.explorer import answers, questions, requests
-from airrep.explorer.requests import DEEPEST, PAGE, ListRequest, Request, RowsRequest, TopRequest
+from airrep.explorer.requests import DEEPEST, PAGE, ListRequest, Paged, Request, RowsRequest, TopRequest
 
 Answering = Callable[..., Mapping[str, Any]]
 QUERY = {"prompt": "Can I eat zucchini raw?", "response": "No, zucchini should be cooked before eating."}
@@ -36,7 +36,7 @@ class Route(NamedTuple):
         return (self.answering.__doc__ or "").partition("\n")[0]
 
 
-def _of_top(asked: TopRequest) -> Iterator[Request]:
+def _by_page(asked: Paged) -> Iterator[Request]:
     stop = min(asked.start + asked.count, DEEPEST)
     for start in range(asked.start, stop, PAGE):
         yield asked.model_copy(update={"start": start, "count": min(PAGE, stop - start)})
@@ -57,12 +57,26 @@ ROUTES: Mapping[str, Route] = {
     "queries": Route(
         ListRequest, answers.Queries, questions.list_queries, {"text": "zucchini"}, Pages("queries", _of_queries)
     ),
-    "top": Route(TopRequest, answers.Top, questions.top, {"query": QUERY, "count": 3}, Pages("hits", _of_top)),
+    "top": Route(TopRequest, answers.Top, questions.top, {"query": QUERY, "count": 3}, Pages("hits", _by_page)),
     "copied": Route(requests.CopiedRequest, answers.Copied, questions.copied_words, {"query": QUERY}),
     "groups": Route(requests.GroupRequest, answers.Groups, questions.groups, {"query": QUERY, "by": "source"}),
     "what-if": Route(requests.WhatIfRequest, answers.WhatIf, questions.what_if, {"query": QUERY, "rows": [0, 1]}),
     "prove": Route(requests.WhatIfRequest, answers.Prove, questions.prove, {"query": QUERY, "rows": [0, 1]}),
     "summary": Route(requests.SummaryRequest, answers.Summary, questions.summary, {}),
+    "select": Route(
+        requests.SelectRequest,
+        answers.Select,
+        questions.select,
+        {"queries": [QUERY], "total": 5},
+        Pages("picks", _by_page),
+    ),
+    "clean": Route(
+        requests.CleanRequest,
+        answers.Clean,
+        questions.clean,
+        {"kinds": ["duplicate"], "count": 5},
+        Pages("findings", _by_page),
+    ),
     "example": Route(requests.ExampleRequest, answers.Example, questions.example, {"row": 1, "query": QUERY}),
     "tokens": Route(requests.TokensRequest, answers.Tokens, questions.tokens, {"row": 1, "query": QUERY}),
     "rows": Route(RowsRequest, answers.Rows, questions.rows, {"rows": [0, 1]}, Pages("rows", _of_rows)),

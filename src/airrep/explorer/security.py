@@ -1,9 +1,12 @@
-"""Who may ask, from where, and how much: checked before any question is read."""
+"""Who may ask, from where, how much; the token and the socket."""
 
 import asyncio
 import hmac
 import ipaddress
+import secrets
+import socket
 from dataclasses import dataclass
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,12 +14,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from airrep.errors import ConfigError
+
+PORT = 8766
+CONNECTIONS = 256
+"""Requests that are open at once, at most."""
+SHORTEST = 16
+"""Characters of a token, at least."""
 BODY = 1_000_000
 """Bytes of a request, at most."""
 BODY_SECONDS = 15.0
 """Time in which a request must have arrived."""
-TOO_LARGE = f"request: is larger than {BODY:,} bytes. Shorten the query."
-API = "/api/"
+PRIVATE = ("/api/", "/mcp")
+"""Beginnings of the paths that need the token."""
 OPEN = "/api/v1/"
 """The page of the API, which tells of no data."""
 
@@ -46,6 +56,13 @@ class Rules:
     """Names by which this machine may be called beside localhost."""
     public: bool = False
     """Whether other machines reach the port, so that it is called by any of this machine's addresses."""
+
+    @classmethod
+    def of(cls, host: str, open_socket: socket.socket, token: str | None) -> Self:
+        """Those of a server that listens on a socket."""
+        public = not is_loopback(host)
+        names = (host.lower(), *((socket.gethostname().lower(),) if public else ()))
+        return cls(token, int(open_socket.getsockname()[1]), names, public)
 
     @property
     def cookie(self) -> str:
@@ -80,11 +97,15 @@ def _without_port(host: str) -> str:
 class Guard:
     """Wraps an application: refuses in one line of JSON, bounds the body, adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self._app, self._rules = app, rules
+    def __init__(self, app: ASGIApp, rules: Rules, body: int = BODY) -> None:
+        """Wrap an application whose requests have so many bytes at most."""
+        self._app, self._rules, self._body = app, rules, body
+        self._too_large = f"request: is larger than {body:,} bytes. Shorten the query."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
         if scope["type"] != "http":  # nothing else is served
             return
 
@@ -98,11 +119,11 @@ class Guard:
         refused, body = self._refusal(Request(scope)), None
         if refused is None:
             try:
-                body = await asyncio.wait_for(_read(receive), BODY_SECONDS)
+                body = await asyncio.wait_for(_read(receive, self._body), BODY_SECONDS)
             except (TimeoutError, ConnectionError):
                 refused = 408, "request: did not arrive in time. Try again."
         if body is None:
-            status, told = refused or (413, TOO_LARGE)
+            status, told = refused or (413, self._too_large)
             await JSONResponse({"error": told}, status)(scope, receive, send_more)
         else:
             await self._app(scope, _replay(body, receive), send_more)
@@ -112,9 +133,9 @@ class Guard:
         length = headers.get("content-length", "0")
         if not self._rules.allows_host(headers.get("host", "")):
             return 403, "Host: is not a name of this machine. Open the address that `airrep serve` printed."
-        if length.isdecimal() and int(length) > BODY:
-            return 413, TOO_LARGE
-        if not request.scope["path"].startswith(API) or request.scope["path"] == OPEN:
+        if length.isdecimal() and int(length) > self._body:
+            return 413, self._too_large
+        if not request.scope["path"].startswith(PRIVATE) or request.scope["path"] == OPEN:
             return None
         if self._is_foreign(headers):
             return 403, "request: comes from another page. Open the address that `airrep serve` printed."
@@ -132,7 +153,7 @@ class Guard:
         return not self._rules.allows_host(urlsplit(origin).netloc)  # an old browser
 
 
-async def _read(receive: Receive) -> bytes | None:
+async def _read(receive: Receive, most: int) -> bytes | None:
     """The whole body; None if it is too large."""
     body, more = bytearray(), True
     while more:
@@ -140,7 +161,7 @@ async def _read(receive: Receive) -> bytes | None:
         if message["type"] == "http.disconnect":
             raise ConnectionError
         body += message.get("body", b"")
-        if len(body) > BODY:
+        if len(body) > most:
             return None
         more = message.get("more_body", False)
     return bytes(body)
@@ -154,3 +175,79 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return given.pop() if given else await receive()
 
     return replay
+
+
+def choose_token(given: str | None, without: bool, host: str) -> str | None:
+    """The token that questions must bring; None for nobody asks for one.
+
+    Raises:
+        ConfigError: both or a bad one is given, or none where other machines could ask.
+    """
+    if without:
+        if given is not None:
+            raise ConfigError("a token and no token: contradict each other. Give one of them.")
+        if not is_loopback(host):
+            raise ConfigError(
+                f"--no-token: would let every machine that reaches {host} read the data. Leave it out, or serve "
+                "127.0.0.1 alone."
+            )
+        return None
+    if given is None:
+        return secrets.token_urlsafe(32)
+    if len(given) < SHORTEST or not given.isascii() or not given.replace("-", "").replace("_", "").isalnum():
+        raise ConfigError(
+            f"--token: expected {SHORTEST} or more letters, digits, - and _. Leave it out: one is made by chance."
+        )
+    return given
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which the page is served.
+
+    Raises:
+        ConfigError: the port is in use or not allowed, or there is no such address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"--host {host} --port {port}: cannot be served: {reason}. Give another port, such as --port {PORT + 1}, "
+            "or 0 for any that is free."
+        ) from None
+
+
+def address_of(host: str, port: int, token: str | None, path: str = "/") -> str:
+    """What to open in a browser."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}{path}" + (f"?token={token}" if token else "")
+
+
+def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "off"] = "off") -> None:
+    """Serve an application until Ctrl-C; no text goes into a log."""
+    import uvicorn  # late: what asks no questions over HTTP has none
+
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,  # its lines would hold the token
+        server_header=False,
+        lifespan=lifespan,
+        ws="none",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[open_socket])
+    except KeyboardInterrupt:  # the usual way to end
+        return

@@ -1,19 +1,14 @@
-"""Serve the page: routes, turns, errors; a socket, a token."""
+"""Serve the page and the API: routes, lines, errors."""
 
-import asyncio
-import ipaddress
 import json
 import logging
-import secrets
 import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, StreamingResponse
@@ -21,77 +16,17 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from airrep.errors import AirRepError, ArtifactError, ConfigError
+from airrep.errors import AirRepError, ArtifactError
 from airrep.explorer import questions, reference
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.reference import BASE, LINES
 from airrep.explorer.routes import ROUTES, Route
-from airrep.explorer.security import Guard, Rules
+from airrep.explorer.security import Guard, Rules, address_of, run
+from airrep.explorer.turns import Busy, Left, Turns
 
 STATIC = Path(__file__).parent / "static"
 WEEK = 7 * 24 * 3600
-PORT = 8766
-SHORTEST = 16
-"""Characters of a token, at least."""
-CONNECTIONS = 256
-"""Requests that are open at once, at most."""
-AT_ONCE = 2
-"""Questions answered at the same time."""
-WAITING = 128
-"""Questions that may wait."""
-PATIENCE = 60.0
-"""Seconds that a question may wait."""
-LONGEST = 300.0
-"""Seconds after which the page is told that an answer takes too long."""
-
-
-class Busy(Exception):  # noqa: N818 — a state, told to the page as it is
-    """No turn could be had."""
-
-
-class Turns:
-    """Lets a few threads answer questions, one turn each."""
-
-    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, patience: float = PATIENCE) -> None:
-        self._free = asyncio.Semaphore(at_once)
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="question")
-        self._most, self._patience, self._waiting = waiting, patience, 0
-
-    async def take(self, request: Request, work: Callable[[], Any]) -> Any:
-        """The result of *work*, done in a thread when it is this request's turn.
-
-        Raises:
-            Busy: too many wait already, it took too long to get a turn, or the work takes too long.
-            HTTPException: the client left while it waited.
-        """
-        await self._wait()
-        if await request.is_disconnected():
-            self._free.release()
-            raise HTTPException(499, "was given up")
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        future.add_done_callback(self._end)
-        try:
-            # Shielded: a thread cannot be stopped, and keeps its turn until it ends, whoever still listens.
-            return await asyncio.wait_for(asyncio.shield(future), LONGEST)
-        except TimeoutError:
-            raise Busy(f"the answer takes more than {LONGEST:.0f} seconds; ask for less") from None
-
-    async def _wait(self) -> None:
-        if self._waiting >= self._most:
-            raise Busy(f"{self._waiting} questions wait already; try again in a moment")
-        self._waiting += 1
-        try:
-            await asyncio.wait_for(self._free.acquire(), self._patience)
-        except TimeoutError:
-            raise Busy("earlier questions take long; try again in a moment") from None
-        finally:
-            self._waiting -= 1
-
-    def _end(self, future: "asyncio.Future[Any]") -> None:
-        self._free.release()
-        if not future.cancelled():
-            future.exception()  # looked at, so that nothing is logged when nobody waits for it any more
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:
@@ -184,7 +119,7 @@ async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str
 async def _told(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]], *, raising: bool = True) -> Any:
     """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
-        return await turns.take(request, work)
+        return await turns.take(work, request.is_disconnected)
     except tuple(FAILURES) as error:
         if raising:
             raise
@@ -197,6 +132,7 @@ FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
     AirRepError: lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)),
     HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."),
     Busy: lambda error: (503, f"busy: {error}."),
+    Left: lambda error: (499, f"request: {error}. Ask again."),
     MemoryError: lambda _: (503, "memory: is short for this question. Ask for less."),
 }
 """Status and line of each failure that is foreseen."""
@@ -249,61 +185,6 @@ def _error(status: int, message: str) -> Response:
     return Response(content, status, {"retry-after": "2"} if status == 503 else None, "application/json")
 
 
-def choose_token(given: str | None, without: bool, host: str) -> str | None:
-    """The token that questions must bring; None for nobody asks for one.
-
-    Raises:
-        ConfigError: both or a bad one is given, or none where other machines could ask.
-    """
-    if without:
-        if given is not None:
-            raise ConfigError("a token and no token: contradict each other. Give one of them.")
-        if not is_loopback(host):
-            raise ConfigError(
-                f"--no-token: would let every machine that reaches {host} read the data. Leave it out, or serve "
-                "127.0.0.1 alone."
-            )
-        return None
-    if given is None:
-        return secrets.token_urlsafe(32)
-    if len(given) < SHORTEST or not given.isascii() or not given.replace("-", "").replace("_", "").isalnum():
-        raise ConfigError(
-            f"--token: expected {SHORTEST} or more letters, digits, - and _. Leave it out: one is made by chance."
-        )
-    return given
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket on which the page is served.
-
-    Raises:
-        ConfigError: the port is in use or not allowed, or there is no such address.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"--host {host} --port {port}: cannot be served: {reason}. Give another port, such as --port {PORT + 1}, "
-            "or 0 for any that is free."
-        ) from None
-
-
-def address_of(host: str, port: int, token: str | None, path: str = "/") -> str:
-    """What to open in a browser."""
-    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}{path}" + (f"?token={token}" if token else "")
-
-
 def serve(
     explorer: Explorer,
     host: str,
@@ -314,22 +195,7 @@ def serve(
     page: bool = True,
 ) -> None:
     """Serve until Ctrl-C; *say* is told the address when the page, or the API's without it, can be opened."""
-    port = int(open_socket.getsockname()[1])
-    public = not is_loopback(host)
-    names = (host.lower(), *((socket.gethostname().lower(),) if public else ()))
-    config = uvicorn.Config(
-        make_app(explorer, Rules(token, port, names, public), page=page),
-        log_level="error",
-        access_log=False,  # its lines would hold the token
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
-    )
-    say(address_of(host, port, token, "/" if page else f"{BASE}/"))
-    try:
-        uvicorn.Server(config).run(sockets=[open_socket])
-    except KeyboardInterrupt:  # the usual way to end
-        return
+    rules = Rules.of(host, open_socket, token)
+    app = make_app(explorer, rules, page=page)
+    say(address_of(host, rules.port, token, "/" if page else f"{BASE}/"))
+    run(app, open_socket)

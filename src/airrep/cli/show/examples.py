@@ -1,7 +1,5 @@
 """Print one training example of an index, whole, and its nearest ones."""
 
-from difflib import get_close_matches
-from itertools import chain
 from typing import Any
 
 from rich.text import Text
@@ -13,37 +11,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.index.results.hits import Hit, record_of
-from airrep.index.rows import IndexRows
 from airrep.reports.tables import signed
-
-LOOKED_THROUGH = 20_000
-"""Ids among which near ones are looked for: comparing takes long."""
-
-
-def find_row(index: IndexRows, name: str) -> int:
-    """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    found = index.find([name])
-    if found:
-        return found[name]
-    for shard in index.shards:
-        for row in (shard.start + place for place in shard.examples.places_of(name)):
-            if index.live[row]:
-                return row
-    number = name.removeprefix("row ")
-    if number != name and number.isdecimal() and int(number) < index.rows and index.live[int(number)]:
-        return int(number)
-    ids = chain.from_iterable(shard.examples.ids.to_pylist() for shard in index.shards)
-    known = [str(one) for _, one in zip(range(LOOKED_THROUGH), ids, strict=False)]
-    near = [one for one in known if one.startswith(name)][:3] or get_close_matches(name, known, n=3)
-    told = f"; near: {', '.join(near)}" if near else ""
-    raise ConfigError(
-        f"{index.path}: has no example '{name}'{told}; expected an id, a place such as train.jsonl:12, or 'row 12'. "
-        "Take one that a hit shows."
-    )
 
 
 def neighbours(index: Index, row: int, k: int) -> list[Hit]:

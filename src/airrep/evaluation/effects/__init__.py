@@ -1,4 +1,4 @@
-"""Drop the examples that a method names and retrain; trace facts to what taught them.
+"""Drop the examples that a method names and retrain; trace facts to their sources.
 
 drop    Fine-tune without each query's top examples, against as many random ones.
 refits  Fine-tune on given sets of examples; the losses of queries after each.

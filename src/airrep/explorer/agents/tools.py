@@ -1,0 +1,350 @@
+"""Tools for agents: the page's questions, with short answers."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from airrep.answers.clean import KINDS, Kind
+from airrep.explorer import questions, requests
+from airrep.explorer.answers import About, Told, Verdict
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.requests import MOST_ROWS, QueryRef, Request, Short, Text
+
+EXCERPT = 240
+"""Characters of a text in a list."""
+READ = 6000
+"""Characters of each text that one reading gives."""
+VALUES = 12
+"""Values of a field that are told."""
+WORDS = 6
+"""Same words that are told of a hit."""
+LISTED = 5
+"""Queries that an example helps, of which so many are told."""
+
+Prompt = Annotated[Text, Field(description="The prompt that the model was given.")]
+Response = Annotated[Text, Field(min_length=1, description="The answer that the model gave.")]
+Better = Annotated[Text | None, Field(description="An answer that would have been better. Scores are then contrasts.")]
+Where = Annotated[Short, Field(description="Only training examples that fulfil this filter: source == 'forum', say.")]
+Dropped = Annotated[Short, Field(description="Leave out all that fulfil this filter: source == 'forum', say.")]
+Start = Annotated[int, Field(ge=0, lt=requests.DEEPEST, description="How many to leave out: the page.")]
+Count = Annotated[int, Field(ge=1, le=20, description="How many to tell.")]
+Ids = Annotated[list[Short], Field(max_length=MOST_ROWS, description="Ids of training examples.")]
+
+
+class Asking(Request):
+    """What all tools share."""
+
+    index: Annotated[Short | None, Field(description="Name of an index, as describe_index lists them.")] = None
+
+
+class DescribeIndex(Asking):
+    """Tell what an index holds: how many training examples, their fields and values, how its scores are to be read."""
+
+
+class WhyThisAnswer(Asking):
+    """Find the training examples that taught a model an answer, with a verdict: stands out, weak, or nothing here did.
+
+    With least, those that speak most against it.
+    """
+
+    prompt: Prompt
+    response: Response
+    where: Where = ""
+    least: bool = False
+    start: Start = 0
+    count: Count = 5
+
+
+class CompareTwoAnswers(Asking):
+    """Find the training examples that taught a model an answer in place of a better one."""
+
+    prompt: Prompt
+    response: Response
+    better: Annotated[Text, Field(min_length=1, description="The answer that would have been better.")]
+    where: Where = ""
+    start: Start = 0
+    count: Count = 5
+
+
+class WhatIfIDrop(Asking):
+    """Predict what leaving training examples out would do to an answer; give ids, a filter, or both.
+
+    The command that it tells proves the prediction by fine-tuning with and without them.
+    """
+
+    prompt: Prompt
+    response: Response
+    ids: Ids = Field(default=[])
+    where: Dropped = ""
+    better: Better = None
+
+
+class SelectExamples(Asking):
+    """Pick the training examples that would help most with some prompts and the answers wanted to them."""
+
+    wanted: Annotated[list["Wanted"], Field(min_length=1, max_length=requests.MOST_ASKED)]
+    total: Annotated[int, Field(ge=1, le=requests.DEEPEST, description="How many to pick.")] = 20
+    where: Where = ""
+    diversity: Annotated[float, Field(ge=0, lt=1, description="How much likeness to earlier picks counts.")] = 0.0
+    start: Start = 0
+    count: Count = 20
+
+
+class Wanted(Request):
+    """A prompt with the answer that is wanted to it."""
+
+    prompt: Prompt
+    response: Response
+
+
+class FindUnclean(Asking):
+    """Find training examples that are likely wrong, repeated or odd. Each finding is a reason to look, not a proof."""
+
+    kinds: list[Kind] = Field(default=list(KINDS[:-1]), min_length=1)  # harmful ones need a file of queries
+    where: Where = ""
+    start: Start = 0
+    count: Count = 10
+
+
+class ReadExample(Asking):
+    """Read a training example whole, a part at a time, by its id or its place in the file, such as train.jsonl:12."""
+
+    id: Short
+    start: Annotated[int, Field(ge=0, description="Characters of both texts to leave out.")] = 0
+
+
+class Described(Told):
+    """An index, and the names of the others."""
+
+    index: str
+    indexes: list[str]
+    about: About
+    fields: dict[str, dict[str, int]] = Field(description="Values of each field with their counts, the most frequent.")
+
+
+class Cut(Told):
+    """A training example as lists tell it."""
+
+    id: str
+    row: int
+    prompt: str
+    response: str
+    source: str | None
+
+
+class ToolHit(Cut):
+    """A training example in a ranking."""
+
+    rank: int
+    score: float
+    deviations: float = Field(description="Deviations from the mean score; above 4 or so is rare.")
+    label: str | None
+    place: str | None
+    same_words: list[str]
+
+
+class Ranked(Told):
+    """Training examples that taught an answer, the strongest first."""
+
+    verdict: Verdict | None
+    matching: int
+    hits: list[ToolHit]
+    copied: list[str] = Field(default=[], description="Stretches of the answer that examples hold word for word.")
+    next: str
+
+
+class Changed(Told):
+    """What leaving examples out would do."""
+
+    change: float = Field(description="Below 0: what is left out had been teaching the answer.")
+    before: float
+    after: float
+    removed: int
+    kept: int
+    meaning: str
+    prove: str = Field(description="A command that proves it.")
+
+
+class ToolPick(Cut):
+    """A training example that was picked."""
+
+    rank: int
+    query: str
+    score: float
+
+
+class Picks(Told):
+    """Training examples to use, the best first."""
+
+    total: int
+    picks: list[ToolPick]
+    next: str
+
+
+class ToolFinding(Cut):
+    """A reason to look at a training example."""
+
+    kind: str
+    reason: str
+    other_id: str | None
+
+
+class Findings(Told):
+    """Reasons to look at training examples."""
+
+    total: int
+    counts: dict[str, int]
+    examples: int
+    skipped: dict[str, str]
+    findings: list[ToolFinding]
+    next: str
+
+
+class Read(Told):
+    """A part of a training example, with its fields."""
+
+    id: str
+    row: int
+    prompt: str
+    response: str
+    lengths: dict[str, int]
+    place: str | None
+    label: str | None
+    source: str | None
+    metadata: dict[str, Any]
+    next: str
+
+
+def describe_index(explorer: Explorer, _: DescribeIndex) -> dict[str, Any]:
+    """What is served, with the most frequent values of each field."""
+    facets = questions.count(explorer, requests.Filters())["facets"]
+    fields = {one["name"]: {value["value"]: value["count"] for value in one["values"][:VALUES]} for one in facets}
+    return {"about": questions.about(explorer), "fields": fields}
+
+
+def why_this_answer(explorer: Explorer, asked: WhyThisAnswer) -> dict[str, Any]:
+    """Hits for an answer, and what of it stands in examples word for word."""
+    query = QueryRef(prompt=asked.prompt, response=asked.response)
+    told = _ranked(explorer, query, asked, least=asked.least)
+    if asked.start or asked.least:
+        return told
+    copied = questions.copied_words(explorer, requests.CopiedRequest(query=query, where=asked.where))["copied"]
+    return {**told, "copied": [f"{_short(one['text'])} (examples: {one['examples']})" for one in copied]}
+
+
+def compare_two_answers(explorer: Explorer, asked: CompareTwoAnswers) -> dict[str, Any]:
+    """Hits for an answer in place of a better one."""
+    return _ranked(explorer, QueryRef(prompt=asked.prompt, response=asked.response, better=asked.better), asked)
+
+
+def _ranked(
+    explorer: Explorer, query: QueryRef, asked: WhyThisAnswer | CompareTwoAnswers, *, least: bool = False
+) -> dict[str, Any]:
+    told = questions.top(
+        explorer,
+        requests.TopRequest(query=query, least=least, where=asked.where, start=asked.start, count=asked.count),
+    )
+    hits = [
+        {
+            **_cut(hit),
+            **_rounded(hit, "rank", "score", "deviations", "label", "place"),
+            "same_words": [word["text"] for word in hit["words"][:WORDS]],
+        }
+        for hit in told["hits"]
+    ]
+    named = {"verdict": told["verdict"], "matching": told["matching"]}
+    return {**named, "hits": hits, "next": _next(asked.start + len(hits), told["more"])}
+
+
+def what_if_i_drop(explorer: Explorer, asked: WhatIfIDrop) -> dict[str, Any]:
+    """The change of an answer's score, and the command that proves it."""
+    query = QueryRef(prompt=asked.prompt, response=asked.response, better=asked.better)
+    basket = requests.WhatIfRequest(query=query, ids=asked.ids, where=asked.where)
+    command = questions.prove(explorer, basket)
+    told = questions.what_if(explorer, basket)
+    numbers = _rounded(told, "change", "before", "after", "removed", "kept")
+    meaning = "no change is predicted"
+    if told["change"]:
+        less = "less" if told["change"] < 0 else "more"
+        meaning = f"without them the data would teach this answer {less}{' than the better one' * told['better']}"
+    named = f"; {command['file']} is a file of JSON lines with the ids" if command["ids"] else ""
+    return {**numbers, "meaning": f"{meaning}: a prediction, not a proof", "prove": command["command"] + named}
+
+
+def select(explorer: Explorer, asked: SelectExamples) -> dict[str, Any]:
+    """Picks for wanted answers."""
+    queries = [QueryRef(prompt=one.prompt, response=one.response) for one in asked.wanted]
+    wanted = requests.SelectRequest(
+        queries=queries,
+        total=asked.total,
+        where=asked.where,
+        diversity=asked.diversity,
+        start=asked.start,
+        count=asked.count,
+    )
+    told = questions.select(explorer, wanted)
+    picks = [{**_cut(one), **_rounded(one, "rank", "query", "score")} for one in told["picks"]]
+    return {"total": told["total"], "picks": picks, "next": _next(asked.start + len(picks), told["more"])}
+
+
+def clean(explorer: Explorer, asked: FindUnclean) -> dict[str, Any]:
+    """Findings, with their reasons."""
+    wanted = requests.CleanRequest(kinds=asked.kinds, where=asked.where, start=asked.start, count=asked.count)
+    told = questions.clean(explorer, wanted)
+    findings = [{**_cut(one), **_rounded(one, "kind", "reason", "other_id")} for one in told["findings"]]
+    counts = _rounded(told, "total", "counts", "examples", "skipped")
+    return {**counts, "findings": findings, "next": _next(asked.start + len(findings), told["more"])}
+
+
+def read_example(explorer: Explorer, asked: ReadExample) -> dict[str, Any]:
+    """A part of both texts of an example."""
+    told = questions.example(explorer, requests.ExampleRequest(id=asked.id))
+    texts = {name: told[name][asked.start : asked.start + READ] for name in ("prompt", "response")}
+    stop = asked.start + READ
+    named = _rounded(told, "id", "row", "lengths", "place", "label", "source", "metadata")
+    return {**named, **texts, "next": _next(stop, stop < max(told["lengths"].values()))}
+
+
+def _rounded(told: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Some fields, numbers in as many digits as are read."""
+    return {name: round(told[name], 4) if isinstance(told[name], float) else told[name] for name in names}
+
+
+def _cut(told: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: _short(told[name]) for name in ("prompt", "response")}
+    return {"id": told["id"], "row": told["row"], **texts, "source": told["source"]}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
+
+
+def _next(stop: int, more: bool) -> str:
+    """What to ask to go on."""
+    return f"more: the same with start={stop}" if more else "no more"
+
+
+class Tool(NamedTuple):
+    """A question that an agent can ask."""
+
+    model: type[Asking]
+    answer: type[Told]
+    answering: Callable[[Explorer, Any], dict[str, Any]]
+
+    @property
+    def about(self) -> str:
+        """What it does."""
+        return " ".join((self.model.__doc__ or "").split())
+
+
+TOOLS: Mapping[str, Tool] = {
+    "describe_index": Tool(DescribeIndex, Described, describe_index),
+    "why_this_answer": Tool(WhyThisAnswer, Ranked, why_this_answer),
+    "compare_two_answers": Tool(CompareTwoAnswers, Ranked, compare_two_answers),
+    "what_if_i_drop": Tool(WhatIfIDrop, Changed, what_if_i_drop),
+    "select": Tool(SelectExamples, Picks, select),
+    "clean": Tool(FindUnclean, Findings, clean),
+    "read_example": Tool(ReadExample, Read, read_example),
+}
+"""By name, in the order of an agent's work."""

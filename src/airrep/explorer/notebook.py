@@ -1,0 +1,113 @@
+"""A widget that asks an index in a notebook."""
+
+import re
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from airrep.corpus.inputs import QueriesLike, as_examples
+from airrep.errors import AirRepError, need
+from airrep.explorer.explorer import Explorer, one_of
+from airrep.explorer.routes import ROUTES
+from airrep.index.contrast import Better
+from airrep.index.index import IndexLike, as_index
+
+need("airrep.explorer.notebook", "notebook", "anywidget")
+import anywidget  # noqa: E402 — after the line that says how to install it
+import traitlets  # noqa: E402
+
+STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("dom.js", "marks.js", "notebook.js")
+"""Modules of the widget: the first two are the page's own."""
+OPEN = ("top", "what-if", "queries", "rows")
+"""Questions that the widget asks, of those of the page."""
+_IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+
+
+def bundled() -> str:
+    """The modules as one, since a notebook has no address that one module could load another from."""
+    texts = [(STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
+
+
+class IndexWidget(anywidget.AnyWidget):
+    """Asks an index: a prompt and a response, the examples that taught it, and what leaving some out would change.
+
+    It answers in the kernel, so nothing is served and nothing leaves the notebook. Where a viewer runs no widgets, it
+    shows the table of the first query instead.
+
+    Attributes:
+        rows: row numbers of the examples in the basket, ascending; set them to fill it.
+
+    Example:
+        >>> from airrep.explorer.notebook import IndexWidget
+        >>> widget = IndexWidget(index, queries)
+        >>> widget.rows = [3]
+        >>> widget.basket
+        ['e3']
+    """
+
+    _esm = bundled()
+    _css = STATIC / "notebook.css"
+    about = traitlets.Dict().tag(sync=True)
+    rows = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
+
+    def __init__(self, index: IndexLike, queries: QueriesLike | None = None, *, better: Better | None = None) -> None:
+        """Open an index, or its path, and encode the queries that can be chosen in it.
+
+        Args:
+            index: the index to ask.
+            queries: queries to choose from, at most 5,000; without them each is typed in.
+            better: better answers to the queries, as of :func:`airrep.top`.
+
+        Raises:
+            ArtifactError: there is no index at the path.
+            ConfigError: better answers without queries, or not one for each.
+        """
+        asked = None if queries is None else as_examples(queries)
+        self._explorer = Explorer(as_index(index), asked, None, better)
+        self._explorer.prepare()
+        served = self._explorer.indexes[0]
+        super().__init__(about={"examples": len(served), "method": served.method, "queries": len(asked or ())})
+        self.on_msg(self._tell)
+
+    @property
+    def basket(self) -> list[str]:
+        """Ids of the examples in the basket."""
+        return [self._explorer.indexes[0].example(row).id for row in self.rows]
+
+    def _tell(self, _: Any, message: Mapping[str, Any], __: Any) -> None:
+        self.send({"number": message["number"], **answer(self._explorer, message["route"], message["asked"])})
+
+    def _repr_html_(self) -> str:
+        first = self._explorer.file and one_of(self._explorer.file, 0)
+        if not first:
+            return f"<p>{escape(repr(self))}: run this notebook to ask the index.</p>"
+        return self._explorer.indexes[0].top(first.queries, 10, better=first.better)._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"IndexWidget({str(self._explorer.indexes[0].path)!r}, {self.about['examples']:,} examples)"
+
+    def _repr_mimebundle_(self, **more: Any) -> Any:
+        found = super()._repr_mimebundle_(**more)
+        if found is not None:
+            found[0]["text/html"] = self._repr_html_()
+        return found
+
+
+def answer(explorer: Explorer, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"answer": …}`` to a question of the widget, or ``{"error": …}`` in one line."""
+    try:
+        if name not in OPEN:
+            raise AirRepError(f"{name}: is no question of the widget; expected one of: {', '.join(OPEN)}.")
+        route = ROUTES[name]
+        return {"answer": route.answering(explorer, route.model.model_validate(asked))}
+    except ValidationError as error:
+        first = error.errors()[0]
+        return {"error": f"{'.'.join(map(str, first['loc']))}: {first['msg']}. Correct the question."}
+    except AirRepError as error:
+        return {"error": str(error)}
