@@ -105,7 +105,7 @@ def tell(told: dict[str, list[float]]) -> bool:
     counts = Counter({name: len(seconds) for name, seconds in told.items()})
     answers = [one for name, seconds in told.items() if not name.startswith("FAILED") for one in seconds]
     print(f"{'':12}{'answers':>9}{'median':>9}{'p95':>9}{'longest':>9}   seconds")
-    for name, seconds in [*sorted(told.items()), ("all", answers)]:
+    for name, seconds in [*sorted(told.items()), ("all", answers or [0.0])]:
         p95 = statistics.quantiles(seconds, n=20)[-1] if len(seconds) > 1 else sum(seconds)
         print(f"{name:12}{len(seconds):9,}{statistics.median(seconds):9.2f}{p95:9.2f}{max(seconds):9.2f}")
     failed = sum(count for name, count in counts.items() if name.startswith("FAILED"))

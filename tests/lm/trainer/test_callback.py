@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 from worlds.tiny_lms import tiny_network
 
 from airrep import AttributionCallback
+from airrep.cli.show.learning import print_record
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.folders.forms import trainer_checkpoints
+from airrep.lm.trainer import row_losses
 from airrep.lm.trainer.callback import RecordedBatches
 from airrep.lm.trainer.record import read_training_record
+from airrep.lm.trainer.row_losses import IGNORED, RowLosses
 
 LENGTH = 6
 
@@ -124,6 +128,76 @@ def test_a_bad_batch_is_found_by_its_jump(tmp_path: Path, capsys: pytest.Capture
     told = capsys.readouterr().err
     assert f"most at step {worst.last} " in told
     assert str(worst.rows[0]) in told
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_jump_tells_row_by_row_which_rows_made_it(tmp_path: Path, accumulated: int, capsys: Any) -> None:
+    """Two rows of a batch ask for other tokens: each step's loss is the mean of its rows', and these two lead."""
+    data = Rows(60, bad=(41, 43))
+    changes = {
+        "learning_rate": 3e-2,
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": 4 // accumulated,
+        "train_sampling_strategy": "sequential",
+    }
+    callback = AttributionCallback(tmp_path / "record")
+    made = train(tmp_path / "out", callback, data, gradient_accumulation_steps=accumulated, **changes)
+    record = read_training_record(tmp_path / "record")
+    for step in record.steps:
+        assert len(step.row_losses) == len(step.rows) == len(step.tokens)
+        assert set(step.tokens) == {LENGTH - 1}
+        assert np.mean(step.row_losses) == pytest.approx(step.loss, rel=1e-3, abs=2e-4)
+    worst = record.jumps()[0]
+    (step,) = (one for one in record.steps if one.last == worst.last)
+    assert set(worst.rows[:2]) == {41, 43}
+    assert min(worst.row_losses[:2]) > max(worst.row_losses[2:])
+    assert sum(worst.shares) == pytest.approx(1)
+    assert sum(worst.shares[:2]) > 0.8
+    assert dict(zip(step.rows, step.row_losses, strict=True)) == dict(zip(worst.rows, worst.row_losses, strict=True))
+    told = f"{worst.rows[0]} ({worst.row_losses[0]:.3f}, {100 * worst.shares[0]:.0f} %)"
+    assert told in capsys.readouterr().err
+    assert not made.model._forward_hooks
+    print_record(record)
+    assert told in capsys.readouterr().out
+
+
+def test_rows_whose_losses_are_not_asked_for_or_not_told_are_recorded_alone(tmp_path: Path) -> None:
+    train(tmp_path / "out", AttributionCallback(tmp_path / "record", row_losses=False), max_steps=2)
+    assert all(step.rows and not step.row_losses for step in read_training_record(tmp_path / "record").steps)
+    passes = RowLosses()
+    network = tiny_network(vocab_size=64).train()
+    network.register_forward_hook(passes, with_kwargs=True)
+    ids = torch.tensor([[1, 5, 3, 9], [1, 6, 3, 9]])
+    for _ in range(2):  # two passes for one batch, as preference trainers make
+        network(input_ids=ids, labels=ids)
+    passes.end_batch(2)
+    network(input_ids=ids)
+    passes.end_batch(2)
+    with torch.no_grad():
+        network(input_ids=ids, labels=ids)
+    network(input_ids=ids, labels=torch.where(ids == 5, IGNORED, ids))
+    passes.end_batch(2)
+    *unknown, first, second = passes.take()
+    assert unknown == [(None, 0)] * 4
+    assert (first.tokens, second.tokens) == (2, 3)
+    assert first.loss is not None
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_losses_of_rows_are_those_of_the_definition(shifted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_losses, "_PIECE", 22)  # of two tokens
+    draw = np.random.default_rng(0)
+    logits, labels = draw.normal(size=(3, 6, 11)), draw.integers(0, 11, (3, 6))
+    labels[0, :3] = labels[2] = IGNORED
+    sums, counts = row_losses.summed_losses(torch.tensor(logits), torch.tensor(labels), shifted=shifted)
+    for row in range(3):
+        expected = [
+            np.log(np.exp(logits[row, place - shifted]).sum()) - logits[row, place - shifted, labels[row, place]]
+            for place in range(int(shifted), 6)
+            if labels[row, place] != IGNORED
+        ]
+        assert counts[row] == len(expected)
+        assert float(sums[row]) == pytest.approx(sum(expected), rel=1e-5)
 
 
 def test_checkpoints_are_saved_as_gradient_methods_read_them(tmp_path: Path) -> None:

@@ -145,13 +145,13 @@ def print_record(record: "TrainingRecord") -> None:
         }
     )
     if jumps:
-        columns = ("steps", "loss", "expected", "deviations above", "rows")
+        columns = ("steps", "loss", "expected", "deviations above", "rows (loss, share of the jump)")
         print_table(Table.of_texts(columns, map(_jump_texts, jumps[:MOST_JUMPS])))
 
 
 def _jump_texts(jump: "Jump") -> tuple[str, ...]:
     steps = f"{jump.first:,} to {jump.last:,}" if jump.first < jump.last else f"{jump.last:,}"
-    rows = ", ".join(map(str, jump.rows[:MOST_ROWS])) + (", …" if len(jump.rows) > MOST_ROWS else "")
+    rows = jump.rows_text(MOST_ROWS)
     return steps, f"{jump.loss:.4g}", f"{jump.expected:.4g}", f"{jump.deviations:.1f}", rows or "a stream's"
 
 

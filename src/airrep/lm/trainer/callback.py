@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
+from airrep.lm.trainer.row_losses import RowLosses
 from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
 
@@ -114,6 +115,8 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         checkpoints: how many checkpoints the trainer saves, at even distances, the last at the end; 0 leaves saving to
             its own arguments. ``--lm OUTPUT_DIR --set checkpoints=all`` reads them.
         replace: whether a record of another run may be replaced.
+        row_losses: whether the loss of each row is recorded, so that a jump names the rows that made it. It takes one
+            more look at the logits of a step, and little memory.
 
     Raises:
         ConfigError: when training begins: *out* holds something else, or the trainer would delete checkpoints.
@@ -125,12 +128,17 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         'record'
     """
 
-    def __init__(self, out: str | Path, *, checkpoints: int = 0, replace: bool = False) -> None:
+    def __init__(
+        self, out: str | Path, *, checkpoints: int = 0, replace: bool = False, row_losses: bool = True
+    ) -> None:
         if checkpoints < 0:
             raise ConfigError(f"checkpoints {checkpoints}: expected a number from 0 up. Change it.")
         self.out = here_only(out, "a training is recorded")
         self.checkpoints = checkpoints
         self.replace = replace
+        self.row_losses = row_losses
+        self._hook: Any = None
+        self._passes = RowLosses()
         self._file: Path | None = None
         self._batches: RecordedBatches | None = None
         self._rows: list[int] = []
@@ -145,6 +153,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._batches = record_batches(loader)
         self._open(state.global_step, rank, self._about(args, state, loader))
         self._rows, self._first = [], state.global_step + 1
+        self._watch(kwargs.get("model"))
         if self._batches is not None:
             self._batches.skip(_skipped(args, state, loader))
         elif rank == 0:
@@ -184,12 +193,16 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             "learning_rate": _number(logs.get("learning_rate")),
             "rows": self._rows,
         }
+        losses = self._passes.take()
+        if any(one.loss is not None for one in losses):
+            entry |= {"row_losses": [one.loss for one in losses], "tokens": [one.tokens for one in losses]}
         append_line(self._file, json.dumps(entry))
         self._rows, self._first = [], state.global_step + 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say where the loss jumped."""
         written, self._file = self._file, None  # another training is another record
+        self._watch(None)
         _told_by_first(None)  # others may still write their last entry
         if int(getattr(args, "process_index", 0)) or written is None:
             return
@@ -200,16 +213,26 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             _tell(f"{self.out}: {state.global_step:,} steps recorded; the loss jumped nowhere")
             return
         worst = jumps[0]
-        rows = ", ".join(map(str, worst.rows[:_ROWS_TOLD])) + (", …" if len(worst.rows) > _ROWS_TOLD else "")
+        rows = worst.rows_text(_ROWS_TOLD)
         where = f"step {worst.last}" if worst.first == worst.last else f"steps {worst.first} to {worst.last}"
         _tell(
             f"{self.out}: {state.global_step:,} steps recorded; the loss jumped {len(jumps):,} times, most at {where} "
             f"({worst.loss:.3f} where {worst.expected:.3f} was expected; rows {rows})"
         )
 
+    def _watch(self, model: Any) -> None:
+        """Read the losses of rows from a model's passes; from those of None no longer."""
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook, self._passes = None, RowLosses()
+        if model is not None and self.row_losses and self._batches is not None:
+            self._hook = model.register_forward_hook(self._passes, with_kwargs=True)
+
     def _note_rows(self) -> None:
         if self._batches is not None:
-            self._rows += self._batches.next_rows()
+            rows = self._batches.next_rows()
+            self._rows += rows
+            self._passes.end_batch(len(rows))
 
     def _plan_checkpoints(self, args: Any, state: Any) -> None:
         limit = getattr(args, "save_total_limit", None)

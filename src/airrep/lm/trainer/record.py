@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ class LoggedStep:
     """Learning rate that it logged."""
     rows: tuple[int, ...]
     """Rows of the trainer's data set that these steps saw, from 0; empty for a stream."""
+    row_losses: tuple[float | None, ...] = ()
+    """Mean loss of each row's tokens that count, nats, as it was before the step; None, or empty, where unknown."""
+    tokens: tuple[int, ...] = ()
+    """How many tokens of each row count."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,44 @@ class Jump:
     deviations: float
     """(loss − expected) / (1.4826 · median absolute deviation) of what was logged before."""
     rows: tuple[int, ...]
+    """The rows of these steps; where their losses are known, those first that lifted the loss most."""
+    row_losses: tuple[float | None, ...] = ()
+    """The loss of each of these rows, as :attr:`LoggedStep.row_losses`."""
+    shares: tuple[float, ...] = ()
+    """What part of the jump each of these rows made: tokens · (its loss − expected), over the sum of all rows."""
+
+    @classmethod
+    def of(cls, step: LoggedStep, expected: float, deviations: float) -> "Jump":
+        """The jump of a step, its rows in order of what they did."""
+        jump = cls(step.first, step.last, step.loss, expected, deviations, step.rows)
+        if not step.row_losses:
+            return jump
+        lifts = [_lift(*one, expected) for one in zip(step.row_losses, step.tokens, strict=True)]
+        order = sorted(range(len(lifts)), key=lambda place: -lifts[place])
+        total = sum(lifts)
+        known = math.isfinite(total) and total > 0
+        return replace(
+            jump,
+            rows=tuple(step.rows[place] for place in order),
+            row_losses=tuple(step.row_losses[place] for place in order),
+            shares=tuple(lifts[place] / total for place in order) if known else (),
+        )
+
+    def rows_text(self, most: int) -> str:
+        """Its first rows in a line, with what is known of them; empty for a stream."""
+        told = []
+        for place, row in enumerate(self.rows[:most]):
+            loss = self.row_losses[place] if self.row_losses else None
+            share = f", {100 * self.shares[place]:.0f} %" if self.shares else ""
+            told.append(str(row) if loss is None else f"{row} ({loss:.3f}{share})")
+        return ", ".join(told) + (", …" if len(self.rows) > most else "")
+
+
+def _lift(loss: float | None, tokens: int, expected: float) -> float:
+    """By how much a row lifted the sum of losses; one that is no number lifts it beyond all others."""
+    if loss is None:
+        return 0.0
+    return tokens * (loss - expected) if math.isfinite(loss) else math.inf
 
 
 @dataclass(frozen=True)
@@ -77,7 +119,7 @@ class TrainingRecord:
             expected, spread = _level(before)
             above = math.inf if not math.isfinite(step.loss) else (step.loss - expected) / spread
             if above > deviations:
-                found.append(Jump(step.first, step.last, step.loss, expected, above, step.rows))
+                found.append(Jump.of(step, expected, above))
         return sorted(found, key=lambda jump: -jump.deviations)
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -138,8 +180,11 @@ def _whole_lines(path: Path) -> list[bytes]:
 def _together(parts: list[dict[str, Any]]) -> LoggedStep:
     """One entry of all processes: each logged the same mean loss, and has rows of its own."""
     first = parts[0]
-    rows = tuple(row for part in parts for row in part["rows"])
-    return LoggedStep(first["first"], first["last"], first["loss"], first["learning_rate"], rows)
+    rows, losses, tokens = (
+        tuple(one for part in parts for one in part.get(name, ())) for name in ("rows", "row_losses", "tokens")
+    )
+    step = LoggedStep(first["first"], first["last"], first["loss"], first["learning_rate"], rows)
+    return replace(step, row_losses=losses, tokens=tokens) if len(losses) == len(tokens) == len(rows) else step
 
 
 def steps_until(path: Path, step: int) -> list[bytes]:
