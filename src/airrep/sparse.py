@@ -11,6 +11,8 @@ EXPANDED = 2**16
 """At most so many products are held at a time, with their places some 3 MB, unless one row has more."""
 DENSE = 4
 """A matrix of which one number in so many is no zero is multiplied column by column."""
+COLUMN = 5000
+"""What a column of its own costs beside its numbers, in numbers: one query meets all rows of a shard at once."""
 GRAM = 2**22
 """Numbers of some columns that are made dense at a time."""
 
@@ -188,7 +190,7 @@ class SparseRows:
     def _product(self, other: "SparseRows") -> np.ndarray:
         products = np.zeros((self.shape[0], other.shape[1]))
         ends = np.concatenate([[0], np.cumsum(other.lengths[self.indices])])[self.indptr]
-        if ends[-1] * DENSE > self.nnz * other.shape[1]:
+        if ends[-1] * DENSE > (self.nnz + COLUMN) * other.shape[1]:
             return _by_column(self, other, products)
         start = 0
         while start < self.shape[0]:

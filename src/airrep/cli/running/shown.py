@@ -99,6 +99,7 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
         "lm out count training set", "$ airrep warmup train.jsonl --lm MODEL --count 100 --out runs/warmed"
     ),
     "push": Short("licence no-texts", "$ airrep push runs/index hf://me/my-index --licence cc-by-4.0"),
+    "mcp": Short("port host", "$ airrep mcp runs/index                # an agent starts it, and asks over stdin"),
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
     "compare": Short("to out json replace", "$ airrep compare runs/lds-one runs/lds-two"),
