@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,16 @@ START, END = "<!-- transcript -->\n", "<!-- end of transcript -->\n"
 ASKED = {"prompt": "Can I eat zucchini raw?", "response": "No, zucchini should be cooked before eating."}
 
 
-def shown(value: Mapping[str, Any]) -> Iterator[str]:
-    """An answer, with a line for each field and each item of a list of objects."""
-    yield "{"
-    for name, part in value.items():
-        if isinstance(part, list) and part and isinstance(part[0], dict):
-            yield f'  "{name}": ['
-            yield from (f"    {json.dumps(one, ensure_ascii=False)}," for one in part)
-            yield "  ],"
-        else:
-            yield f'  "{name}": {json.dumps(part, ensure_ascii=False)},'
-    yield "}"
+def shown(told: dict[str, Any]) -> list[str]:
+    """An answer as JSON with a line for each field, and for each item of a list of objects."""
+    return ["{", ",\n".join(f'  "{name}": {_value(part)}' for name, part in told.items()), "}"]
+
+
+def _value(part: Any) -> str:
+    if isinstance(part, list) and part and isinstance(part[0], dict):
+        items = ",\n".join(f"    {json.dumps(one, ensure_ascii=False)}" for one in part)
+        return f"[\n{items}\n  ]"
+    return json.dumps(part, ensure_ascii=False)
 
 
 async def transcript(index: Path) -> list[str]:
