@@ -145,7 +145,7 @@ def test_the_page_is_served(worlds: tuple[Path, Ran, Path, Ran], absent: tuple[s
         try:
             assert served.stdout is not None
             address = next(line for line in served.stdout if "http://" in line).split("http://")[1].strip()
-            posted = httpx.post(f"http://{address}api/top", json=asked, timeout=60, trust_env=False)
+            posted = httpx.post(f"http://{address}api/v1/top", json=asked, timeout=60, trust_env=False)
         finally:
             served.kill()
     best = posted.json()["hits"][0]
