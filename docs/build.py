@@ -27,14 +27,14 @@ LLMS_HEAD = """# airrep
 PAGES = {
     "query_commands": ("ask", "Asking"),
     "question_commands": ("answers", "Explaining"),
-    "proving_commands": ("prove", "Proving"),
+    "prove_commands": ("prove", "Proving"),
     "index_commands": ("index-commands", "Indexes"),
     "label_commands": ("label", "Labels"),
     "train_commands": ("train", "Training"),
     "evaluate_commands": ("compare", "Comparing"),
 }
 """Page and title of the commands of a module of `airrep.cli`; those of others are on the last page."""
-OF_COMMANDS = {"evaluate": ("evaluate", "Judging")}
+OF_COMMANDS = {"evaluate": ("evaluate", "Judging"), "serve": ("serve", "Serving"), "mcp": ("serve", "Serving")}
 """Page and title of single commands."""
 OTHER = ("other", "Other commands")
 
@@ -45,6 +45,8 @@ def cli_reference() -> dict[str, str]:
     text = html.unescape(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     _, *sections = re.split(r"^(?=## `airrep )", re.sub(r"\n{3,}", "\n\n", text), flags=re.MULTILINE)
     homes = command_homes()
+    if gone := PAGES.keys() - set(homes.values()):
+        sys.exit(f"PAGES: {', '.join(gone)} holds no command; expected modules of airrep.cli. Correct the name.")
     pages: dict[str, list[str]] = {}
     lines = []
     for section in sections:
