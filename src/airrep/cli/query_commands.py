@@ -70,13 +70,14 @@ def group_command(
         typer.Option(
             metavar="FIELD|FILE",
             help="A field whose values are the groups, such as source; or JSON of groups, FILE.json: names with lists "
-            "of ids or rows, or a list of such lists.",
+            "of ids or rows, or a list of such lists; or cluster, examples that are alike.",
         ),
     ],
     pool: options.PoolOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
+    from airrep.answers.likeness.clusters import CLUSTER, find_clusters
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_groups
     from airrep.scoring.groups import read_groups
@@ -85,6 +86,8 @@ def group_command(
     chosen_pool = _pool(pool)
     chosen: Any = read_groups(Path(by)) if by.endswith(".json") else by
     opened = asking.index()
+    if by == CLUSTER and CLUSTER not in opened.fields:
+        chosen = find_clusters(opened).groups(opened)
     asked, better = asking.question(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:

@@ -20,6 +20,7 @@ from airrep.errors import AirRepError, ArtifactError
 from airrep.explorer import questions, reference
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
+from airrep.explorer.map.points import MEDIA, MapRequest, Places, points
 from airrep.explorer.reference import BASE, LINES
 from airrep.explorer.routes import ROUTES, Route
 from airrep.explorer.security import Guard, Rules, address_of, run
@@ -43,6 +44,13 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
 
     for name, route in ROUTES.items():
         app.post(f"{BASE}/{name}", **reference.described(name, route))(_endpoint(explorer, turns, route))
+    places = Places()
+
+    @app.post(f"{BASE}/map", include_in_schema=False)
+    async def drawn(request: Request, asked: MapRequest) -> Response:
+        found = await _told(turns, request, partial(points, explorer, places, asked))
+        return found if isinstance(found, Response) else Response(found, media_type=MEDIA)
+
     document = cache(partial(reference.document, app))
 
     @app.get(f"{BASE}/openapi.json", include_in_schema=False)
@@ -116,7 +124,7 @@ async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str
     return found if isinstance(found, Response) else _json(found)
 
 
-async def _told(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]], *, raising: bool = True) -> Any:
+async def _told(turns: Turns, request: Request, work: Callable[[], Any], *, raising: bool = True) -> Any:
     """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
         return await turns.take(work, request.is_disconnected)
