@@ -20,6 +20,8 @@ PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
 PIECE_NUMBERS = 2**22
 """And at most so many features, 16 MiB of float32."""
+HELD = 2**22
+"""Of so many rows frequent columns are held, at most 0.3 GB a million where few words make all texts."""
 WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
@@ -278,12 +280,12 @@ class Narrow:
     """
 
     def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
-        self._blocks, self._columns = blocks, columns
+        self._blocks, self.columns = blocks, columns
         self._last: tuple[tuple[int, bool], Block] | None = None
 
     def read(self, piece: Piece) -> SparseMatrix:
         """The features of a piece, float64 ``(b, columns)``."""
-        if self._columns is None:
+        if self.columns is None:
             return piece.sparse(self._blocks[piece.number])
         source = self._blocks[piece.number].features
         assert not isinstance(source, np.ndarray | ByColumn)
@@ -294,9 +296,9 @@ class Narrow:
             found: SparseMatrix
             if turned:
                 assert isinstance(source, Postings)
-                found = source.by_column(self._columns)
+                found = (source.parted if piece.start < HELD else source.by_column)(self.columns)
             else:
-                found = select_columns(source, self._columns)
+                found = select_columns(source, self.columns)
             last = self._last = key, Block(piece.start, found)
         return piece.sparse(last[1])
 

@@ -19,10 +19,11 @@ from airrep.scoring.blocks import (
     check_queries,
     narrow,
     piece_rows,
+    pieces_of,
     quantise,
     spans_of,
 )
-from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts, select_cells
+from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import SUM, Pooling
@@ -178,11 +179,12 @@ class DenseAsked(Asked):
 
 
 class SparseAsked(Asked):
-    """Sparse queries, asked of sparse features; no order of sums depends on the piece."""
+    """Sparse queries, asked of sparse features; where :attr:`final`, no order of sums depends on the piece."""
 
     def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
         self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)
         self._narrow, self._stored = narrow(queries, blocks)
+        self.final = not isinstance(blocks[0].features, Postings)
 
     def __len__(self) -> int:
         return self.queries.shape[0]
@@ -210,6 +212,29 @@ class SparseAsked(Asked):
 
     def scores(self, piece: Piece) -> np.ndarray:
         return self._products.scores(self._rows(piece))
+
+    def bounded(self, piece: Piece) -> BoundedScores:
+        rows = self._rows(piece)
+        if not isinstance(rows, ByColumn):
+            return super().bounded(piece)
+        values, off = self._products.rough(rows)
+        check_size(float(np.abs(values).max(initial=0)), piece)
+        return BoundedScores(values, off[None], np.empty((0, len(values)), np.float32))
+
+    def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        rows, place = np.unique(row, return_inverse=True)
+        found: np.ndarray = self.refined(rows)[0][place, query]
+        return found
+
+    def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of any features; here sums are in the order of columns, so that they are exact."""
+        found, columns = np.empty((len(rows), len(self))), self._stored.columns
+        for place, piece in pieces_of(self.spans, len(rows), rows):
+            features = self.blocks[piece.number].features
+            assert columns is not None
+            assert not isinstance(features, np.ndarray)
+            found[place] = self._products.scores(select_cells(features, piece.rows - piece.start, columns))
+        return found, np.zeros_like(found)
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
         rows = self._rows(piece)
@@ -324,5 +349,8 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
 def longest_row(rows: SparseMatrix) -> float:
     """The greatest length of a row."""
     matrix = rows.columns if isinstance(rows, ByColumn) else rows
-    squares = matrix.with_data(matrix.data.astype(np.float64) ** 2)
-    return float(np.sqrt(squares.sum(axis=0 if isinstance(rows, ByColumn) else 1).max()))
+    squares = matrix.with_data(matrix.data.astype(np.float64) ** 2).sum(axis=0 if isinstance(rows, ByColumn) else 1)
+    if isinstance(rows, ByColumn) and rows.frequent is not None:
+        _, codes, steps = rows.frequent
+        squares = squares + steps**2 @ codes.astype(np.float64) ** 2
+    return float(np.sqrt(squares.max()))
