@@ -120,23 +120,26 @@ class Postings:
     def frequent(self) -> Frequent | None:
         """The columns that one row in four has, and whose numbers are whole times one power of 2; None if there are
         none. They are made when they are first asked for, and kept."""
+        if not len(self.columns):
+            return None
         first = np.flatnonzero(np.concatenate([[True], self.columns[1:] != self.columns[:-1]]))
         counts = np.diff(first, append=len(self.columns))
-        many = np.flatnonzero(counts * FREQUENT >= self.shape[0]) if len(self.columns) else first[:0]
-        found, codes, steps = [], [], []
-        for begin, count in zip(first[many].tolist(), counts[many].tolist(), strict=True):
-            part = slice(begin, begin + count)
-            values = self.values[part].astype(np.float32)
-            step = np.ldexp(1.0, int(np.frexp(np.abs(values).max())[1]) - BITS)
-            whole = values * np.float32(1 / step)
-            code = whole.astype(np.int16)
-            if (code == whole).all():
-                own = np.zeros(self.shape[0], np.int16)
-                own[self.rows[part]] = code
-                found.append(self.columns[begin])
-                codes.append(own)
-                steps.append(step)
-        return Frequent(np.array(found, np.int64), np.stack(codes), np.array(steps)) if found else None
+        many = np.flatnonzero(counts * FREQUENT >= self.shape[0])
+        if not len(many):
+            return None
+        parts = [slice(a, a + n) for a, n in zip(first[many].tolist(), counts[many].tolist(), strict=True)]
+        ends = np.cumsum([0, *counts[many]])
+        values = widened(
+            np.concatenate([self.values[part] for part in parts])[None], np.empty((1, ends[-1]), np.float32)
+        )[0]
+        steps = np.ldexp(1.0, np.frexp(np.maximum.reduceat(np.abs(values), ends[:-1]))[1] - BITS)
+        values *= np.repeat((1 / steps).astype(np.float32), counts[many])
+        codes = values.astype(np.int16)
+        held = np.flatnonzero(np.logical_and.reduceat(codes == values, ends[:-1]))
+        whole = np.zeros((len(held), self.shape[0]), np.int16)
+        for own, place in zip(whole, held.tolist(), strict=True):
+            own[self.rows[parts[place]]] = codes[ends[place] : ends[place + 1]]
+        return Frequent(self.columns[first[many[held]]].astype(np.int64), whole, steps[held]) if len(held) else None
 
     def of_rows(self, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
         """Some rows, by their numbers, and some columns, ascending, ``(len(rows), len(columns))`` float32."""
