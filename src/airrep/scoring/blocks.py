@@ -221,11 +221,12 @@ def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterat
 def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
     """Cut *rows* (ascending) into pieces of at most *size*, each in one block; with their places in it."""
     rooms: dict[Any, np.ndarray] = {}
-    for number, (start, count) in enumerate(spans):
-        first, last = np.searchsorted(rows, [start, start + count]).tolist()
+    owner = np.searchsorted(np.array([span.start for span in spans]), rows, side="right") - 1
+    for number in distinct(owner).tolist():
+        first, last = np.searchsorted(owner, [number, number + 1]).tolist()
         for begin in range(first, last, size):
             place = slice(begin, min(begin + size, last))
-            yield place, Piece(number, start, rows[place], size, rooms)
+            yield place, Piece(number, spans[number].start, rows[place], size, rooms)
 
 
 def check_blocks(blocks: Sequence[Block]) -> Shape:

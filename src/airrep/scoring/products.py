@@ -30,7 +30,7 @@ from airrep.scoring.pooling import SUM, Pooling
 from airrep.scoring.pools.gains import gain_scores
 from airrep.scoring.pools.orders import order_scores
 from airrep.scoring.pools.sums import linear_scores
-from airrep.sparse import distinct
+from airrep.sparse import below
 
 FEW = 16
 """At most so many queries are multiplied one by one, with codes and columns where these lie."""
@@ -111,6 +111,9 @@ class DenseAsked(Asked):
     def chosen(self, queries: slice | np.ndarray) -> "DenseAsked":
         return self._like(queries=self.queries[queries])
 
+    def joined(self, others: Sequence["DenseAsked"]) -> "DenseAsked":
+        return self._like(queries=np.concatenate([one.queries for one in (self, *others)]))
+
     def over(self, kept: Kept, channel: str) -> "DenseAsked":
         blocks = kept.blocks(channel)
         return self._like(blocks=blocks, spans=spans_of(blocks))
@@ -162,6 +165,9 @@ class DenseAsked(Asked):
     def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
         return inner_products(self._wide, self.blocks, query, row)
 
+    def of_row(self, row: int) -> np.ndarray:
+        return self.exact(np.arange(len(self)), np.full(len(self), row))
+
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         product, error = rough_products(self._wide, self.blocks, rows)
         return product, error[:, None] * self._norms
@@ -194,6 +200,9 @@ class SparseAsked(Asked):
 
     def chosen(self, queries: slice | np.ndarray) -> "SparseAsked":
         return self._like(queries=self.queries[queries], _narrow=self._narrow[queries])
+
+    def joined(self, others: Sequence["SparseAsked"]) -> "SparseAsked":
+        return SparseAsked(below([one.queries for one in (self, *others)]), self.blocks, self.pooling)
 
     def over(self, kept: Kept, channel: str) -> "SparseAsked":
         return SparseAsked(self.queries, kept.blocks(channel), self.pooling)
@@ -235,6 +244,10 @@ class SparseAsked(Asked):
             assert not isinstance(features, np.ndarray)
             found[place] = self._products.scores(select_cells(features, piece.rows - piece.start, columns))
         return found, np.zeros_like(found)
+
+    def of_row(self, row: int) -> np.ndarray:
+        found: np.ndarray = super().of_row(row) if self.final else self.refined(np.array([row]))[0][0]
+        return found
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
         rows = self._rows(piece)
@@ -334,16 +347,17 @@ def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarra
 
 def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
     """Dense features of rows, ascending, in float64, a part at a time: first and last place, ``(stop - start, d)``."""
-    starts = np.array([block.start for block in blocks])
-    owner = np.searchsorted(starts, rows, side="right") - 1
-    for b in distinct(owner):
-        first, last = np.searchsorted(owner, [b, b + 1]).tolist()
-        features = blocks[b].dense()
+    first = 0
+    while first < len(rows):
+        block = blocks[bisect_right(blocks, int(rows[first]), key=attrgetter("start")) - 1]
+        features = block.dense()
+        last = int(np.searchsorted(rows, block.start + len(features)))
         step = min(PAIRS, max(1, NUMBERS // features.shape[1]))
         for start in range(first, last, step):
             stop = min(start + step, last)
-            some = features[rows[start:stop] - starts[b]]
+            some = features[rows[start:stop] - block.start]
             yield start, stop, widened(some, np.empty(some.shape))
+        first = last
 
 
 def longest_row(rows: SparseMatrix) -> float:
