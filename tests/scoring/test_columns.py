@@ -42,11 +42,17 @@ def crowded(generator: np.random.Generator, rows: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("least", [False, True])
-@pytest.mark.parametrize(("cuts", "held"), [((), 2**22), ((900,), 2**22), ((3, 900, 1500), 1000), ((900,), 0)])
+@pytest.mark.parametrize(
+    ("cuts", "held", "piece"),
+    [((), 2**22, 8192), ((900,), 2**22, 400), ((3, 900, 1500), 1000, 8192), ((900,), 0, 500), ((), 2**22, 100)],
+)
 def test_columns_that_many_rows_have_change_no_score_and_no_rank(
-    monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], held: int, least: bool
+    monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], held: int, piece: int, least: bool
 ) -> None:
     monkeypatch.setattr("airrep.scoring.blocks.HELD", held)
+    monkeypatch.setattr("airrep.scoring.products.SCORES", piece)
+    for module in ("asked", "products"):
+        monkeypatch.setattr(f"airrep.scoring.{module}.PIECE_ROWS", piece)
     generator = np.random.default_rng(0)
     table, dense = crowded(generator, 1600), generator.normal(size=(1600, 16)).astype(np.float16)
     dense[800:] = dense[:800]

@@ -47,7 +47,9 @@ def index_command(
     memory: Annotated[str | None, "With --lm: most memory of the process, such as 8GB."] = None,
     *,
     configuring: options.ConfigOptions,
-    shard_rows: Annotated[int, Setting("Examples in one shard: what an interruption can lose.")] = 4096,
+    shard_rows: Annotated[
+        int | None, Setting("Examples in one shard, which an interruption can lose; 4,096, or 16,384 if many.")
+    ] = None,
     part: Annotated[
         str | None,
         "i/n: make the i-th of n parts, each from all of DATA; `airrep append NEW-INDEX PART...` joins them.",

@@ -47,6 +47,14 @@ class ByColumn(NamedTuple):
         """Rows and columns."""
         return self.columns.shape[1], self.columns.shape[0]
 
+    def part(self, start: int, stop: int) -> "ByColumn":
+        """The rows from one to another, numbered anew."""
+        inside = (self.columns.indices >= start) & (self.columns.indices < stop)
+        found = self.columns.where(inside)
+        columns = SparseRows(found.data, found.indices - start, found.indptr, (found.shape[0], stop - start))
+        held = self.frequent
+        return ByColumn(columns, None, None if held is None else held._replace(codes=held.codes[:, start:stop]))
+
     def rows(self) -> SparseFeatures:
         """The same row by row; of a matrix that has all columns."""
         assert self.frequent is None

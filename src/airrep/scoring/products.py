@@ -13,6 +13,7 @@ from airrep.arrays import Features, SparseFeatures, filled_rows
 from airrep.errors import DataError
 from airrep.scoring.asked import ROUNDING, Asked, BoundedScores, Kept, check_size
 from airrep.scoring.blocks import (
+    PIECE_ROWS,
     Block,
     Piece,
     check_blocks,
@@ -210,6 +211,9 @@ class SparseAsked(Asked):
     @property
     def filled(self) -> np.ndarray:
         return filled_rows(self.queries)
+
+    def rows_scanned(self) -> int:
+        return super().rows_scanned() if self.final else max(PIECE_ROWS, SCORES // max(1, len(self)))
 
     @cached_property
     def _products(self) -> SparseProducts:
