@@ -30,7 +30,7 @@ from airrep.runtime.stage import Stage
 _log = logging.getLogger(__name__)
 
 SHARD_ROWS = 4096
-"""Examples in one shard: what an interruption can lose."""
+"""Examples in one shard. An interruption loses at most one shard of work."""
 
 
 def build_index(
