@@ -59,6 +59,7 @@ TrainingOptions = Annotated[
 @app.command("train")
 @shared_options
 def train_command(
+    ctx: typer.Context,
     out: Annotated[Path, "Folder of the trained encoder."],
     reading: options.ReadingOptions,
     parts: LabelOptions,
@@ -73,6 +74,7 @@ def train_command(
     shared: Annotated[Path | None, Setting("Folder where several runs share stored activations.")] = None,
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
+    track: options.TrackOption = None,
     *,
     configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
@@ -85,7 +87,7 @@ def train_command(
     """
     values = configuring.values(learning, precision=precision, device=device)
     if method == "datamodels":
-        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run}
+        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run, "--track": track}
         _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
         return
     need("airrep train", "lm", "torch")
@@ -95,6 +97,7 @@ def train_command(
     from airrep.training.train import train_encoder
 
     chosen = TrainingSettings.of(values)
+    tracker = options.tracker(ctx, None if dry_run else track)
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
@@ -112,7 +115,7 @@ def train_command(
         test=judge,
         lineage=lineage,
         activations=shared,
-        progress=StepMeter(chosen.steps),
+        progress=StepMeter(chosen.steps, tracker.log),
         replace=replace,
     )
     _report(out, result)
@@ -162,6 +165,7 @@ def _report(out: Path, result: "TrainingResult") -> None:
 @app.command("adapt")
 @shared_options
 def adapt_command(
+    ctx: typer.Context,
     data: options.DataArgument,
     out: Annotated[Path, "Directory for all results."],
     reading: options.ReadingOptions,
@@ -183,6 +187,7 @@ def adapt_command(
     workers: options.WorkersOption = None,
     start: Annotated[str, Setting(options.START_HELP)] = "default",
     device: options.DeviceOption = None,
+    track: options.TrackOption = None,
     *,
     configuring: options.TuningOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
@@ -204,6 +209,7 @@ def adapt_command(
 
     if labels and dry_run:
         raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
+    tracker = options.tracker(ctx, None if dry_run else track)
     if labels:
         made = _from_labels(
             reading,
@@ -212,6 +218,7 @@ def adapt_command(
             out,
             {"channels": recipe, "lm": lm},
         )
+        tracker.log(_held_out(made))
         show(made, print_adapted, as_json)
         note(next_of_adapted(made, made.path))
         return
@@ -240,15 +247,21 @@ def adapt_command(
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster
         tell=typer.echo if dry_run else note,
-        on_task=TaskMeter(),
-        on_step=StepMeter(),
+        on_task=TaskMeter(tracker.log),
+        on_step=StepMeter(track=tracker.log),
     )
     if dry_run:
         adaptation.forecast(seconds)
         return
     made = adaptation.run(seconds)
+    tracker.log(_held_out(made))
     show(made, print_adapted, as_json)
     note(next_of_adapted(made, made.path))
+
+
+def _held_out(made: "Adapted") -> dict[str, Any]:
+    """Numbers of a learnt recipe, for a tracker."""
+    return {f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]}
 
 
 def _from_labels(
