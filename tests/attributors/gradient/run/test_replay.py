@@ -14,6 +14,7 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 from airrep.attributors.gradient.run.replay import Replay
+from airrep.errors import ConfigError
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.network import order_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -108,3 +109,20 @@ def test_parts_of_an_answer_add_up(tmp_path: Path) -> None:
     parts = [replace(whole, span=((0, cut),)), replace(whole, span=((cut, len(whole.response)),)), whole]
     one, other, both = Replay(lm, lm.tokenise(TRAIN), tuning(), SEED).influence(lm.tokenise(parts)).T
     np.testing.assert_allclose(one + other, both, atol=1e-5 * np.abs(both).max())
+
+
+def test_code_without_a_second_derivative_is_named(tmp_path: Path) -> None:
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, values: torch.Tensor) -> torch.Tensor:
+            return values * 1.0
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(_ctx: Any, gradients: torch.Tensor) -> torch.Tensor:
+            return gradients
+
+    lm = load_lm(LmSettings(lm=tiny_lm(tmp_path), precision="float32", device="cpu"))
+    lm.model.lm_head.register_forward_hook(lambda _module, _inputs, outputs: Once.apply(outputs))
+    with pytest.raises(ConfigError, match=r"^lm .*: cannot be differentiated twice: .*\. Take another method\.$"):
+        Replay(lm, lm.tokenise(TRAIN), tuning(), SEED).influence(lm.tokenise(QUERIES))

@@ -26,6 +26,9 @@ from airrep.shapes import Float64
 ADJOINTS = 4
 """Tensors as large as the trained weights that are held of a query: three of its adjoint, and λ."""
 
+ONCE = ("derivative for", "double backward", "differentiate twice")
+"""Words of torch's errors that say that something has no second derivative."""
+
 
 class _Taken(NamedTuple):
     """A step, the state before it and the gradients that it took."""
@@ -129,51 +132,38 @@ class Replay:
         self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
     ) -> Float64[np.ndarray, "rows q"]:
         """Carry the adjoints back over a step, in place; returns ∂ℓ_x/∂w_z of its examples."""
-        documents = self._documents.take(taken.rows)
+        lm, documents = self._lm, self._documents.take(taken.rows)
         leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
         found = np.zeros((len(documents), len(adjoints)))
         tokens = int(documents.response_lengths.sum())
-        for batch in pack(documents.lengths, self._lm.execution.batch_tokens):
-            packed = PackedDocuments.from_batch(documents, batch, self._lm.execution.device, self._lm.execution.padding)
-            with self._lm.execution.autocast():
-                each = token_losses(self._lm.model, packed)
-            if packed.shares is not None:
-                each = each * packed.shares
-            weights = torch.ones(len(batch.rows), dtype=each.dtype, device=each.device, requires_grad=True)
-            gradients = torch.autograd.grad(
-                (weights[packed.owners] * each).sum() / tokens, parameters, create_graph=True, allow_unused=True
-            )
-            reached = [place for place, one in enumerate(gradients) if one is not None and one.requires_grad]
+        for batch in pack(documents.lengths, lm.execution.batch_tokens):
+            packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
+            with lm.execution.autocast():
+                losses = token_losses(lm.model, packed)
+            weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
+            loss = (weights[packed.owners] * losses).sum() / tokens
+            gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+            reached = {n: one for n, one in enumerate(gradients) if one is not None and one.requires_grad}
             for query, (adjoint, lead) in enumerate(zip(adjoints, leads, strict=True)):
-                by_weight, by_parameters = _second(
-                    [gradients[place] for place in reached],
-                    [lead[place] for place in reached],
-                    weights,
-                    parameters,
-                    self._lm.name,
-                )
+                led = [lead[n] for n in reached]
+                by_weight, *by_parameters = self._second(list(reached.values()), led, [weights, *parameters])
+                assert by_weight is not None
                 found[batch.rows, query] = by_weight.double().cpu().numpy()
                 for own, more in zip(adjoint.weights, by_parameters, strict=True):
                     if more is not None:
                         own.add_(more)
         return found
 
-
-def _second(
-    gradients: Sequence[Tensor | None], leads: Sequence[Tensor], weights: Tensor, parameters: list[Tensor], name: str
-) -> tuple[Tensor, Sequence[Tensor | None]]:
-    """The derivatives of Σ λ·g by the examples' weights and by the parameters; ConfigError: there are none."""
-    try:
-        one, *others = torch.autograd.grad(
-            gradients, [weights, *parameters], list(leads), retain_graph=True, allow_unused=True
-        )
-    except RuntimeError as error:
-        if "derivative for" not in str(error) and "double backward" not in str(error):
-            raise
-        raise ConfigError(
-            f"lm {name}: cannot be differentiated twice: {first_line(error)}. Take another method."
-        ) from error
-    return one, others
+    def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
+        """Derivatives of Σ λ·g; ConfigError: the LM's code has none."""
+        try:
+            return torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in ONCE):
+                raise
+            raise ConfigError(
+                f"lm {self._lm.name}: cannot be differentiated twice: {first_line(error)}. Take another method."
+            ) from error
 
 
 def _put(parameters: list[Tensor], state: AdamState) -> None:
