@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -147,23 +147,26 @@ class Replay:
             for query, (adjoint, lead) in enumerate(zip(adjoints, leads, strict=True)):
                 led = [lead[n] for n in reached]
                 by_weight, *by_parameters = self._second(list(reached.values()), led, [weights, *parameters])
-                assert by_weight is not None
-                found[batch.rows, query] = by_weight.double().cpu().numpy()
+                found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
                 for own, more in zip(adjoint.weights, by_parameters, strict=True):
                     if more is not None:
                         own.add_(more)
         return found
 
     def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
-        """Derivatives of Σ λ·g; ConfigError: the LM's code has none."""
+        """Derivatives of Σ λ·g, the first of which is there; ConfigError: the LM's code has none."""
         try:
-            return torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
             if not any(words in str(error) for words in ONCE):
                 raise
-            raise ConfigError(
-                f"lm {self._lm.name}: cannot be differentiated twice: {first_line(error)}. Take another method."
-            ) from error
+            raise self._once(first_line(error)) from error
+        if found[0] is None:
+            raise self._once("a function in it cuts its gradients off")
+        return found
+
+    def _once(self, why: str) -> ConfigError:
+        return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
 
 
 def _put(parameters: list[Tensor], state: AdamState) -> None:
