@@ -26,7 +26,17 @@ _SETTINGS = (
     *("address", "checkpoints", "contained", "context", "cosine", "curve", "diversity", "drop"),
     *("drop_duplicates", "engine", "exact", "figures", "full", "gpus", "join", "max_new_tokens", "max_tokens", "mixed"),
     *("nearly", "none", "order", "random", "removals_by", "resample", "resamples"),
-    *("retries", "retry_quarantined", "seed", "shard_rows", "skip_unlabelled", "state", "token", "tokenizer"),
+    *(
+        "retries",
+        "retry_quarantined",
+        "seed",
+        "selecting",
+        "shard_rows",
+        "skip_unlabelled",
+        "state",
+        "token",
+        "tokenizer",
+    ),
     *("top", "train_layers", "vote", "what_if"),
 )
 OPTIONS: Mapping[str, str] = {

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
+from worlds.trackers import write_trackers
 
 pytestmark = pytest.mark.slow
 
 
 def _run(*arguments: object, folder: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "airrep", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    trackers = os.pathsep.join(filter(None, (str(Path(str(folder)) / "trackers"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": trackers}
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
 
@@ -63,14 +65,35 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
     sampled = _run("sample", "data.jsonl", "--out", "subsets", *sizes, folder=folder)
     assert sampled.returncode == 0, sampled.stderr
     assert "12 subsets of 5, so 12 fine-tunes with one seed; next: airrep label subsets data.jsonl" in sampled.stderr
-    tuning = ["--set", "epochs=1", "--set", "learning_rate=1e-2", "--workers", 2]
+    tuning = ["--set", "epochs=1", "--set", "learning_rate=1e-2", "--workers", 2, "--track", "trackio"]
+    logged = write_trackers(folder / "trackers")
     labelled = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning, folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     assert "15 of 15 done" in labelled.stderr
-    chosen = ["--start", "start", "--set", "train_layers=1", "--steps", 4, "--set", "warmup_steps=1"]
+    entries = [json.loads(line) for line in logged.read_text().splitlines()]
+    assert [one[0] for one in entries] == ["init", *["log"] * 15, "finish"]
+    assert entries[0][1:3] == ["airrep", "label labels"]
+    assert [one[1]["fine-tunes/done"] for one in entries[1:-1]] == list(range(1, 16))
+    chosen = [
+        "--start",
+        "start",
+        "--set",
+        "train_layers=1",
+        "--steps",
+        4,
+        "--set",
+        "warmup_steps=1",
+        "--track",
+        "mlflow",
+    ]
     parts = ["labels#2", "--held-out", "labels#0", "--test", "labels#1", "--data", "data.jsonl", "--out", "encoder"]
     trained = _run("train", *parts, *chosen, folder=folder)
     assert trained.returncode == 0, trained.stderr
+    entries = [json.loads(line) for line in logged.read_text().splitlines()][len(entries) :]
+    assert entries[-1] == ["finish", "FINISHED"]
+    steps = [one[1] for one in entries if one[0] == "log"]
+    assert [one["training/step"] for one in steps if "training/loss" in one] == [1, 2, 3, 4]
+    assert any("training/held_out_lds" in one for one in steps)
     assert "held-out" in trained.stdout
     assert "test" in trained.stdout
     card = json.loads((folder / "encoder" / "airrep.json").read_text())

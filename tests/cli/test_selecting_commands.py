@@ -109,8 +109,8 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
         *QUICK,
         "--set",
         "full=true",
-        "--selecting",
-        "other.jsonl",
+        "--set",
+        "selecting=other.jsonl",
         "--tag",
         "role=tasks",
         "--out",
@@ -166,7 +166,7 @@ def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
     _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
     _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
-    _refused(run(*SELECT, "--selecting", "gaps.jsonl", *rate), 'query "bare": has no label')
+    _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
         "max_new_tokens is 64; expected less than 64",

@@ -1,5 +1,6 @@
 """Questions of the page, beside what the index itself answers."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
 from airrep.explorer import questions, requests
+from airrep.explorer.answers import Top
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.texts import example_json, why_json
 from airrep.index.editing import delete
@@ -39,6 +41,19 @@ def test_pages_of_hits_are_the_ranking_of_the_index(
     assert [(hit["row"], hit["rank"]) for hit in told] == [(hit.row, hit.rank) for hit in expected]
     assert np.allclose([hit["score"] for hit in told], [hit.score for hit in expected])
     assert told[0]["channels"] == pytest.approx({"hash": expected[0].score})
+
+
+def test_a_hit_is_cited_where_that_is_asked(explorer: Explorer, index: airrep.Index) -> None:
+    plain = questions.top(explorer, requests.TopRequest(query=ref(), count=2))
+    cited = questions.top(explorer, requests.TopRequest(query=ref(), count=2, cite=True))
+    found = [hit.pop("citation") for hit in cited["hits"]]
+    assert cited == plain
+    one = questions.example(explorer, requests.ExampleRequest(row=found[0]["row"], cite=True))
+    assert Top.model_validate({**cited, "hits": [{**cited["hits"][0], "citation": found[0]}]})
+    assert one["citation"] == found[0]
+    texts = index.example(found[0]["row"])
+    assert found[0]["sha256"] == hashlib.sha256(f"{texts.prompt}\0{texts.response}".encode()).hexdigest()
+    assert found[0]["index"] == index.fingerprint
 
 
 def test_a_part_of_a_response_is_asked_about_and_proved(tmp_path: Path) -> None:

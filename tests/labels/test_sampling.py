@@ -14,7 +14,7 @@ from worlds.small_world import make_corpus, tree
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
-from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
+from airrep.labels.plan import Place, SamplingSettings, SubsetPlan, fine_tune_seed, open_plan
 from airrep.labels.sampling import draw_removal, draw_subset, draw_without_repeats, fitted, quotas, sample
 from airrep.runtime.artifacts.manifests import LOCK, partial_path
 from airrep.runtime.publishing import write_file
@@ -151,6 +151,41 @@ def test_removals_are_the_whole_pool_and_the_pool_less_a_few(tmp_path: Path, cor
         assert len(set().union(*removed)) == 12
     more = sample(corpus, tmp_path / "more", changed(kind="removals", removals=9, removal_size=2, instances=2))
     assert all(np.array_equal(plan.subset_rows(1, j), more.subset_rows(1, j)) for j in range(7))
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "one_order"),
+    [
+        ({"size": "95%"}, 28, True),
+        ({"size": 27}, 27, True),
+        ({"size": 26}, 26, False),
+        ({"kind": "removals", "removals": 4, "removal_size": 3}, 27, True),
+        ({"kind": "removals", "removals": 4, "removal_size": 4}, 26, False),
+        ({"kind": "removals", "removals_by": "source"}, None, False),
+        ({"kind": "paired", "size": 28}, 28, False),
+    ],
+)
+def test_fine_tunes_that_lack_little_have_one_order_of_the_data(
+    tmp_path: Path, asked: dict[str, Any], size: int | None, one_order: bool
+) -> None:
+    corpus = Corpus.from_examples(
+        Example(f"p{i}", f"r{i}", f"{i}", source="rare" if i < 2 else "cab"[i % 3]) for i in range(31)
+    )
+    plan = sample(corpus, tmp_path / "plan", changed(instances=1, train_count=None, query_count=1, **asked))
+    pool, count = plan.train_rows(0), plan.subset_count
+    assert len(pool) == 30
+    assert plan.shares_order(0) is one_order
+    assert len({fine_tune_seed(plan, Place(0, j, 0)) for j in range(count)}) == (
+        1 if one_order or asked.get("kind") == "paired" else count
+    )
+    assert fine_tune_seed(plan, Place(0, 1, 0)) != fine_tune_seed(plan, Place(0, 1, 1))
+    for j in range(count):
+        rows, members = plan.subset_rows(0, j), plan.instance(0).subsets.members(j)
+        assert sorted(rows) == sorted(pool[members])
+        if size is not None and len(rows) < len(pool):
+            assert len(rows) == size
+        moved = int((rows != pool[: len(rows)]).sum())
+        assert moved <= len(pool) - len(rows) if one_order else (rows == pool[members]).all()
 
 
 @pytest.mark.parametrize("by", ["source", "label"])

@@ -165,6 +165,7 @@ def test_one_query_needs_no_overview() -> None:
     page = Page(render_report([top({"q1": [(1.0, 2)]})]))
     assert [text for _, text in page.headings] == [
         "Training data attribution", "Contents", "Query", "Query 1", "Most helpful examples",
+        "Where these examples come from",
     ]  # fmt: skip
     assert "Source" not in page.text
 
@@ -404,7 +405,7 @@ def test_many_labels_are_cut_in_a_roll_up() -> None:
 
 def test_runs_of_one_name_are_numbered() -> None:
     texts = [text for _, text in Page(render_report([top({"q1": [(1.0, 1)]})] * 2)).headings]
-    assert texts[-2:] == ["Most helpful examples (1)", "Most helpful examples (2)"]
+    assert texts[-3:-1] == ["Most helpful examples (1)", "Most helpful examples (2)"]
 
 
 def test_shares_of_sources_are_counted_and_summed() -> None:

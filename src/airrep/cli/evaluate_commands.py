@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
     from airrep.labels.labels import LabelledInstance
+    from airrep.runtime.tracking import Tracker
 
 
 INDEXES = typer.Argument(
@@ -39,6 +41,16 @@ class EvaluationOptions:
     ] = None
     tag: Annotated[list[str] | None, "What to call this, as key=value, such as role=tasks; may be repeated."] = None
     replace: ReplaceOption = False
+    track: options.TrackOption = None
+
+    def begin(self, ctx: typer.Context) -> None:
+        """Begin the run of what logs the numbers; it is refused before any work."""
+        vars(self)["tracker"] = options.tracker(ctx, self.track)
+
+    @cached_property
+    def tracker(self) -> "Tracker":
+        """What logs the numbers."""
+        raise AssertionError("begin() makes it")
 
     def deliver(
         self,
@@ -61,9 +73,15 @@ class EvaluationOptions:
         lacking = found is not None and not (found.complete or partial)
         if lacking:
             note(f"{self.run}: was finished without the fine-tunes that failed; goes on with these")
+
+        def make_tagged() -> "Evaluation":
+            made = replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:]))
+            self.tracker.log({f"{made.measure}/{row.name}": row.value for row in made.rows})
+            return made
+
         OutputOptions(self.as_json, self.run, self.replace or lacking).find_or_make(
             lambda _: found,
-            lambda: replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:])),
+            make_tagged,
             print_made,
             ", with these names and tags; --replace makes it again",
         )
@@ -198,8 +216,7 @@ class ByQueries:
         "Field of the queries that names what taught them: ids of examples, or a value of that field that these share.",
     ] = None
     selecting: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Other queries of the same tasks to select by, so that none is tested on."),
+        str | None, Setting("Other queries of the same tasks to select by, so that none is tested on.")
     ] = None
     vote: Annotated[list[int] | None, Setting("Also the class that most of the top K have; 10 if not given.", 1)] = None
     skip_unlabelled: Annotated[bool, Setting("Leave out queries without class, counted.")] = False
@@ -255,6 +272,7 @@ def evaluate_command(
     if gone is not None and not Path((indexes or [""])[0]).exists():
         raise ConfigError(gone)
     _check_together(by_labels, by_queries)
+    judging.begin(ctx)
     if by_labels.labels or by_labels.why or by_queries.queries is None:
         _check_given(ctx, "labels and --why" if by_labels.why else "labels")
         _by_labels(indexes or [], by_labels, reading, judging, settings, partial=partial)
@@ -335,7 +353,7 @@ def _by_effects(
     from airrep.evaluation.effects.trace import Trace, TraceSettings
 
     queries, where = reading.read(asked.queries or ""), {"where": asked.where, "seed": asked.selection["seed"]}
-    running = Running(asked.running.make(), asked.retries, TaskMeter())
+    running = Running(asked.running.make(), asked.retries, TaskMeter(judging.tracker.log))
     made: Drop | Trace
     if asked.remove is not None:
         settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
@@ -373,7 +391,7 @@ def _by_selection(
     with Meter("selecting") as meter:
         judging.deliver(
             study.request,
-            lambda: study.run(judging.run, **often, progress=meter, on_task=TaskMeter()),
+            lambda: study.run(judging.run, **often, progress=meter, on_task=TaskMeter(judging.tracker.log)),
             print_selection,
             partial=partial,
         )
@@ -408,8 +426,9 @@ def _by_labels(
     )
     pool = options.typed_pool(asked.pool)
     if asked.why:
-        if judging.tag:
-            raise ConfigError("evaluate: --tag has no effect beside --why; expected one of them. Leave one out.")
+        if judging.tag or judging.track:
+            name = "--tag" if judging.tag else "--track"
+            raise ConfigError(f"evaluate: {name} has no effect beside --why; expected one of them. Leave one out.")
         _tell_why(asked.labels, judged, [index for _, index in opened], judging, *pool)
         return
     kind = _study(asked.labels, judged, what_if=asked.what_if)

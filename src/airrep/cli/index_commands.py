@@ -1,6 +1,7 @@
 """Commands that build, change and export an index."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -286,14 +287,23 @@ def delete_command(
 def export_command(
     ctx: typer.Context,
     path: options.IndexArgument,
-    to: Annotated[str, "embedding-atlas, parquet, csv, lance; or records, those of --data as they are there."],
+    to: Annotated[
+        str, "embedding-atlas, parquet, csv, lance; records, those of --data as they are there; or citations, JSON-LD."
+    ],
     out: Annotated[Path, "File to write; of lance the folder."],
     reading: options.ReadingOptions,
     where: options.WhereOption = None,
     only: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For records: examples that select, clean or mix wrote.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For records and citations: examples that select, clean or mix wrote. For citations also a result of "
+            "top.",
+        ),
     ] = None,
-    data: Annotated[str | None, "For records: what the index was made from."] = None,
+    data: Annotated[
+        str | None, "For records: what the index was made from. For citations: the same, to tell what differs by now."
+    ] = None,
     vectors: Annotated[bool, Setting("Whether dense features are a column.")] = True,
     exact: Annotated[
         bool, Setting("For csv: leave cells as they are that a spreadsheet would run as formulas.")
@@ -302,18 +312,20 @@ def export_command(
 ) -> None:
     """Write the examples of an index to a file for other tools; or the records that examples were read from.
 
-    Records keep what an example has not: messages, tools, rejected answers.
+    Records keep what an example has not: messages, tools, rejected answers. Citations tell of each example its data
+    set, revision, line, source, licence and hash.
     """
     from airrep.cli.show.console import Meter
-    from airrep.index.export import RECORDS, export_index
+    from airrep.index.export import CITATIONS, RECORDS, export_index
     from airrep.index.rows import IndexRows
 
     index = IndexRows(path)
-    if to == RECORDS:
-        _export_records(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
+    if to in (RECORDS, CITATIONS):
+        export = _export_records if to == RECORDS else partial(_export_citations, where=where)
+        export(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
         return
     if only is not None or data is not None:
-        raise ConfigError("export: --only and --data belong to --to records. Leave them out.")
+        raise ConfigError("export: --only and --data belong to --to records and citations. Leave them out.")
     with Meter("exporting") as meter:
         made = export_index(
             index,
@@ -360,3 +372,32 @@ def _export_records(
     records = list(reading.taken(data, str(only)))
     write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
     note(f"{out}: {len(records):,} records of {data}, as they are there")
+
+
+def _export_citations(
+    index: "IndexRows",
+    data: str | None,
+    only: Path | None,
+    out: Path,
+    reading: options.ReadingOptions,
+    *,
+    where: str | None,
+    replace: bool,
+) -> None:
+    """Cite examples, and say what was not recorded and what differs by now."""
+    import json
+
+    from airrep.index.export import check_target
+    from airrep.index.results.citations import SAME, UNCHECKED, as_croissant, unknown
+    from airrep.reports.citing import citations
+    from airrep.runtime.remote.outputs import write_output
+
+    check_target(out, folder=False, replace=replace)
+    found = citations(index, only, where, None if data is None else reading.read(data))
+    document = as_croissant(found)
+    write_output(out, f"{json.dumps(document, indent=1, ensure_ascii=False)}\n".encode("utf-8", "replace"))
+    note(f"{out}: {len(found):,} citations")
+    if (told := unknown(found)) != "":
+        note(f"{out}: {told.rstrip('.').lower()}")
+    if differ := [one for one in found if one.check not in (SAME, UNCHECKED)]:
+        note(f"{out}: {len(differ):,} differ by now; the first, {differ[0].id}: {differ[0].check}")

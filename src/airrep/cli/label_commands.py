@@ -85,6 +85,7 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
 @app.command("label")
 @shared_options
 def label_command(
+    ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
     data: options.DataArgument,
     out: Annotated[Path, "Directory of the losses."],
@@ -109,6 +110,7 @@ def label_command(
     running: options.EngineOptions,
     retries: options.RetriesOption = 2,
     retry_quarantined: Annotated[bool, Setting("Try fine-tunes again that were given up.")] = False,
+    track: options.TrackOption = None,
     partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
@@ -129,6 +131,7 @@ def label_command(
     if dry_run and (imported is not None or command is not None):
         raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
     _check_elsewhere(lm, imported, command, part, values | training)
+    tracker = options.tracker(ctx, None if dry_run else track)
     engine = running.make()
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
     if dry_run:
@@ -137,7 +140,7 @@ def label_command(
         return
     several: dict[str, Any] = {"seeds": seeds, "partial": partial}
     each: dict[str, Any] = {**several, "part": part, "engine": engine, "retries": retries}
-    meter = TaskMeter()
+    meter = TaskMeter(tracker.log)
     each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
     if imported is not None:
         from airrep.labels.outside import import_labels

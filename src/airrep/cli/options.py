@@ -3,6 +3,7 @@
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from airrep.lm.trainer.training import TrainingRead
     from airrep.planning.judge import Judgement
     from airrep.runtime.engine import Engine
+    from airrep.runtime.tracking import Tracker
     from airrep.training.linear.recipe import Adapted
 
     Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Result
@@ -83,6 +85,26 @@ WorkersOption = Annotated[
 ]
 ComputeOptions = Annotated[Mapping[str, Any], SettingsFlags("airrep.lm.settings:LmSettings", ("device", "precision"))]
 RetriesOption = Annotated[int, Setting("How often a failed fine-tune is tried again.", 0)]
+
+
+TrackOption = Annotated[str | None, "Log numbers live: trackio, wandb or mlflow, or one of them as NAME:PROJECT."]
+
+
+def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
+    """What logs the numbers of a command, to its end; without *asked* nothing. ConfigError: there is none such."""
+    from airrep.runtime.tracking import Tracker
+
+    config = {name: value for name, value in ctx.params.items() if name not in ("track", "replace", "as_json")}
+    out = ctx.params.get("out") or ctx.params.get("run")
+    made = Tracker(asked, " ".join(filter(None, (ctx.info_name, out and Path(out).name))), config, note)
+    ctx.call_on_close(lambda: made.finish(failed=_fails()))
+    return made
+
+
+def _fails() -> bool:
+    """Whether the command that closes now ends by an error; Typer ends others by one of its own, too."""
+    error = sys.exc_info()[1]
+    return error is not None and getattr(error, "exit_code", 1) != 0
 
 
 def note(text: str) -> None:

@@ -55,6 +55,7 @@ TrainingOptions = Annotated[
 @app.command("train")
 @shared_options
 def train_command(
+    ctx: typer.Context,
     out: Annotated[Path, "Folder of the trained encoder."],
     reading: options.ReadingOptions,
     parts: LabelOptions,
@@ -69,6 +70,7 @@ def train_command(
     shared: Annotated[Path | None, Setting("Directory of activations that several runs share.")] = None,
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
+    track: options.TrackOption = None,
     *,
     configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
@@ -81,7 +83,7 @@ def train_command(
     """
     values = configuring.values(learning, precision=precision, device=device)
     if method == "datamodels":
-        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run}
+        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run, "--track": track}
         _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
         return
     need("airrep train", "lm", "torch")
@@ -91,6 +93,7 @@ def train_command(
     from airrep.training.train import train_encoder
 
     chosen = TrainingSettings.of(values)
+    tracker = options.tracker(ctx, None if dry_run else track)
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
@@ -108,7 +111,7 @@ def train_command(
         test=judge,
         lineage=lineage,
         activations=shared,
-        progress=StepMeter(chosen.steps),
+        progress=StepMeter(chosen.steps, tracker.log),
         replace=replace,
     )
     _report(out, result)
@@ -158,6 +161,7 @@ def _report(out: Path, result: "TrainingResult") -> None:
 @app.command("adapt")
 @shared_options
 def adapt_command(
+    ctx: typer.Context,
     data: options.DataArgument,
     out: Annotated[Path, "Directory for all that is made."],
     reading: options.ReadingOptions,
@@ -179,6 +183,7 @@ def adapt_command(
     workers: options.WorkersOption = None,
     start: Annotated[str, Setting(options.START_HELP)] = "default",
     device: options.DeviceOption = None,
+    track: options.TrackOption = None,
     *,
     configuring: options.TuningOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
@@ -198,6 +203,7 @@ def adapt_command(
 
     if labels and dry_run:
         raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
+    tracker = options.tracker(ctx, None if dry_run else track)
     if labels:
         made = _from_labels(
             reading,
@@ -206,6 +212,7 @@ def adapt_command(
             out,
             {"channels": recipe, "lm": lm},
         )
+        tracker.log(_held_out(made))
         show(made, print_adapted, as_json)
         note(next_of_adapted(made, made.path))
         return
@@ -234,15 +241,21 @@ def adapt_command(
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster
         tell=typer.echo if dry_run else note,
-        on_task=TaskMeter(),
-        on_step=StepMeter(),
+        on_task=TaskMeter(tracker.log),
+        on_step=StepMeter(track=tracker.log),
     )
     if dry_run:
         adaptation.forecast(seconds)
         return
     made = adaptation.run(seconds)
+    tracker.log(_held_out(made))
     show(made, print_adapted, as_json)
     note(next_of_adapted(made, made.path))
+
+
+def _held_out(made: "Adapted") -> dict[str, Any]:
+    """Numbers of a learnt recipe, for a tracker."""
+    return {f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]}
 
 
 def _from_labels(

@@ -475,5 +475,5 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str,
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
             raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
-    reading = Reading(schema.chosen, tuple(sorted(forms)))
+    reading = Reading(schema.chosen, tuple(sorted(forms)), hub=() if source.hub is None else (source.hub,))
     return {"table": table, "skipped": skipped, "forms": forms, "reading": reading}

@@ -87,7 +87,7 @@ class _Wanted:
 
     def __init__(self, examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> None:
         self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
-        self._left = dict(_listed(examples, longest_line))
+        self._left = dict(listed_examples(examples, longest_line))
         self.count = len(self._left)
         self._made = {_NUMBER.sub("", key) for key in self._left}
         self._seen = Counter[str]()
@@ -125,8 +125,10 @@ class _Wanted:
             )
 
 
-def _listed(examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> Iterator[tuple[str, str | None]]:
-    """Each id, and the hash of its texts if they stand beside it."""
+def listed_examples(
+    examples: str | PathLike[str] | Iterable[Any], longest_line: int = LONGEST_LINE
+) -> Iterator[tuple[str, str | None]]:
+    """Each id, and the :func:`content_hash` of its texts if they stand beside it; arguments as for *take_records*."""
     if not isinstance(examples, str | PathLike):
         for one in examples:
             example = getattr(one, "example", one)

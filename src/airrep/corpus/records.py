@@ -112,6 +112,8 @@ class Reading:
     """Forms of the records."""
     mixed: bool = False
     """True if some records were read with other options."""
+    hub: tuple[str, ...] = ()
+    """Data sets of the Hub that they are of, as ``owner/name@commit``."""
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

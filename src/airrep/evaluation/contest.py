@@ -115,8 +115,8 @@ class Contest:
         lacking = next((task for task in self.rows if task not in self._selecting_rows), None)
         if lacking is not None:
             raise DataError(
-                f"--selecting: has no query of the task '{lacking}'; expected some of each. Add them, or leave the "
-                "task out of the queries."
+                f"--set selecting=: has no query of the task '{lacking}'; expected some of each. Add them, or leave "
+                "the task out of the queries."
             )
         seen = np.append(queries.content_hashes, self.selecting.content_hashes)
         self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, seen)) for pool in pools]

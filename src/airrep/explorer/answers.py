@@ -130,6 +130,21 @@ class Reasons(Told):
     better_score: float | None = Field(default=None, description="Of a contrast: the score for the better answer.")
 
 
+class Citation(Told):
+    """A training example as a record that can be looked up; null is what was not recorded."""
+
+    id: str
+    row: int
+    dataset: str | None = Field(description="File, or data set of the Hub.")
+    line: int | None = Field(description="Line, row or record of it, from 1 on.")
+    revision: str | None = Field(description="Commit of the Hub's data set.")
+    corpus: str | None = Field(description="SHA-256 over all rows that were indexed together.")
+    index: str = Field(description="Fingerprint of the index.")
+    source: str | None
+    license: str | None = Field(description="The licence field, as the data have it.")
+    sha256: str | None = Field(description="SHA-256 over prompt, one NUL byte and response in UTF-8.")
+
+
 class Hit(Text, Reasons):
     """A training example in a ranking."""
 
@@ -137,6 +152,7 @@ class Hit(Text, Reasons):
     row: int
     score: float = Field(description="Higher is more helpful.")
     deviations: float = Field(description="How far the score lies from the mean of all, in deviations of all scores.")
+    citation: Citation | None = Field(default=None, description="Where it was asked for.")
 
 
 class Verdict(Told):
@@ -263,6 +279,7 @@ class Example(Text, Reasons):
     queries: int
     helped: list[Helped]
     harmed: list[Helped]
+    citation: Citation | None = Field(default=None, description="Where it was asked for.")
 
 
 class Worded(Told):

@@ -19,6 +19,7 @@ from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.spans import as_typed, with_marks
 from airrep.errors import ConfigError
+from airrep.explorer.answers import Citation
 from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
 from airrep.explorer.requests import (
     DEEPEST,
@@ -39,6 +40,7 @@ from airrep.explorer.requests import (
 )
 from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, tokens_json, why_json
 from airrep.index.contrast import Question
+from airrep.index.results.citations import cite
 from airrep.index.results.kinds import GroupResult, WhatIfResult
 from airrep.index.results.summary import FIRST
 from airrep.index.selection.picking import Pick
@@ -137,6 +139,8 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
         ranking = index.ranking(question, keep, DEEPEST)
         found = ranking.part(asked.start, last, least=asked.least)
         told = Answers(index, question).hits(found, asked.start)
+        if asked.cite:
+            told = [{**hit, **_cited(index, hit["row"])} for hit in told]
     return {
         "query": {**query_json(question), "key": key_of(question), "number": asked.query.number},
         "matching": matching,
@@ -260,7 +264,14 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
     told: dict[str, Any] = {"row": row, **example_json(index.example(row), None)}
     if asked.query is not None:
         told |= Answers(index, explorer.question(asked.query)).of_row(row)
-    return told | _helped(explorer, index, row)
+    cited = _cited(index, row) if asked.cite else {}
+    return told | _helped(explorer, index, row) | cited
+
+
+def _cited(index: ServedIndex, row: int) -> dict[str, Any]:
+    """How an example is cited."""
+    told = vars(cite(index.example(row), row, index.fingerprint, index.made))
+    return {"citation": {name: told[name] for name in Citation.model_fields}}
 
 
 def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:

@@ -21,6 +21,7 @@ MOST_ASKED = 100
 Text = Annotated[str, StringConstraints(max_length=TEXT)]
 Short = Annotated[str, StringConstraints(max_length=2000)]
 Row = Annotated[int, Field(ge=0)]
+Cite = Annotated[bool, Field(description="Also tell how an example is cited.")]
 Chosen = Annotated[dict[Short, Annotated[list[Short], Field(max_length=500)]], Field(max_length=20)]
 
 
@@ -78,6 +79,7 @@ class TopRequest(Filters, Paged):
     query: QueryRef
     index: Row = 0
     least: bool = False
+    cite: Cite = False
 
 
 class CopiedRequest(Filters):
@@ -114,6 +116,7 @@ class ExampleRequest(Request):
     id: Short | None = None
     index: Row = 0
     query: QueryRef | None = None
+    cite: Cite = False
 
 
 class TokensRequest(Request):

@@ -102,7 +102,10 @@ def append(
 def _with_more(reading: Reading, more: Reading) -> Reading:
     """How an index's records were read, with appended ones; the options stay those of the build."""
     mixed = reading.mixed or more.mixed or bool(more.forms and more.options != reading.options)
-    return replace(reading, forms=tuple(sorted({*reading.forms, *more.forms})), mixed=mixed)
+    forms, hub = (
+        tuple(sorted({*one, *other})) for one, other in ((reading.forms, more.forms), (reading.hub, more.hub))
+    )
+    return replace(reading, forms=forms, mixed=mixed, hub=hub)
 
 
 @contextmanager

@@ -197,7 +197,9 @@ def _column_names(fields: Sequence[str], dots: bool) -> dict[str, str]:
 
 RECORDS = "records"
 """Of the command line: copies what examples were read from."""
-FORMATS = ("embedding-atlas", "parquet", "csv", "lance", RECORDS)
+CITATIONS = "citations"
+"""Of the command line: JSON-LD that cites examples."""
+FORMATS = ("embedding-atlas", "parquet", "csv", "lance", RECORDS, CITATIONS)
 SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".xlsx", ".gz", ".zst")
 """By which other tools know a format."""
 
@@ -272,6 +274,8 @@ def _check_format(to: str, exact: bool) -> None:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
     if to == RECORDS:
         raise ConfigError(f"format '{to}': copies lines of data. Take them: airrep.corpus.originals.take_records")
+    if to == CITATIONS:
+        raise ConfigError(f"format '{to}': cites examples. Cite them: airrep.reports.citing.citations")
     if exact and to != "csv":
         raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
     if to == "lance":

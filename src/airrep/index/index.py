@@ -24,6 +24,7 @@ from airrep.index.direct import HELD, IndexKept
 from airrep.index.editing import EditableIndex
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.made import Made, made_of
 from airrep.index.results.result import REMOVAL, Provenance
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
@@ -111,6 +112,11 @@ class Index(EditableIndex):
         assert isinstance(built, ChannelsAttributor)
         same = [one.title for one in built.channels] == [one.title for one in recipe]
         return None if same and built.weights == self.given.weights else (built.computed_as(recipe), recipe)
+
+    @property
+    def made(self) -> Made:
+        """What it was made of, and by what it is asked."""
+        return made_of(self.manifest, None if self._asked is None else self._asked[1])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -474,7 +480,8 @@ class Index(EditableIndex):
     def provenance(self, pooling: Pooling | None = None, keep: Mask | None = None) -> Provenance:
         """The provenance of results of this index; *keep* are the rows that were ranked."""
         rows = None if keep is None else int(keep.sum())
-        made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution, rows=rows)
+        caution = self.attributor.caution
+        made = Provenance(self.method, self.fingerprint, caution=caution, rows=rows, made=self.made)
         if pooling is None:
             return made
         units = REMOVAL if pooling.kind == "order" else made.units

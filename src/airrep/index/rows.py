@@ -193,7 +193,8 @@ class IndexRows:
         with as_written(self.path / MANIFEST):
             options = {str(name): str(value) for name, value in found.get("options", {}).items()}
             chosen = Schema(**options).chosen  # type: ignore[arg-type]  # checks what stands in the manifest
-            return Reading(chosen, tuple(map(str, found.get("forms", ()))), bool(found.get("mixed")))
+            forms, hub = (tuple(map(str, found.get(name, ()))) for name in ("forms", "hub"))
+            return Reading(chosen, forms, bool(found.get("mixed")), hub)
 
     @property
     def asking(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
 from airrep.errors import ConfigError
+from airrep.index.results.made import left_out
 from airrep.index.rows import KIND, IndexRows
 from airrep.index.shards import EXAMPLES, PLACES, SHARD, is_whole, read_record, shard_name, write_shard, write_table
 from airrep.index.workers import NewShard, check_alike, encode_shards
@@ -44,7 +45,9 @@ def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
 def reading_entry(reading: Reading) -> dict[str, Any]:
     """The manifest's entry of how records were read; empty where all had a prompt and a response by name."""
     forms = [form for form in reading.forms if form != PLAIN]
-    entry = {"options": dict(reading.options), "forms": forms, **({"mixed": True} if reading.mixed else {})}
+    entry: dict[str, Any] = {"options": dict(reading.options), "forms": forms}
+    entry |= {"mixed": True} if reading.mixed else {}
+    entry |= {"hub": list(reading.hub)} if reading.hub else {}
     return entry if any(entry.values()) else {}
 
 
@@ -217,7 +220,7 @@ def without_texts(index: IndexRows, made: Path) -> None:
 
 def _blank(table: pa.Table) -> pa.Table:
     ids = table["id"].to_pylist()
-    told = {"prompt": [""] * len(ids), "response": [f"(text left out: {one})" for one in ids]}
+    told = {"prompt": [""] * len(ids), "response": [left_out(str(one)) for one in ids]}
     columns = {name: told.get(name, [None] * len(ids)) for name in ("prompt", "response", "metadata", "chat")}
     for name, column in columns.items():
         table = table.set_column(table.column_names.index(name), name, pa.array(column, pa.large_string()))

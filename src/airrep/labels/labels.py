@@ -15,7 +15,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
-from airrep.labels.plan import LabelTask, Place, SubsetPlan, list_places, open_plan
+from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import (
     MANIFEST,
@@ -129,8 +129,6 @@ def shown_json(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-LITTLE = 0.1 + 1e-9
-"""Share of a pool that subsets may leave out at most to be judged by what they leave out."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""
 WHOLE = "all"

@@ -33,6 +33,8 @@ from airrep.shapes import Bool, Int64
 KIND = "subsets"
 PARTS = ("train", "queries", "members")
 CUTS = ("train_offsets", "query_offsets", "offsets")
+LITTLE = 0.1 + 1e-9
+"""Share of a pool that subsets may leave out at most to be judged by what they leave out."""
 
 
 class SamplingSettings(Settings):
@@ -146,10 +148,31 @@ class SubsetPlan:
         return self._rows("queries", "query_offsets", i)
 
     def subset_rows(self, i: int, j: int) -> Rows:
-        """Rows of the *train corpus* in subset *j* of instance *i*, ascending."""
+        """Rows of the *train corpus* in subset *j* of instance *i*, in the order that a fine-tune takes them.
+
+        That is ascending, but for subsets that lack little of their pool (:meth:`shares_order`), where it is as of
+        :func:`without`.
+        """
         pool = self.train_rows(i)
-        rows: Rows = pool[self._members(i, j, len(pool))]
+        members = self._members(i, j, len(pool))
+        if self.shares_order(i):
+            members = without(len(pool), np.setdiff1d(np.arange(len(pool)), members))
+        rows: Rows = pool[members]
         return rows
+
+    def shares_order(self, i: int) -> bool:
+        """Whether all fine-tunes of an instance have one order of the data; else each subset has its own.
+
+        They do if all subsets but the whole pool lack equally many examples, and at most a tenth. What so few examples
+        do is less than what another order of the data does.
+        """
+        n, sizes = len(self.train_rows(i)), set(self._sizes(i).tolist())
+        return self.settings.kind != "paired" and len(sizes - {n}) == 1 and n <= min(sizes) / (1 - LITTLE)
+
+    def _sizes(self, i: int) -> Rows:
+        """Examples in each subset of an instance."""
+        stored: Rows = np.diff(self.arrays["offsets"].astype(np.int64))[i * self.subset_count :][: self.subset_count]
+        return len(self.train_rows(i)) - stored if self.settings.kind == "removals" else stored
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse other corpora than those that the plan was drawn from (DataError); no *queries*: they are *train*."""
@@ -283,6 +306,17 @@ def list_tasks(
     return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
 
 
+def without(n: int, gone: Rows) -> Rows:
+    """Rows 0 to n − 1 without some: the last rows step into their places.
+
+    So two fine-tunes that lack as many rows, with one seed, see most examples at the same places of the same order, and
+    differ by what they lack more than by chance.
+    """
+    left = np.arange(n - len(gone))
+    left[gone[gone < len(left)]] = np.setdiff1d(np.arange(len(left), n), gone)
+    return left
+
+
 def members_of(plan: SubsetPlan, count: int) -> Bool[np.ndarray, " n"]:
     """True for each of so many training examples that is a member of a subset."""
     members = np.zeros(count, bool)
@@ -304,7 +338,8 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     """The seed of one fine-tune; it fixes the order of its data."""
-    subset = 0 if plan.settings.kind == "paired" else place.subset or 0
+    one = plan.settings.kind == "paired" or plan.shares_order(place.instance)
+    subset = 0 if one else place.subset or 0
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)
 
 

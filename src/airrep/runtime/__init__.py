@@ -13,4 +13,5 @@ remote/     Places that are URLs: data streamed from them, folders fetched and p
 seeding     Independent random streams from a root seed and a name.
 settings    Frozen settings, checked and read from YAML.
 stage       Long stages: found finished, or claimed, resumed and published when whole.
+tracking    Numbers of a run, logged live to trackio, Weights & Biases or MLflow.
 """

@@ -354,22 +354,29 @@ def test_refuses_a_damaged_saved_dataset(saved: Path, tmp_path: Path) -> None:
 
 
 def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = importlib.import_module("datasets")
-    asked = []
+    datasets, asked = importlib.import_module("datasets"), []
+    files: dict[str, Any] = {}
 
     def load(name: str, config: str | None, split: str) -> object:
         asked.append((name, config, split))
         if split == "dev":
             raise ValueError("Unknown split \"dev\". Should be one of\n['train'].")
-        return datasets.load_from_disk(str(saved / "one"))
+        found = datasets.load_from_disk(str(saved / "one"))
+        found.info.download_checksums = dict(files)
+        return found
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert read_corpus("org/name") == Corpus.from_records(ROWS)
+    assert read_corpus("org/name").reading.hub == ()
+    files.update({f"hf://datasets/org/name@{'0a' * 20}/{part}.parquet": {} for part in "ab"})
+    assert read_corpus("org/name").reading.hub == (f"org/name@{'0a' * 20}",)
+    files[f"hf://datasets/org/name@{'0b' * 20}/c.parquet"] = {}
+    assert read_corpus("org/name").reading.hub == ()
     with pytest.raises(DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"):
         read_corpus("org/name", split="dev")
     with pytest.raises(DataError, match=r"'dev' of its config 'de' cannot be loaded"):
         read_corpus("org/name", split="dev", config="de")
-    assert asked == [("org/name", None, "train"), ("org/name", None, "dev"), ("org/name", "de", "dev")]
+    assert asked[3:] == [("org/name", None, "train"), ("org/name", None, "dev"), ("org/name", "de", "dev")]
 
 
 def test_names_the_extra_that_datasets_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.effects.drop import DRAWS, evaluate_drop
-from airrep.evaluation.effects.refits import against_random, without
+from airrep.evaluation.effects.refits import against_random
 from airrep.evaluation.result import Evaluation
 from airrep.index.index import Index
-from airrep.labels.plan import open_plan
+from airrep.labels.plan import open_plan, without
 from airrep.runtime.seeding import stream, stream_seed
 
 N, Q = 24, 4

@@ -84,6 +84,11 @@ async def check_session(client: Any) -> None:
         assert told in line
         assert "\n" not in line
         assert len(line) < 400
+    cited = [
+        await client.call_tool(name, {**CALLS[name], "cite": True}) for name in ("why_this_answer", "read_example")
+    ]
+    records = [cited[0].structured_content["hits"][0]["citation"], cited[1].structured_content["citation"]]
+    assert all(len(one["sha256"]) == 64 and one["license"] is None for one in records)
     pages = [await client.call_tool("why_this_answer", {**QUERY, "start": start, "count": 3}) for start in (0, 3)]
     assert [hit["rank"] for page in pages for hit in page.structured_content["hits"]] == [1, 2, 3, 4, 5, 6]
     assert pages[0].structured_content["next"] == "more: the same with start=3"

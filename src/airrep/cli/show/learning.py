@@ -1,7 +1,7 @@
 """Print labels, fine-tunes, training steps and verdicts."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
@@ -29,7 +29,9 @@ _TASKS = "fine-tunes and evaluations"
 class TaskMeter:
     """Fine-tunes on stderr: how many, how long; then one line every ten seconds, each failure, and the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, track: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        """Also *track* the numbers of each, if something logs them."""
+        self._track = track
         self._shown = -LINE_SECONDS
         self._begun = self._told = False
 
@@ -41,6 +43,8 @@ class TaskMeter:
 
     def __call__(self, report: "TaskReport") -> None:
         now = time.monotonic()
+        if self._track is not None:
+            self._track(_numbers_of(report))
         if report.left and not self._told:
             self._told = True
             _line(hours_line(report.total - report.done, report.left, what=_TASKS))
@@ -52,16 +56,28 @@ class TaskMeter:
             _line(f"{report.name}: {report.seconds:.1f} s; {report.done:,} of {report.total:,} done{left}")
 
 
+def _numbers_of(report: "TaskReport") -> dict[str, Any]:
+    return {
+        "fine-tunes/done": report.done,
+        "fine-tunes/left": report.total - report.done,
+        "fine-tunes/seconds": report.seconds,
+        "fine-tunes/given up": int(report.error is not None),
+    }
+
+
 class StepMeter:
     """Training steps on stderr: one line every ten seconds, and each evaluation."""
 
-    def __init__(self, steps: int | None = None) -> None:
-        self._steps = steps
+    def __init__(self, steps: int | None = None, track: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        """Of so many *steps*; also *track* the numbers of each, if something logs them."""
+        self._steps, self._track = steps, track
         self._shown = self._last = time.monotonic()
         self._spent = 0.0
         self._seen = 0
 
     def __call__(self, record: Mapping[str, Any]) -> None:
+        if self._track is not None:
+            self._track({f"training/{name}": value for name, value in record.items()})
         self._spent += record["seconds"]
         self._seen += "loss" in record
         if "held_out_lds" in record:

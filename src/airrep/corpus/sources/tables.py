@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -207,7 +208,7 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
         dataset = _datasets().load_from_disk(str(folder if splits is None else folder / chosen))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: cannot be read as a saved dataset ({error}); a whole one is expected") from None
-    return RecordSource(str(folder), "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)))
+    return RecordSource(str(folder), "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
 
 
 def _saved_splits(folder: Path) -> list[str] | None:
@@ -234,7 +235,17 @@ def open_hub(name: str, config: str | None = None, split: str | None = None) -> 
             f"{name}: no such file, and the Hub dataset's {which} cannot be loaded ({reason}). "
             "Check the path, the name, config or split"
         ) from None
-    return RecordSource(name, "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)))
+    return RecordSource(name, "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
+
+
+_PINNED = re.compile(r"hf://datasets/([\w-][\w.-]*/[\w-][\w.-]*@[0-9a-f]{40})/")
+
+
+def _commit(dataset: Any) -> str | None:
+    """Name and commit of the Hub's data set that rows are of, by the addresses of its files; None if not one."""
+    files = getattr(getattr(dataset, "info", None), "download_checksums", None) or ()
+    found = {match[1] if (match := _PINNED.match(str(file))) else None for file in files}
+    return found.pop() if len(found) == 1 else None
 
 
 def _arrow(dataset: Any) -> Any:

@@ -13,12 +13,13 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError
-from airrep.evaluation.effects.refits import After, Refits, Running, against_random, refuse_few, without
+from airrep.evaluation.effects.refits import After, Refits, Running, against_random, refuse_few
 from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
 from airrep.evaluation.result import Evaluation, Row, as_json, check_names
 from airrep.evaluation.select import LmLike, LoadLike, kept_answers
 from airrep.evaluation.statistics.means import TaskResamples
 from airrep.index.index import Index
+from airrep.labels.plan import without
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.ray_engine import make_engine

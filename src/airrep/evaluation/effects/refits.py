@@ -118,17 +118,6 @@ class Refits:
         return After(losses.astype(np.float64), one.base_losses.astype(np.float64))
 
 
-def without(n: int, gone: Rows) -> Rows:
-    """Rows 0 to n − 1 without some: the last rows step into their places.
-
-    So two fine-tunes that lack as many rows, with one seed, see most examples at the same places of the same order, and
-    differ by what they lack more than by chance.
-    """
-    left = np.arange(n - len(gone))
-    left[gone[gone < len(left)]] = np.setdiff1d(np.arange(len(left), n), gone)
-    return left
-
-
 def against_random(
     found: Float64[np.ndarray, " q"], random: Float64[np.ndarray, "q r"], resamples: int, seed: int
 ) -> tuple[Float64[np.ndarray, " q"], Estimate]:

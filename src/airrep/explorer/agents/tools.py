@@ -7,9 +7,9 @@ from pydantic import Field
 
 from airrep.answers.clean import KINDS, Kind
 from airrep.explorer import questions, requests
-from airrep.explorer.answers import About, Told, Verdict
+from airrep.explorer.answers import About, Citation, Told, Verdict
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.requests import MOST_ROWS, QueryRef, Request, Short, Text
+from airrep.explorer.requests import MOST_ROWS, Cite, QueryRef, Request, Short, Text
 
 EXCERPT = 240
 """Characters of a text in a list."""
@@ -54,6 +54,7 @@ class WhyThisAnswer(Asking):
     least: bool = False
     start: Start = 0
     count: Count = 5
+    cite: Cite = False
 
 
 class CompareTwoAnswers(Asking):
@@ -65,6 +66,7 @@ class CompareTwoAnswers(Asking):
     where: Where = ""
     start: Start = 0
     count: Count = 5
+    cite: Cite = False
 
 
 class WhatIfIDrop(Asking):
@@ -112,6 +114,7 @@ class ReadExample(Asking):
 
     id: Short
     start: Annotated[int, Field(ge=0, description="Characters of both texts to leave out.")] = 0
+    cite: Cite = False
 
 
 class Described(Told):
@@ -142,6 +145,7 @@ class ToolHit(Cut):
     label: str | None
     place: str | None
     same_words: list[str]
+    citation: Citation | None = None
 
 
 class Ranked(Told):
@@ -213,6 +217,7 @@ class Read(Told):
     label: str | None
     source: str | None
     metadata: dict[str, Any]
+    citation: Citation | None = None
     next: str
 
 
@@ -243,13 +248,16 @@ def _ranked(
 ) -> dict[str, Any]:
     told = questions.top(
         explorer,
-        requests.TopRequest(query=query, least=least, where=asked.where, start=asked.start, count=asked.count),
+        requests.TopRequest(
+            query=query, least=least, where=asked.where, start=asked.start, count=asked.count, cite=asked.cite
+        ),
     )
     hits = [
         {
             **_cut(hit),
             **_rounded(hit, "rank", "score", "deviations", "label", "place"),
             "same_words": [word["text"] for word in hit["words"][:WORDS]],
+            **({"citation": hit["citation"]} if asked.cite else {}),
         }
         for hit in told["hits"]
     ]
@@ -299,11 +307,12 @@ def clean(explorer: Explorer, asked: FindUnclean) -> dict[str, Any]:
 
 def read_example(explorer: Explorer, asked: ReadExample) -> dict[str, Any]:
     """A part of both texts of an example."""
-    told = questions.example(explorer, requests.ExampleRequest(id=asked.id))
+    told = questions.example(explorer, requests.ExampleRequest(id=asked.id, cite=asked.cite))
     texts = {name: told[name][asked.start : asked.start + READ] for name in ("prompt", "response")}
     stop = asked.start + READ
     named = _rounded(told, "id", "row", "lengths", "place", "label", "source", "metadata")
-    return {**named, **texts, "next": _next(stop, stop < max(told["lengths"].values()))}
+    cited = {"citation": told["citation"]} if asked.cite else {}
+    return {**named, **texts, **cited, "next": _next(stop, stop < max(told["lengths"].values()))}
 
 
 def _rounded(told: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The base of results and answers: a class writes and reads its JSON."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
@@ -21,6 +21,7 @@ from pydantic import (
 
 from airrep.errors import DataError
 from airrep.index.results.frames import Shown
+from airrep.index.results.made import Made
 from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, canonical_json, read_json, read_manifest
 from airrep.runtime.publishing import write_file
@@ -60,11 +61,19 @@ class Provenance:
     """What readers should be told of the method; empty if nothing."""
     rows: int | None = None
     """How many examples were ranked; None where none were, and in results of earlier versions."""
+    made: Made | None = field(default=None, compare=False)
+    """What the index was made of, and by what; None in results of earlier versions."""
 
     @property
     def pooling(self) -> str:
         """The pool, and the temperature if it is not 1; empty for scores of single examples."""
         return pooling_text(self.pool, self.temperature)
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of a manifest: all but what the index was made of."""
+        told = asdict(self)
+        del told["made"]
+        return told
 
 
 NOWHERE = Provenance("", "")
@@ -117,6 +126,8 @@ class Result(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values; docs/formats.md has the layout."""
         values: dict[str, Any] = _form(type(self)).dump_python(self, mode="json", by_alias=True)
+        if values["provenance"]["made"] is None:
+            del values["provenance"]["made"]
         return {"kind": self.kind, **values}
 
     @classmethod
@@ -142,7 +153,7 @@ class Result(Shown):
             ArtifactError: *out* exists and *replace* is false, or it cannot be written.
         """
         path = Path(out)
-        with new_artifact(path, self.kind, {"provenance": asdict(self.provenance)}, replace=replace) as folder:
+        with new_artifact(path, self.kind, {"provenance": self.provenance.entry()}, replace=replace) as folder:
             write_file(folder / RESULTS, canonical_json(self.to_dict()))
         return path
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -111,7 +111,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
 
     def to_dict(self) -> dict[str, Any]:
         """The picks and where they come from, as JSON values."""
-        return {"provenance": asdict(self.provenance), "picks": [pick.to_dict() for pick in self.picks]}
+        return {"provenance": self.provenance.entry(), "picks": [pick.to_dict() for pick in self.picks]}
 
     def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the examples as JSON lines, the reason of each under ``selected_by``.
