@@ -30,8 +30,8 @@ from airrep.runtime.stage import Stage
 _log = logging.getLogger(__name__)
 
 SHARD_ROWS, LARGE, LARGE_ROWS = 4096, 200_000, 16384
-"""Examples in one shard, which an interruption can lose; in one of a corpus so large, where a question to many small
-shards would spend most of its time between them."""
+"""Examples in one shard, and in one of a corpus so large, where a question would spend most of its time between many
+small shards. An interruption loses at most one shard of work."""
 
 
 def build_index(
