@@ -21,8 +21,8 @@ from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus
 
 TRAIN, QUERIES = make_corpus(28), make_corpus(6, "q")
-GIVEN = {"precomputed", "datamodels", "less"}
-"""Methods whose features are given, learnt from labels, or of adapters that a warm-up fixed."""
+GIVEN = {"precomputed", "datamodels", "less", "metagradient"}
+"""Methods whose features are given, learnt from labels, or of a warm-up."""
 SKETCHED = {"rank": 12, "sketch": 60, "exponent": 0.5, "modules": ["all-linear"]}
 TEXT: dict[str, dict[str, Any]] = {
     "airrep": {},

@@ -40,10 +40,12 @@ class Stumbling:
             raise TrainingError("loss: is not finite.")
         if number == 3 and self.how == "always":
             raise TrainingError("loss: is not finite.")
-        if number == 3 and self.how == "killed once" and not (self.folder / "tried").exists():
+        if number == 1 and self.how == "each way":
+            raise TrainingError("loss: is not finite.")
+        if number == 2 and self.how == "each way" and not (self.folder / "tried").exists():
             (self.folder / "tried").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        if number == 3 and self.how == "killed":
+        if number == 3 and self.how in ("killed", "each way"):
             os.kill(os.getpid(), signal.SIGKILL)
         if number == 3 and self.how == "disk":
             raise ArtifactError("there: cannot be written.")

@@ -17,7 +17,7 @@ from airrep.runtime.settings import Settings, read_yaml
 
 Meant: TypeAlias = Callable[[str, bool | None, str | None, bool], bool | None]
 
-TRAINED = ("less", "influence")
+TRAINED = ("less", "metagradient", "influence")
 """Methods whose LM is trained already: on the way, with adapters and moments, or to a minimum of its loss."""
 
 
@@ -132,13 +132,14 @@ _PLACES = {
     "ekfac": "gradient.whole.ekfac:EkfacAttributor",
     "trak": "gradient.trak:TrakAttributor",
     "dsdm": "gradient.trak:DsdmAttributor",
-    "less": "gradient.less:LessAttributor",
+    "less": "gradient.run.less:LessAttributor",
+    "metagradient": "gradient.run.metagradient:MetagradientAttributor",
     "influence": "gradient.influence:InfluenceAttributor",
     "datamodels": "datamodels:DatamodelsAttributor",
     "channels": "sums.channels:ChannelsAttributor",
     "precomputed": "precomputed:PrecomputedAttributor",
 }
-_READ_LM = ("rds", "tracin", "logra", "ekfac", "trak", "dsdm", "less", "influence")
+_READ_LM = ("rds", "tracin", "logra", "ekfac", "trak", "dsdm", "less", "metagradient", "influence")
 _DEFAULTS = {"airrep": {"encoder": "default"}, "gte": {"encoder": "thenlper/gte-small"}}
 
 METHODS: Mapping[str, Method] = {

@@ -379,6 +379,13 @@ class LessSettings(LmSettings):
     """Directory of gradients that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
+class MetagradientSettings(LmSettings):
+    """Settings of metagradients. The LM is a warm-up on the same data: `airrep warmup DATA --lm MODEL`."""
+
+    base: str | None = None
+    """The LM that the warm-up began from, where it has moved; None: where it was."""
+
+
 class InfluenceSettings(LmSettings):
     """Settings of the exact influence function, for small LMs."""
 
@@ -453,6 +460,7 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "trak": TrakSettings,
     "dsdm": TrakSettings,
     "less": LessSettings,
+    "metagradient": MetagradientSettings,
     "influence": InfluenceSettings,
     "datamodels": DatamodelsSettings,
     "precomputed": PrecomputedSettings,

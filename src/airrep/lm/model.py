@@ -230,13 +230,19 @@ class TargetLM:
         if not len(documents):
             raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
         goals = self._goals(documents, settings, seed)
+        with self.training(settings, seed):
+            return fine_tune(self.model, documents, settings, seed, self.execution, on_step, goals)
+
+    @contextmanager
+    def training(self, settings: FineTuneSettings, seed: int) -> Iterator[None]:
+        """Be ready for a fine-tune: what it trains asks for a gradient, and adapters are in place if it has some."""
         self._keep_base()
         self._changed = True
-        trained = nullcontext() if settings.lora_rank is None else adapted(self.model, settings, seed)
-        with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."), trained:
+        adapters = nullcontext() if settings.lora_rank is None else adapted(self.model, settings, seed)
+        with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."), adapters:
             self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
             try:
-                return fine_tune(self.model, documents, settings, seed, self.execution, on_step, goals)
+                yield
             finally:
                 self.model.eval()
                 self.model.zero_grad()

@@ -30,7 +30,7 @@ class Family(NamedTuple):
     methods: tuple[str, ...]
 
 
-_GRADIENTS = ("tracin", "logra", "trak", "dsdm", "less", "influence", "ekfac", "readout")
+_GRADIENTS = ("tracin", "logra", "trak", "dsdm", "less", "metagradient", "influence", "ekfac", "readout")
 FAMILIES = (
     Family("representations", "#8fb8ea", ("airrep", "gte", "rds", "stack")),
     Family("gradients", "url(#hatch)", _GRADIENTS),

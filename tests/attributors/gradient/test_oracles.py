@@ -20,10 +20,10 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.gradient import curvature
 from airrep.attributors.gradient.base import LmWeights, TracinAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_space
-from airrep.attributors.gradient.less import LessAttributor
 from airrep.attributors.gradient.logra import LograAttributor
 from airrep.attributors.gradient.projection import Covariances, Projections
 from airrep.attributors.gradient.reading import find_sites, read_gradients
+from airrep.attributors.gradient.run.less import LessAttributor
 from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import LessSettings, LograSettings, TracinSettings, TrakSettings
 from airrep.corpus.corpus import Corpus

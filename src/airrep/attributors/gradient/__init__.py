@@ -4,10 +4,10 @@ base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
-less        Attribution by gradients of low-rank adapters: LESS.
 logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.
+run/        Methods that read a recorded fine-tune: its end, or all of its steps.
 store       Gradients and learnt arrays kept on disk, found again by text or fingerprint.
 tokens      Products of gradients token by token, map by map.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.

@@ -14,18 +14,16 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients, unread
+from airrep.attributors.gradient.run.warmed import ReadsWarmup
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
-from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Example, wholes
 from airrep.errors import ConfigError
-from airrep.lm.files import recorded_reading
-from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, find_lm
+from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
-from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.model import TargetLM
 from airrep.lm.preferences import REFERRED
-from airrep.lm.settings import LmSettings
-from airrep.lm.warmup import Warmup, open_warmup
+from airrep.lm.warmup import Warmup
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.shapes import Float, Float32
 
@@ -54,7 +52,7 @@ class AdamMoments(NamedTuple):
         return moved / (squared + self.epsilon).sqrt_()
 
 
-class LessAttributor(LanguageAttributor[LessSettings]):
+class LessAttributor(ReadsWarmup[LessSettings]):
     """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
 
     ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
@@ -64,6 +62,10 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """
 
     name = "less"
+    wanted = (
+        "has no adapters with Adam's moments; expected a warm-up with low-rank adapters. Run: airrep warmup DATA "
+        "--lm MODEL --out DIR --set lora_rank=128 --set lora_alpha=512 --set epochs=4"
+    )
     reads_pairs = True
     reads_spans = True
 
@@ -71,58 +73,19 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         super().__init__(settings)
         self._stores: dict[Side, GradientStore] = {}
 
-    @cached_property
-    def warmup(self) -> Warmup:
-        """The warm-up whose adapters and moments are read.
-
-        Raises:
-            ConfigError: the LM is none, or was warmed up without adapters.
-        """
-        path = Path(self._settings.lm)
-        warmup = open_warmup(path if path.is_dir() else find_lm(self._settings.lm).folder)
-        if warmup is None or warmup.adapter is None:
-            raise ConfigError(
-                f"{self.name}: lm {self._settings.lm} has no adapters with Adam's moments; expected a warm-up with "
-                "low-rank adapters. Run: airrep warmup DATA --lm MODEL --out DIR --set lora_rank=128 "
-                "--set lora_alpha=512 --set epochs=4"
-            )
-        return warmup
+    def suits(self, warmup: Warmup) -> bool:
+        return warmup.adapter is not None
 
     @property
     def _adapter(self) -> Path:
         assert self.warmup.adapter is not None
         return self.warmup.adapter
 
-    @cached_property
-    def lm(self) -> TargetLM:
-        """The LM that the warm-up began from with the adapters in place, loaded when it is first needed.
-
-        Raises:
-            ConfigError: it is gone or another one now, or the adapters do not fit it.
-        """
-        lm = load_lm(self._base)
-        if lm.files.digest(lm.settings.trust_remote_code) != self.warmup.base["files"]:
-            raise ConfigError(
-                f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
-            )
+    def prepare(self, lm: TargetLM) -> None:
+        """Put the adapters in place (ConfigError: they do not fit)."""
         load_adapters(lm.model, self._adapter)
         if self.warmup.manifest["reading"].get("loss") in REFERRED:
             lm.earlier = self._base
-        return lm
-
-    @property
-    def _base(self) -> LmSettings:
-        """The LM without adapters, which reads as the warm-up did where nothing else is asked for."""
-        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm", "base", "merged"})
-        asked = {name: value for name, value in own.items() if value is not None}
-        name = self._settings.base or self.warmup.base["name"]
-        if Path(name).is_absolute() and not Path(name).is_dir():
-            raise ConfigError(
-                f"{self.name}: {self.warmup.path} began from {name}, which is gone. Say where it is: --set base=MODEL"
-            )
-        return LmSettings.of(
-            {**recorded_reading(self.warmup.path), **asked, "lm": name, "merged": self.warmup.base.get("merged")}
-        )
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

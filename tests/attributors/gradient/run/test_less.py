@@ -11,10 +11,10 @@ from reference import gradients as reference
 from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.attributors.conformance import check_attributor
-from airrep.attributors.gradient import less as less_module
 from airrep.attributors.gradient.curvature import unit
-from airrep.attributors.gradient.less import AdamMoments, LessAttributor
 from airrep.attributors.gradient.projection import RandomProjection
+from airrep.attributors.gradient.run import less as less_module
+from airrep.attributors.gradient.run.less import AdamMoments, LessAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Corpus, Example

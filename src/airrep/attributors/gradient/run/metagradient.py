@@ -1,0 +1,145 @@
+"""Attribution by following a whole fine-tune back."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from airrep.attributors.base import OnRows
+from airrep.attributors.direct import DirectAttributor, QueryScorer
+from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
+from airrep.attributors.gradient.run.warmed import ReadsWarmup
+from airrep.attributors.gradient.store import LearnsArrays, store_folder, with_key
+from airrep.attributors.gradient.whole.scores import ScoreStore
+from airrep.attributors.settings import MetagradientSettings
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
+from airrep.lm.documents import Documents
+from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.metering import OnProgress
+from airrep.runtime.seeding import stream_seed
+from airrep.scoring.pooling import Pool
+from airrep.shapes import Float32
+
+NUMBERS = 2**29
+"""Numbers of queries' adjoints that are held at a time, 2 GiB; for more queries the run is done again."""
+KEYS = "keys"
+"""Name of the examples' keys among the arrays that an index keeps."""
+
+
+class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[MetagradientSettings], DirectAttributor):
+    """Score = −∂ℓ_x(θ_T)/∂w_z: how the query's loss behind a whole fine-tune changes with the weight of an example.
+
+    θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
+    fine-tune is done again, with its own data, order and seed, and followed back: see
+    :class:`airrep.attributors.gradient.run.replay.Replay`. Where a text stands in the data several times, each of its
+    rows has the mean over them.
+    """
+
+    name = "metagradient"
+    wanted = "is no warm-up of airrep; expected a fine-tune to follow. Run: airrep warmup DATA --lm MODEL --out DIR"
+    reads_spans = True
+    pool: ClassVar[Pool] = "sum"
+    _last: tuple[tuple[str, ...], dict[str, np.ndarray]] | None = None
+
+    @property
+    def reader(self) -> str:
+        return self.lm.fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        return json_digest({"method": self.name, "learnt": self.learnt_key})
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The directory of scores that were computed before."""
+        return store_folder(None)
+
+    @property
+    def _request(self) -> dict[str, Any]:
+        """What decides the fine-tune."""
+        found: dict[str, Any] = self.warmup.manifest["request"]
+        return found
+
+    @property
+    def _seed(self) -> int:
+        """The seed of the fine-tune's order."""
+        return stream_seed(self._request["seed"], "warm-up")
+
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
+        """Take the data of the fine-tune, in its order.
+
+        Raises:
+            ConfigError: the fine-tune was on other data or on a part of these, or with a loss of preferences.
+            DataError: the LM cannot read an example.
+        """
+        if self.lm.settings.loss != "sft":
+            raise ConfigError(
+                f"{self.name}: cannot follow a fine-tune with loss={self.lm.settings.loss}; expected loss=sft. Take "
+                "--recipe lm"
+            )
+        super().fit(train)
+        if self._request["corpus"] != train.fingerprint or self._request["count"] is not None:
+            raise ConfigError(
+                f"{self.name}: the fine-tune of {self.warmup.path} had other data than these {len(train):,} examples; "
+                "expected exactly these. Run: airrep warmup DATA --lm MODEL --out DIR"
+            )
+        documents = self.lm.tokenise(train)
+        keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)
+        arrays = {name: np.asarray(getattr(documents, name)) for name in ("ids", "offsets", "starts")}
+        decisive = {"fine_tune": self._request["fine_tune"], "seed": self._request["seed"]}
+        key = json_digest({"run": decisive, "corpus": self.lm.corpus_key(train), "lm": self.lm.fingerprint})
+        self.take_learnt(with_key(with_key({**arrays, KEYS: keys}, key), self.reader, "reader"))
+
+    def score(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        """Influence scores; those that were computed before come from the user's cache.
+
+        Raises:
+            ConfigError: an example was not in the fine-tune, or the LM's code has no second derivative.
+            DataError: the LM cannot read a query.
+            TrainingError: memory is short.
+        """
+        found = np.zeros((len(train), len(queries)), np.float32)
+        for part, score in self.scorers(queries):
+            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
+        return found
+
+    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
+        self._fitted()
+        weights = sum(each.numel() for each in self.lm.model.parameters())
+        size = max(1, min(NUMBERS, self.lm.sums) // (ADJOINTS * weights))
+        parts = (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
+        return ((part, self._scorer(queries[part])) for part in parts)
+
+    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
+        key = json_digest({"scores": self.fingerprint, **self.execution})
+        store = ScoreStore(self.folder, key, queries, self.lm.key)
+
+        def followed(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
+            rows = self._followed([queries[place] for place in chosen])
+            if (other := next((one for one in missing if self.lm.key(one) not in rows), None)) is not None:
+                raise ConfigError(
+                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. "
+                    "Make the warm-up again on all data, and then the index."
+                )
+            return np.stack([rows[self.lm.key(one)] for one in missing])
+
+        return lambda train, on_rows=None: store.rows(train, followed, on_rows)
+
+    def _followed(self, queries: Sequence[Example]) -> dict[str, Float32[np.ndarray, " q"]]:
+        """Scores of all examples of the fine-tune by their keys; those of the last queries are remembered."""
+        asked = tuple(map(self.lm.key, queries))
+        if self._last is None or self._last[0] != asked:
+            learnt, tuning = self._fitted(), self.warmup.fine_tune
+            documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
+            run = Replay(self.lm, documents, tuning, self._seed)
+            scores = run.influence(self.lm.tokenise(queries))
+            rows: dict[str, list[int]] = {}
+            for row, key in enumerate(learnt[KEYS]):
+                rows.setdefault(bytes(key).hex(), []).append(row)
+            self._last = asked, {key: scores[own].mean(axis=0).astype(np.float32) for key, own in rows.items()}
+        return self._last[1]

@@ -1,0 +1,208 @@
+"""A fine-tune done again, and followed back from losses behind it."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from airrep.arrays import Rows
+from airrep.attributors.gradient.run.adam import AdamState, AdamStep
+from airrep.errors import ConfigError, first_line
+from airrep.lm.attention import PackedDocuments
+from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+from airrep.lm.network import accumulate, order_of, token_losses
+from airrep.lm.settings import FineTuneSettings
+from airrep.runtime.packing import pack
+from airrep.shapes import Float64
+
+ADJOINTS = 4
+"""Tensors as large as the trained weights that are held of a query: three of its adjoint, and λ."""
+
+ONCE = ("derivative for", "double backward", "differentiate twice")
+"""Words of torch's errors that say that something has no second derivative."""
+
+
+class _Taken(NamedTuple):
+    """A step, the state before it and the gradients that it took."""
+
+    step: AdamStep
+    rows: Rows
+    before: AdamState
+    gradients: list[Tensor]
+
+
+class Replay:
+    """A fine-tune of an LM, done again: θ₀ → θ₁ → … → θ_T by AdamW, and followed back.
+
+    With example z weighed by w_z, step t lowers L_t = Σ_z w_z ℓ_z / R_t over its batch, R_t being the response tokens
+    of the batch. The influence of z on a query's loss ℓ_x(θ_T) is −∂ℓ_x/∂w_z at w = 1: to first order what the loss
+    rises by if z is left out, through all steps after those that had it. It is carried back from the end, one vector a
+    query as large as the weights and the moments (reverse-mode differentiation through the run; Maclaurin et al. 2015;
+    MAGIC, arXiv 2504.16430). A step asks for a product with the Hessian of L_t, and so for a second backward pass.
+
+    States are kept at every ⌈√T⌉th step, on disk, and those between are made again when their turn comes.
+    """
+
+    def __init__(self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int) -> None:
+        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`."""
+        self._lm, self._documents, self._settings, self._seed = lm, documents, settings, seed
+        orders = list(order_of(len(documents), settings, seed))
+        self._steps = [
+            (AdamStep(settings, number, settings.rate_at(number, len(orders))), rows)
+            for number, rows in enumerate(orders)
+        ]
+
+    @torch.inference_mode(False)
+    def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
+        """Influence of each training example on each query's loss, in nats; higher = more helpful.
+
+        *on_step* is called after each step that is done, and after each that is followed back.
+
+        Raises:
+            ConfigError: the LM's code has no second derivative.
+            TrainingError: memory is short.
+        """
+        lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
+        tell = on_step or (lambda: None)
+        try:
+            with (
+                lm.training(self._settings, self._seed),
+                sdpa_kernel(SDPBackend.MATH),  # whose backward pass can be differentiated
+                TemporaryDirectory(prefix="airrep-run-") as folder,
+            ):
+                parameters = [each for each in lm.model.parameters() if each.requires_grad]
+                states = _States(Path(folder), math.ceil(math.sqrt(len(self._steps))), lm.execution.device)
+                self._forward(parameters, states, tell)
+                adjoints = [self._end(parameters, queries.take([row])) for row in range(len(queries))]
+                for taken in self._backward(parameters, states):
+                    found[taken.rows] -= self._back(parameters, taken, adjoints)
+                    tell()
+                _put(parameters, states.read(len(self._steps)))
+        finally:
+            lm.reset()
+        return found
+
+    def _forward(self, parameters: list[Tensor], states: "_States", tell: Callable[[], None]) -> None:
+        """Do the fine-tune; keep the first state of each stretch, and the last of all."""
+        state = AdamState.zeros(parameters)._replace(weights=[each.data for each in parameters])
+        for step, rows in self._steps:
+            if step.number % states.stride == 0:
+                states.keep(step.number, state)
+            step.forward(state, self._gradients(parameters, self._documents.take(rows)))
+            tell()
+        states.keep(len(self._steps), state)
+
+    def _backward(self, parameters: list[Tensor], states: "_States") -> Iterator[_Taken]:
+        """The steps from the last to the first, the parameters being the weights before each."""
+        for first in reversed(range(0, len(self._steps), states.stride)):
+            stretch = self._steps[first : first + states.stride]
+            state = states.read(first)
+            _put(parameters, state)
+            state = state._replace(weights=[each.data for each in parameters])
+            for step, rows in stretch:
+                gradients = self._gradients(parameters, self._documents.take(rows))
+                states.keep(step.number, state, gradients)
+                step.forward(state, gradients)
+            for step, rows in reversed(stretch):
+                before, gradients = states.read(step.number), states.gradients(step.number)
+                _put(parameters, before)
+                yield _Taken(step, rows, before, gradients)
+
+    def _gradients(self, parameters: list[Tensor], documents: Documents) -> list[Tensor]:
+        """Gradients of the mean loss over all response tokens of documents; zeros where it does not reach."""
+        accumulate(self._lm.model, documents, self._lm.execution)
+        found = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+        for each in parameters:
+            each.grad = None
+        return found
+
+    def _end(self, parameters: list[Tensor], query: Documents) -> AdamState:
+        """The adjoint of a query behind the last step: the gradient of its loss, and zeros of the moments."""
+        return AdamState.zeros(parameters)._replace(weights=self._gradients(parameters, query))
+
+    def _back(
+        self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
+    ) -> Float64[np.ndarray, "rows q"]:
+        """Carry the adjoints back over a step, in place; returns ∂ℓ_x/∂w_z of its examples."""
+        lm, documents = self._lm, self._documents.take(taken.rows)
+        leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
+        found = np.zeros((len(documents), len(adjoints)))
+        tokens = int(documents.response_lengths.sum())
+        for batch in pack(documents.lengths, lm.execution.batch_tokens):
+            packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
+            with lm.execution.autocast():
+                losses = token_losses(lm.model, packed)
+            weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
+            loss = (weights[packed.owners] * losses).sum() / tokens
+            gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+            reached = {n: one for n, one in enumerate(gradients) if one is not None and one.requires_grad}
+            for query, (adjoint, lead) in enumerate(zip(adjoints, leads, strict=True)):
+                led = [lead[n] for n in reached]
+                by_weight, *by_parameters = self._second(list(reached.values()), led, [weights, *parameters])
+                found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
+                for own, more in zip(adjoint.weights, by_parameters, strict=True):
+                    if more is not None:
+                        own.add_(more)
+        return found
+
+    def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
+        """Derivatives of Σ λ·g, the first of which is there; ConfigError: the LM's code has none."""
+        try:
+            found = torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in ONCE):
+                raise
+            raise self._once(first_line(error)) from error
+        if found[0] is None:
+            raise self._once("a function in it cuts its gradients off")
+        return found
+
+    def _once(self, why: str) -> ConfigError:
+        return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
+
+
+def _put(parameters: list[Tensor], state: AdamState) -> None:
+    with torch.no_grad():
+        for parameter, weight in zip(parameters, state.weights, strict=True):
+            parameter.copy_(weight)
+
+
+class _States:
+    """States of a run on disk."""
+
+    def __init__(self, folder: Path, stride: int, device: str) -> None:
+        """*stride* is the length of a stretch, in steps."""
+        self._folder, self.stride, self._device = folder, stride, device
+
+    def keep(self, number: int, state: AdamState, gradients: Sequence[Tensor] = ()) -> None:
+        """Keep the state before a step, and the gradients that it takes."""
+        parts = {**state._asdict(), "gradients": gradients}
+        save_file(
+            {f"{part}.{place}": each.contiguous() for part, rows in parts.items() for place, each in enumerate(rows)},
+            self._path(number),
+        )
+
+    def read(self, number: int) -> AdamState:
+        """The state before a step."""
+        found = load_file(self._path(number), self._device)
+        return AdamState(*(_parts(found, name) for name in AdamState._fields))
+
+    def gradients(self, number: int) -> list[Tensor]:
+        """The gradients that a step took."""
+        return _parts(load_file(self._path(number), self._device), "gradients")
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06}.safetensors"
+
+
+def _parts(found: Mapping[str, Tensor], name: str) -> list[Tensor]:
+    """A file's tensors of one kind, in order."""
+    return [found[f"{name}.{place}"] for place in range(sum(key.startswith(f"{name}.") for key in found))]

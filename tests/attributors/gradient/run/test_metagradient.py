@@ -1,0 +1,102 @@
+"""Metagradients as a method: an index of them, what it refuses, and what it finds again."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
+
+import airrep
+from airrep.attributors import conformance
+from airrep.attributors.gradient.run.metagradient import MetagradientAttributor
+from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import warm_up
+
+BASE, QUERIES = make_corpus(9), make_corpus(3, "q")
+TRAIN = Corpus.from_examples([*BASE, replace(BASE[2], id="again")])
+TUNING = FineTuneSettings(learning_rate=1e-3, batch_examples=4, epochs=1)
+ON_CPU = {"precision": "float32", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    return warm_up(TRAIN, folder / "warm", LmSettings(lm=tiny_lm(folder / "lm"), **ON_CPU), TUNING).path
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
+
+
+def settings(warm: Path, **changes: Any) -> dict[str, Any]:
+    return {"lm": str(warm), **ON_CPU, **changes}
+
+
+def test_an_index_scores_by_the_run_and_finds_scores_again(
+    warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm), shard_rows=4)
+    scores = index.scores(QUERIES)
+    method = index.attributor
+    assert isinstance(method, MetagradientAttributor)
+    run = Replay(method.lm, method.lm.tokenise(TRAIN), TUNING, method._seed)
+    plain = run.influence(method.lm.tokenise(QUERIES)).T
+    plain[:, [2, 9]] = plain[:, [2, 9]].mean(axis=1, keepdims=True)  # rows of one text
+    np.testing.assert_allclose(scores, plain, rtol=1e-5, atol=1e-9)
+    groups = index.group_scores(QUERIES, {"some": [0, 3, 9]}).scores[:, 0]
+    np.testing.assert_allclose(groups, plain[:, [0, 3, 9]].sum(axis=1), rtol=1e-4, atol=1e-8)
+    monkeypatch.setattr(Replay, "influence", None)
+    again = airrep.open(tmp_path / "index")
+    np.testing.assert_array_equal(again.scores(QUERIES[:2]), scores[:2])
+    assert again.top(QUERIES[0], k=1)[0].example.id == TRAIN[int(np.argmax(scores[0]))].id
+
+
+def test_it_keeps_the_promises_of_a_method(tmp_path: Path) -> None:
+    lm = tiny_lm(tmp_path / "lm", max_position_embeddings=4096)
+    warm = warm_up(conformance._corpus(), tmp_path / "warm", LmSettings(lm=lm, **ON_CPU), TUNING).path
+    conformance.check_attributor(lambda: make_attributor("metagradient", settings(warm)))
+
+
+def test_a_repeated_answer_is_helped_by_its_own_copy(warm: Path, tmp_path: Path) -> None:
+    index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
+    own = index.scores(BASE)
+    assert (own[np.arange(9), np.arange(9)] > 0).all()
+
+
+def test_other_data_than_those_of_the_run_are_refused(warm: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"had other data than these 9 examples; expected exactly these\. Run: "):
+        airrep.build_index(BASE, tmp_path / "index", "metagradient", settings=settings(warm))
+    part = warm_up(TRAIN, tmp_path / "part", LmSettings(lm=str(warm.parent / "lm"), **ON_CPU), TUNING, count=5).path
+    with pytest.raises(ConfigError, match="had other data than these 10 examples"):
+        airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(part))
+    assert not (tmp_path / "index").exists()
+
+
+def test_examples_that_came_later_are_refused(warm: Path, tmp_path: Path) -> None:
+    index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
+    index.append(QUERIES[:1])
+    with pytest.raises(ConfigError, match=r"example 'q0' was not in the fine-tune of .*Make the warm-up again"):
+        airrep.open(tmp_path / "index").scores(QUERIES[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lm": "lm"}, "is no warm-up of airrep; expected a fine-tune to follow. Run: airrep warmup"),
+        ({"base": "warm"}, r"is not the LM that .* began from\. Name that: --set base=MODEL"),
+        ({"loss": "weighted"}, "cannot follow a fine-tune with loss=weighted; expected loss=sft"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(warm: Path, tmp_path: Path, changes: dict[str, str], message: str) -> None:
+    own = {name: str(warm.parent / value) if name != "loss" else value for name, value in changes.items()}
+    with pytest.raises(ConfigError, match=message):
+        airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm, **own))
+    assert not (tmp_path / "index").exists()
