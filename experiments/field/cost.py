@@ -1,4 +1,4 @@
-"""Measure what a method costs: CPU seconds of `airrep index` and of `airrep top` for all queries, and bytes of the index.
+"""Measure what a method costs: CPU seconds of `airrep index`, and of `airrep top` for all queries; bytes of the index.
 
 Usage: python experiments/field/cost.py NAME POOL.jsonl QUERIES.jsonl COSTS.jsonl [OPTION OF airrep index]...
 

@@ -1,6 +1,6 @@
 """Judge metagradients by fine-tunes that leave a random 1 % out: in the order of the run itself, and in another.
 
-Usage: python experiments/field/whole_run.py PLAN LABELS POOL.jsonl QUERIES.jsonl LM OUT.json [--queries 20] [--epsilon 1e-8]
+Usage: python experiments/field/whole_run.py PLAN LABELS POOL.jsonl QUERIES.jsonl LM OUT.json [OPTIONS]
 
 The run that is followed back has the first label seed's order of the data, and as many examples as each subset has.
 Labels of the first seed are then what other programs judge by: fine-tunes that differ from the run by the examples
