@@ -157,7 +157,7 @@ def test_the_rate_is_told_where_nobody_said_it(tmp_path: Path, capsys) -> None:
     tuning, lines = told(capsys, "owner/name", settings={"epochs": 3})
     assert tuning.learning_rate == 2e-5
     (line,) = lines
-    assert line.startswith("fine-tunes take airrep's own rate: learning_rate 2e-05, 3 epochs, batch 32, ")
+    assert line.startswith("fine-tunes use airrep's default learning rate: learning_rate 2e-05, 3 epochs, batch 32, ")
     assert "--training" in line
     assert told(capsys, "owner/name", settings={"learning_rate": 2e-5})[1] == []
 
@@ -167,7 +167,7 @@ def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -
     (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
     tuning, lines = told(capsys, str(tmp_path))
     assert (tuning.lora_rank, tuning.lora_targets, tuning.learning_rate) == (4, ("q_proj",), 2e-5)
-    assert ["airrep's own rate" in line for line in lines] == [False, True]
+    assert ["airrep's default learning rate" in line for line in lines] == [False, True]
     (tmp_path / "args.json").write_text(json.dumps({"learning_rate": 1e-3, "tuner_type": "lora"}))
     tuning, lines = told(capsys, str(tmp_path))
     assert (tuning.lora_rank, tuning.learning_rate) == (4, 1e-3)

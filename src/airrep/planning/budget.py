@@ -184,7 +184,7 @@ def choose(hand: AtHand) -> LearnPlan:
     while _weighing(hand._replace(seconds=60 * minutes), False) is None:
         minutes += 1 + minutes // 10
     raise ConfigError(
-        f"budget: {max(0.0, hand.seconds):.0f} seconds of it are left to learn in, too little on this machine; "
+        f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for learning, too few on this machine; "
         f"expected {minutes} minutes or more. Give more time, more workers or a smaller language model."
     )
 
