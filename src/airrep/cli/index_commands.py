@@ -49,8 +49,11 @@ def index_command(
     *,
     configuring: options.ConfigOptions,
     shard_rows: Annotated[
-        int, Setting("Examples in one shard. An interruption loses at most one shard of work.")
-    ] = 4096,
+        int | None,
+        Setting(
+            "Examples in one shard. An interruption loses at most one. Default: 4096, from 200,000 examples 16384."
+        ),
+    ] = None,
     part: Annotated[
         str | None,
         "i/n: build only the i-th of n parts. Give all of DATA each time. `airrep append NEW-INDEX PART...` joins "
