@@ -342,7 +342,7 @@ def test_settings_of_one_index_are_given_by_its_name(run):
 def test_bad_names_and_tags_are_refused(run):
     _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': names no index")
     _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is not a tag; expected key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
     _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
 

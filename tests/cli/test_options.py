@@ -119,10 +119,10 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     ran = run("top", "idx", "--queries", "q.jsonl")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
-        "airrep: error: top: --queries is no option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
+        "airrep: error: top: --queries is not an option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
         "Give the value alone, at its place.\n"
     )
-    assert "evaluate: --index is no option; expected airrep evaluate" in run("evaluate", "--index=i").err
+    assert "evaluate: --index is not an option; expected airrep evaluate" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
 
 

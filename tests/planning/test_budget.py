@@ -33,7 +33,7 @@ def test_a_duration_is_read_in_seconds(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "2", "h", "0h", "-1h", "2 h", "two hours", "2h!"])
 def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ConfigError, match=r"is no duration"):
+    with pytest.raises(ConfigError, match=r"is not a duration"):
         parse_duration(text)
 
 

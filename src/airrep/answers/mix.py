@@ -147,7 +147,7 @@ def mix(
         better: better answers, as for :meth:`airrep.Index.top`: then the examples count that teach these most in place
             of the queries' answers, but those that teach a bad answer more than any good one.
         top: the share of the examples that count for a query, 0 to 1.
-        where: a filter; only examples that fulfil it count.
+        where: a filter; only examples that pass it are ranked.
         seed: of the resamples.
         progress: called with the number of encoded queries.
 

@@ -137,7 +137,7 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
-            raise ConfigError(f"--tag {text}: is no tag; expected key=value, such as role=tasks. Correct it.")
+            raise ConfigError(f"--tag {text}: is not a tag; expected key=value, such as role=tasks. Correct it.")
         if key in tags:
             raise ConfigError(f"--tag {text}: '{key}' comes twice; expected each key once. Leave one out.")
         tags[key] = value

@@ -541,7 +541,7 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
         return name, float(temperature or 1)
     except ValueError:
         raise ConfigError(
-            f"--pool {text}: '{temperature}' is no temperature; expected a number, as in attention:0.2. Give one."
+            f"--pool {text}: '{temperature}' is not a temperature; expected a number, as in attention:0.2. Give one."
         ) from None
 
 
@@ -593,7 +593,9 @@ def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) ->
     given = read_settings(texts)
     taken = {name: _checked(one, given.pop(name)) if name in given else one.default for name, one in rare.items()}
     if given and not others:
-        raise ConfigError(f"--set {next(iter(given))}: is no setting here; expected one of {', '.join(rare)}.")
+        raise ConfigError(
+            f"--set {next(iter(given))}: is not a setting of this command; expected one of {', '.join(rare)}."
+        )
     return {**taken, "settings": given}
 
 
@@ -616,7 +618,7 @@ def _checked(option: Option, value: Any) -> Any:
 
 def _told(option: Option) -> str:
     """A line of help on what --set alone takes."""
-    default = "" if option.default in (None, False) else f" ({option.default})"
+    default = "" if option.default in (None, False) else f" (default {option.default})"
     return f"--set {option.name}=...: {_split(option.annotation)[1].text.removesuffix('.')}{default}."
 
 

@@ -145,7 +145,7 @@ def parse_duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
-        raise ConfigError(f"budget '{text}': is no duration; expected one such as 2h, 90m or 1h30m. Correct it.")
+        raise ConfigError(f"budget '{text}': is not a duration; expected one such as 2h, 90m or 1h30m. Correct it.")
     return seconds
 
 
