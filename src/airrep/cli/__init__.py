@@ -15,7 +15,3 @@ running/           Whole runs: commands that record themselves, configs that rep
 show/              Printing results on the terminal.
 train_commands     Commands that train an encoder: train, adapt.
 """
-
-import gc
-
-gc.set_threshold(200_000)  # a command makes many objects that stay: looking for circles took a tenth of a cold `top`
