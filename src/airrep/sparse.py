@@ -189,6 +189,9 @@ class SparseRows:
 
     def _product(self, other: "SparseRows") -> np.ndarray:
         products = np.zeros((self.shape[0], other.shape[1]))
+        if self.shape[0] == 1:
+            _expanded(self, other, products)
+            return products
         ends = np.concatenate([[0], np.cumsum(other.lengths[self.indices])])[self.indptr]
         if ends[-1] * DENSE > (self.nnz + COLUMN) * other.shape[1]:
             return _by_column(self, other, products)

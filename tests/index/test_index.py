@@ -212,6 +212,15 @@ def test_a_shard_of_no_whole_number_of_examples_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("large", "shards"), [(51, 3), (50, 2)])
+def test_a_large_corpus_gets_larger_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: airrep.Corpus, large: int, shards: int
+) -> None:
+    for name, value in {"SHARD_ROWS": 20, "LARGE": large, "LARGE_ROWS": 40}.items():
+        monkeypatch.setattr(f"airrep.index.building.{name}", value)
+    assert len(airrep.build_index(corpus, tmp_path / "index", HashAttributor()).shards) == shards
+
+
 @pytest.mark.parametrize("shard_rows", [1, 7, 50, 4096])
 def test_scores_do_not_depend_on_shards(
     tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus, shard_rows: int

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from airrep.answers.spread import Leaders, Moments
+from airrep.answers.spread import SAMPLE, Ends, Leaders, Moments, ends_of, evenly
 from airrep.answers.spread import Spread as ScoreSpread
 from airrep.arrays import Mask, Rows
 from airrep.attributors.direct import InMemory, is_direct
@@ -30,8 +30,6 @@ from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import contrast_scores
 
 TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
-SAMPLE = 2048
-"""Rows whose mean stands for that of all."""
 COUNTED, ALIKE = 100, 0.7
 """At most so many examples are counted whose share is at least this part of the greatest."""
 MANY = 10
@@ -70,35 +68,40 @@ class Nearest:
     """Of the scores, or contrasts, of all rows."""
 
 
-def nearest(index: Index, question: Question, asked: Asked, keep: Mask) -> Nearest:
-    """The kept rows that come nearest to each answer; *asked* is all that the question has."""
-    count = len(question.queries)
+def nearest(index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None) -> Nearest:
+    """The kept rows that come nearest to each answer; *asked* is all that the question has.
+
+    *ends* are both ends of its ranking where they are known, of a question without better answers.
+    """
+    own = _own_scores(index, question, asked)[:, None]
+    if question.better is not None:
+        return _in_place(len(question.queries), asked, keep, own)
+    found = ends or ends_of(asked, keep, COUNTED, both=False)
+    rows, scores = found.rows[0][:, :COUNTED], found.scores[0][:, :COUNTED]
+    return _nearest(rows, _share(scores, found.sampled[:, None], own), scores, found.spread)
+
+
+def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
+    """The rows that come nearest to answers and not to the better ones, behind them."""
     sample = [scores for _, scores in stream_scores(asked, evenly(keep, SAMPLE))]
     mean = np.concatenate(sample, axis=1).mean(axis=1, keepdims=True)
-    own = _own_scores(index, question, asked)[:, None]
-    moments, leaders = Moments(count), Leaders(count, min(COUNTED, int(keep.sum())))
+    moments, leaders = Moments(count), Leaders(count, COUNTED)
     for rows, scores in stream_scores(asked, keep):
-        values, shares = scores, _share(scores[:count], mean[:count], own[:count])
-        if len(scores) > count:  # contrasts in float32, as blocks of them are
-            values = contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
-            contrast = (part[:count] - part[count:] for part in (scores, mean, own))
-            shares = np.minimum(shares, _share(*contrast))
+        shares = _share(scores[:count], mean[:count], own[:count])
+        # Contrasts in float32, as blocks of them are.
+        values = contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
+        contrast = (part[:count] - part[count:] for part in (scores, mean, own))
         moments.see(values)
-        leaders.see(rows, shares, values)
-    first = leaders.values[:, :1]
-    alike = ((leaders.values >= ALIKE * first) & (first > 0)).sum(axis=1)
-    tenth = leaders.values[:, min(MANY, leaders.values.shape[1]) - 1]
-    spread = moments.spread
-    deviations = spread.effects(leaders.more[:, :1])[:, 0]
-    return Nearest(leaders.rows[:, 0], first[:, 0], tenth, alike, deviations, spread)
+        leaders.see(rows, np.minimum(shares, _share(*contrast)), values)
+    return _nearest(leaders.rows, leaders.values, leaders.more, moments.spread)
 
 
-def evenly(keep: Mask, most: int) -> Mask:
-    """So many of the rows that count, which lie evenly among them; all if there are no more."""
-    rows = np.flatnonzero(keep)
-    chosen: Mask = np.zeros_like(keep)
-    chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True
-    return chosen
+def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: ScoreSpread) -> Nearest:
+    """What is told of the first rows of each answer, ``(q, k)``, and of their scores, or contrasts."""
+    first = shares[:, :1]
+    alike = ((shares >= ALIKE * first) & (first > 0)).sum(axis=1)
+    tenth = shares[:, min(MANY, shares.shape[1]) - 1]
+    return Nearest(rows[:, 0], first[:, 0], tenth, alike, spread.effects(values[:, :1])[:, 0], spread)
 
 
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:

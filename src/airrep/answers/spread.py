@@ -11,6 +11,9 @@ from airrep.index.results.kinds import TopResult
 from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import WORSE
 
+SAMPLE = 2048
+"""Rows whose mean stands for that of all."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -82,20 +85,91 @@ class Leaders:
 
     def __init__(self, rankings: int, k: int) -> None:
         self.k = k
-        self.rows = np.empty((rankings, 0), np.int64)
-        self.values = np.empty((rankings, 0))
-        self.more = np.empty((rankings, 0))
-        """A second number of each row."""
+        self._kept = [[(np.empty(0, np.int64), np.empty(0), np.empty(0))] for _ in range(rankings)]
+        self._floors, self._more = np.full(rankings, -np.inf), np.zeros(rankings, np.int64)
 
     def see(self, rows: Rows, values: np.ndarray, more: np.ndarray | None = None) -> None:
         """Take further rows ``(b,)``, their values ``(rankings, b)`` and a second number of each into account."""
-        joined = np.concatenate([self.values, values], axis=1)
-        first = np.argsort(-joined, axis=1, kind="stable")[:, : self.k]  # earlier rows stand first, so win ties
-        numbers = np.concatenate([self.rows, np.broadcast_to(rows, values.shape)], axis=1)
-        beside = np.concatenate([self.more, values if more is None else more], axis=1)
-        self.values, self.rows, self.more = (
-            np.take_along_axis(one, first, axis=1) for one in (joined, numbers, beside)
-        )
+        for place, (own, beside) in enumerate(zip(values, values if more is None else more, strict=True)):
+            above = np.flatnonzero(own > self._floors[place])  # earlier rows win ties
+            if len(above):
+                self._kept[place].append((rows[above], own[above], beside[above]))
+                self._more[place] += len(above)
+                if self._more[place] > self.k:
+                    self._first(place)
+
+    def _first(self, place: int) -> tuple[Rows, np.ndarray, np.ndarray]:
+        """The first rows of a ranking; no others are kept."""
+        rows, values, more = (np.concatenate(parts) for parts in zip(*self._kept[place], strict=True))
+        first = np.argsort(-values, kind="stable")[: self.k]
+        found = rows[first], values[first], more[first]
+        self._kept[place], self._more[place] = [found], 0
+        if len(first) == self.k:
+            self._floors[place] = found[1][-1]
+        return found
+
+    def _all(self, part: int) -> np.ndarray:
+        return np.stack([self._first(place)[part] for place in range(len(self._kept))])
+
+    @property
+    def rows(self) -> Rows:
+        """Their rows, ``(rankings, k)``, fewer where fewer were seen; the greatest value first."""
+        return self._all(0)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Their values, of the same shape."""
+        return self._all(1)
+
+    @property
+    def more(self) -> np.ndarray:
+        """A second number of each."""
+        return self._all(2)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of the rankings that each of q queries gives some rows, of one pass over their scores."""
+
+    rows: tuple[Rows, Rows]
+    """``(q, k)`` each: rows of the greatest scores, and of the least."""
+    scores: tuple[np.ndarray, np.ndarray]
+    """``(q, k)`` float64 each."""
+    spread: Spread
+    sampled: np.ndarray
+    """``(q,)``: mean score of a few rows that lie evenly among all."""
+
+    def of_one(self, query: int) -> "Ends":
+        """Those of one query."""
+        (rows, scores), spread = ([part[[query]] for part in both] for both in (self.rows, self.scores)), self.spread
+        own = Spread(spread.mean[[query]], spread.deviation[[query]])
+        return Ends((rows[0], rows[1]), (scores[0], scores[1]), own, self.sampled[[query]])
+
+
+def ends_of(asked: Asked, keep: Mask, k: int, *, both: bool = True) -> Ends:
+    """The k first and, if *both* are wanted, the k last of the kept rows for each query; fewer where fewer are kept.
+
+    Rows are ordered by scores in float32, whose digits are those of any shards and any other queries.
+    """
+    sample, some = evenly(keep, SAMPLE), []
+    moments, first, last = Moments(len(asked)), Leaders(len(asked), k), Leaders(len(asked), k if both else 1)
+    for rows, scores in stream_scores(asked, keep):
+        moments.see(scores)
+        ranked = scores.astype(np.float32).astype(np.float64)
+        first.see(rows, ranked, scores)
+        if both:
+            last.see(rows, -ranked, scores)
+        some.append(scores[:, sample[rows]])
+    sampled = np.concatenate(some, axis=1).mean(axis=1)
+    return Ends((first.rows, last.rows), (first.more, last.more), moments.spread, sampled)
+
+
+def evenly(keep: Mask, most: int) -> Mask:
+    """So many of the rows that count, which lie evenly among them; all if there are no more."""
+    rows = np.flatnonzero(keep)
+    chosen: Mask = np.zeros_like(keep)
+    chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True
+    return chosen
 
 
 def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | None = None) -> TopResult:

@@ -7,7 +7,7 @@ import numpy as np
 
 from airrep.answers.copied import with_copied
 from airrep.answers.outside import COUNTED, MANY, Nearest, nearest, outside
-from airrep.answers.spread import beside_spread, spread_of
+from airrep.answers.spread import Ends, beside_spread, spread_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -100,16 +100,19 @@ def _judged(index: Index, found: TopResult, question: Question, asked: Asked, ke
     return [replace(hits, verdict=one) for hits, one in pairs]
 
 
-def verdicts(index: Index, question: Question, asked: Asked, keep: Mask) -> list[Verdict | None]:
+def verdicts(
+    index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
+) -> list[Verdict | None]:
     """The verdict on each answer; None of one with a span, and for all where the method scores its own queries alone.
 
-    Chances are those of whole answers: a few words are more easily come near to.
+    Chances are those of whole answers: a few words are more easily come near to. *ends* are as for
+    :func:`airrep.answers.outside.nearest`.
     """
-    return _verdicts(index, question, asked, keep)[1]
+    return _verdicts(index, question, asked, keep, ends)[1]
 
 
 def _verdicts(
-    index: Index, question: Question, asked: Asked, keep: Mask
+    index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
 ) -> tuple[Nearest | None, list[Verdict | None]]:
     """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
@@ -117,7 +120,7 @@ def _verdicts(
     known = None if all(spanned) else outside(index, contrast=contrast)
     if known is None:
         return None, [None] * len(question.queries)
-    found = nearest(index, question, asked, keep)
+    found = nearest(index, question, asked, keep, ends)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))

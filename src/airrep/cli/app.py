@@ -36,7 +36,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Which training examples, and which groups of them, made a fine-tuned language model behave as it does."""
+    """Find the training examples, and groups of them, that made a fine-tuned language model behave as it does."""
 
 
 @own.command("report")
@@ -46,18 +46,22 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Results of top, group and what-if; or answers of clean, audit and mix; or evaluations, "
-            "comparisons, diagnoses.",
+            help="Results of top, group and what-if; or of clean, audit and mix; or evaluations, comparisons and "
+            "diagnoses.",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
     title: Annotated[str | None, Setting("Title of the page.")] = None,
-    figures: Annotated[Path | None, Setting("Folder; of evaluations: also write each figure as SVG there.")] = None,
-    curve: Annotated[list[str] | None, Setting("Tags; of evaluations: draw values against a numeric tag.")] = None,
-    join: Annotated[bool, Setting("Of evaluations: those of the same tags, queries and labels become one.")] = False,
+    figures: Annotated[Path | None, Setting("For evaluations: also write each figure as SVG into this folder.")] = None,
+    curve: Annotated[
+        list[str] | None, Setting("For evaluations: draw a curve of the values against this numeric tag.")
+    ] = None,
+    join: Annotated[
+        bool, Setting("For evaluations: join those with the same tags, queries and labels into one.")
+    ] = False,
     replace: ReplaceOption = False,
 ) -> None:
-    """Write one self-contained HTML page from results of top, group and what-if, from answers, or from evaluations."""
+    """Write one self-contained HTML page from results that were kept with --out."""
     from airrep.reports.sources import KINDS
     from airrep.runtime.artifacts.making import fetched
     from airrep.runtime.artifacts.manifests import read_manifest
@@ -92,22 +96,25 @@ def report_command(
 def show_command(
     path: Annotated[
         Path,
-        typer.Argument(metavar="WHAT", help="A directory that airrep wrote; methods; recipes; or a method's name."),
+        typer.Argument(
+            metavar="WHAT", help="A directory that airrep wrote, the word methods or recipes, or a method's name."
+        ),
     ],
     example: Annotated[
         str | None,
         typer.Argument(
             metavar="ID",
-            help="An example of an index: its id, place (train.jsonl:12) or 'row 12'; a recipe's name.",
+            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. After recipes, a recipe's "
+            "name.",
         ),
     ] = None,
     verify: Annotated[bool, "Check every byte against its checksum."] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest, or the example, as JSON.")] = False,
-    k: Annotated[int, typer.Option("-k", min=0, help="Nearest examples that are shown beside an example.")] = 3,
-    wide: Annotated[bool, "Print raw numbers and longer texts of these."] = False,
+    k: Annotated[int, typer.Option("-k", min=0, help="Number of nearest examples to show beside an example.")] = 3,
+    wide: Annotated[bool, "Print raw numbers, and longer texts of these examples."] = False,
 ) -> None:
-    """Show what a directory holds, and the commands that made it; one example of an index, with its nearest; the
-    recipes, or the file of one; the methods, or one of them with its settings."""
+    """Show what a directory holds and which commands made it. It also shows an example of an index beside its nearest
+    ones, the recipes, and the methods with their settings."""
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return
@@ -226,14 +233,14 @@ def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
 def push_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished directory that airrep wrote.")],
     to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
-    licence: Annotated[str | None, "Licence under which others may use it, such as apache-2.0 or cc-by-4.0."] = None,
-    no_texts: Annotated[bool, "Leave the texts of an index out; scores stay the same."] = False,
-    evaluation: Annotated[str | None, Setting("An evaluation that judged it, for the card.")] = None,
-    public: Annotated[bool, Setting("Make a new repository public; else it is private.")] = False,
+    licence: Annotated[str | None, "Licence of what is pushed, such as apache-2.0 or cc-by-4.0."] = None,
+    no_texts: Annotated[bool, "Push an index without its texts. Scores stay the same."] = False,
+    evaluation: Annotated[str | None, Setting("An evaluation of this index, for the card.")] = None,
+    public: Annotated[bool, Setting("Make a new repository public instead of private.")] = False,
 ) -> None:
-    """Push a directory to the Hugging Face Hub, with a card. Run it again to go on after an interruption.
+    """Push a directory to the Hugging Face Hub, with a card. After an interruption, run it again to go on.
 
-    hf://owner/name[@revision] then stands wherever a directory does. Log in before: hf auth login.
+    Log in first: hf auth login. Every command then takes hf://owner/name[@revision] in place of the directory.
     """
     from airrep.reports.pushing import local_models, push
 
@@ -249,10 +256,10 @@ def push_command(
 @shared_options
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
-    learn: Annotated[bool, "Train the encoder too, on labels from a small language model: minutes."] = False,
+    learn: Annotated[bool, "Also train the encoder on labels from a small language model. This takes minutes."] = False,
     replace: ReplaceOption = False,
 ) -> None:
-    """Try airrep on real data that comes with it: no network, under two minutes."""
+    """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""
     if learn:
         need("airrep demo --learn", "lm", *LM)
         from airrep.cli.learning_demo import run_learning_demo  # which loads torch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 INDEXES = typer.Argument(
-    metavar="INDEX...", help="Index directories, one row for each; NAME=INDEX says what its row is called."
+    metavar="INDEX...", help="Index directories. Each gives one row of the table; NAME=INDEX names the row."
 )
 
 
@@ -36,10 +36,14 @@ class EvaluationOptions:
     run: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="RUN", help="Also write the evaluation here; one of the same inputs is shown again."
+            "--out",
+            metavar="RUN",
+            help="Also write the evaluation here. If it is there already, for the same inputs, it is only shown.",
         ),
     ] = None
-    tag: Annotated[list[str] | None, "What to call this, as key=value, such as role=tasks; may be repeated."] = None
+    tag: Annotated[
+        list[str] | None, "A tag for this evaluation, as key=value, such as role=tasks; may be repeated."
+    ] = None
     replace: ReplaceOption = False
     track: options.TrackOption = None
 
@@ -149,8 +153,8 @@ LabelsOption = Annotated[
 SettingsOption = Annotated[
     Mapping[str, Any],
     SetFlag(
-        "What is another now of one index, as NAME:key=value: NAME:recipe=kind, say; or a setting of the fine-tuning "
-        "or the LM, such as learning_rate=1e-4."
+        "A changed setting of one index, as NAME:key=value, such as NAME:recipe=kind; or a setting of the "
+        "fine-tuning or the LM, such as learning_rate=1e-4."
     ),
 ]
 _OF_SELECTION = ("random", "full", "none", "max_new_tokens", "seed")
@@ -183,12 +187,12 @@ class ByLabels:
     labels: LabelsOption = None
     data: DataOption = None
     pool: options.PoolOption = None
-    tune: Annotated[list[str] | None, "Other labels, on which each attention pool gets its best temperature."] = None
-    why: Annotated[bool, "Show why an LDS is low: findings on the labels, and on each INDEX if given."] = False
+    tune: Annotated[list[str] | None, "Other labels, used to choose the temperature of each attention pool."] = None
+    why: Annotated[bool, "Show why an LDS is low: check the labels, and each INDEX that you name."] = False
     resamples: Annotated[int, Setting("Bootstrap draws behind each interval, of labels.", 50)] = 1000
     what_if: Annotated[
         bool,
-        Setting("Predict labels of removals by the change of the whole pool's group score, as by `airrep what-if`."),
+        Setting("Predict what a removal does by the change of the whole pool's group score, as `airrep what-if` does."),
     ] = False
 
 
@@ -198,28 +202,35 @@ class ByQueries:
 
     selection: SelectionOptions
     running: options.EngineOptions
-    queries: Annotated[str | None, typer.Option(metavar="DATA", help="Queries, in a form that --data takes.")] = None
+    queries: Annotated[str | None, typer.Option(metavar="DATA", help="Queries, in any form that --data takes.")] = None
     where: options.WhereOption = None
     lm: Annotated[
         str | None,
-        "Target LM, a folder or a Hub id: with --queries and --count, fine-tune it on what is selected for each task.",
+        "Target LM, a folder or a Hub id. With --queries and --count it is fine-tuned on the examples selected for "
+        "each task.",
     ] = None
     count: Annotated[
-        int | None, typer.Option(min=1, help="With --lm: examples selected for each task; the paper takes 1000.")
+        int | None,
+        typer.Option(min=1, help="With --lm: number of examples to select for each task; 1000 in the paper."),
     ] = None
     remove: Annotated[
         str | None,
-        "With --lm: fine-tune without each query's top 10, 50 or 1%, say, against as many random examples.",
+        "With --lm: leave out this many of each query's top examples, such as 10, 50 or 1%, and compare with as many "
+        "random ones.",
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names what taught them: ids of examples, or a value of that field that these share.",
+        "Field of the queries that names the examples that taught them: their ids, or a value that they have in the "
+        "same field.",
     ] = None
     selecting: Annotated[
-        str | None, Setting("Other queries of the same tasks to select by, so that none is tested on.")
+        str | None,
+        Setting("Other queries of the same tasks, used to select examples. The test queries then stay unseen."),
     ] = None
-    vote: Annotated[list[int] | None, Setting("Also the class that most of the top K have; 10 if not given.", 1)] = None
-    skip_unlabelled: Annotated[bool, Setting("Leave out queries without class, counted.")] = False
+    vote: Annotated[
+        list[int] | None, Setting("Also predict by majority vote of the top K examples. Default: 10.", 1)
+    ] = None
+    skip_unlabelled: Annotated[bool, Setting("Leave out queries without a class; the output counts them.")] = False
     retries: options.RetriesOption = 2
 
     @property
@@ -246,27 +257,27 @@ def evaluate_command(
     partial: Annotated[bool, "Accept unfinished labels, or finish without fine-tunes that failed."] = False,
     settings: SettingsOption,
 ) -> None:
-    """Judge indexes: by --labels; by the classes of --queries; or by fine-tuning an --lm on what they select.
+    """Measure how good indexes are, against real fine-tunes or against the classes of queries.
 
-    --labels tells how well indexes rank labelled subsets: LDS with intervals, and each one's paired difference to the
-    first. An index may be of any data that contains the train pools. For a fair comparison give --tune, with labels
-    that are not among --labels. Of labels that leave examples out (`airrep sample --removals K`) the value is the rank
-    correlation of scores and effects over removals; labels of 2 or more seeds also tell the effects' signal-to-noise
-    ratio and the noise ceiling. With --why each finding has its number, a verdict and a paragraph of advice in
-    docs/diagnosis.md.
+    --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
+    rank
+    correlation of predicted with measured losses. The index must contain all examples of the labels. For a fair
+    comparison give --tune, with other labels. For labels of `airrep sample --removals K`, the value is the rank
+    correlation of scores with the effects of leaving examples out. Labels with two or more seeds also give the noise
+    ceiling, the value of a perfect predictor. --why prints checks; docs/diagnosis.md explains each.
 
-    --queries tells how often the top training example has the query's label, or its value of --by (identical-class
-    test). A query never finds itself: training examples with its own texts are passed over. All indexes hold the same
-    data.
+    --queries: how often does the top training example have the query's label, or its value of --by? Copies of the query
+    itself do not count. All indexes must hold the same data.
 
-    --queries with --lm and --count selects examples for each task, fine-tunes the LM on them, and measures its answers:
-    unigram F1. --training takes the settings of the fine-tuning from your own training. With --out, run it again after
-    an interruption: it goes on with what is missing.
+    --queries --lm --count: select examples for each task, fine-tune the LM on them, and score its answers (unigram F1).
+    --training takes the settings of the fine-tuning from your own training. With --out, run it again after an
+    interruption to go on.
 
-    --queries with --lm and --remove fine-tunes the LM without the examples that an index ranks first for a query, and
-    measures how far the query's loss rises above that without random ones. --queries with --rows ranks the examples
-    that taught a fact: mean reciprocal rank and recall. With --lm and --count it also takes one step on each top
-    example, and measures the gain.
+    --queries --lm --remove: fine-tune the LM without the top examples of each query. The value is how much the query's
+    loss rises, compared with leaving out random examples.
+
+    --queries --rows: does the index rank the examples that taught a fact first? The values are mean reciprocal rank and
+    recall. With --lm and --count it also trains one step on each top example, and measures the gain.
     """
     gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -477,16 +488,21 @@ def _tell_why(
 @app.command("compare")
 @shared_options
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
+    ],
     to: Annotated[str | None, "Compare with the row of this name alone."] = None,
-    resamples: Annotated[int | None, Setting("Bootstrap draws of lds and loo; 1,000 if not given.", 50)] = None,
+    resamples: Annotated[
+        int | None, Setting("Number of bootstrap draws behind intervals of lds and loo. Default: 1,000.", 50)
+    ] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
-    """Test rows of evaluations against each other, pair by pair, over the same queries and subsets.
+    """Test whether rows of evaluations differ, pair by pair, on the same queries and subsets.
 
-    All runs must be of one measure, judged on the same queries and labels. p-values are two-sided; the adjusted ones
-    (Holm) hold for all pairs shown together.
+    All runs must have the same measure, queries and labels. p-values are two-sided. Adjusted p-values (Holm) account
+    for
+    the number of pairs.
     """
     from airrep.cli.show.evaluations import print_comparison
     from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request

@@ -84,7 +84,7 @@ class SettingsFlags:
 def _shown(default: Any) -> str:
     """A default that is a number to know, in brackets."""
     first = default[0] if isinstance(default, tuple) else default
-    return f" ({first:,})" if type(first) is int and first > 0 else ""
+    return f" (default {first:,})" if type(first) is int and first > 0 else ""
 
 
 @cache

@@ -33,10 +33,10 @@ def index_command(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe, by name or as a YAML file; if not given text, lm with --lm, lm-warm with --warmed.",
+            help="Recipe, by name or as a YAML file. Default: text; lm with --lm; lm-warm with --warmed.",
         ),
     ] = None,
-    method: Annotated[str | None, "One method in place of a recipe, see `airrep show methods`."] = None,
+    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists them."] = None,
     encoder: options.EncoderOption = None,
     lm: Annotated[
         str | None,
@@ -45,22 +45,28 @@ def index_command(
     warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
-    memory: Annotated[str | None, "With --lm: most memory of the process, such as 8GB."] = None,
+    memory: Annotated[str | None, "With --lm: memory limit of the process, such as 8GB."] = None,
     *,
     configuring: options.ConfigOptions,
-    shard_rows: Annotated[int, Setting("Examples in one shard: what an interruption can lose.")] = 4096,
+    shard_rows: Annotated[
+        int | None,
+        Setting(
+            "Examples in one shard. An interruption loses at most one. Default: 4096, from 200,000 examples 16384."
+        ),
+    ] = None,
     part: Annotated[
         str | None,
-        "i/n: make the i-th of n parts, each from all of DATA; `airrep append NEW-INDEX PART...` joins them.",
+        "i/n: build only the i-th of n parts. Give all of DATA each time. `airrep append NEW-INDEX PART...` joins "
+        "the parts.",
     ] = None,
     state: Annotated[
-        Path | None, Setting("With --part: a finished part, whose method is taken as it has learnt.")
+        Path | None, Setting("With --part: another finished part; reuse what its method learnt from the data.")
     ] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
+    """Build an index of training data. After an interruption, run it again: it goes on where it stopped."""
     if state is not None and part is None:
         raise ConfigError("index: --set state= belongs to --part. Leave it out.")
     if encoder is not None and method is None and recipe is None and (lm is not None or warmed is not None):
@@ -205,14 +211,14 @@ def append_command(
     ctx: typer.Context,
     path: options.IndexArgument,
     more: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or the parts of a new index.")
+        list[str], typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or the parts that make a new index.")
     ],
     reading: options.ReadingOptions,
     settings: options.ChangedOption,
 ) -> None:
-    """Add examples to an index; or join the parts that `airrep index --part` made into a new one.
+    """Add examples to an index, or join the parts that `airrep index --part` made.
 
-    Data are read as those were that the index was built from; options that you type replace these.
+    New data are read with the same options as the data of the index. Options that you type override these.
     """
     from airrep.cli.show.console import Meter
     from airrep.index import editing
@@ -288,32 +294,33 @@ def export_command(
     ctx: typer.Context,
     path: options.IndexArgument,
     to: Annotated[
-        str, "embedding-atlas, parquet, csv, lance; records, those of --data as they are there; or citations, JSON-LD."
+        str,
+        "Format: embedding-atlas, parquet, csv, lance, records (copied unchanged from --data) or citations (JSON-LD).",
     ],
-    out: Annotated[Path, "File to write; of lance the folder."],
+    out: Annotated[Path, "File to write; a folder for lance."],
     reading: options.ReadingOptions,
     where: options.WhereOption = None,
     only: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: examples that select, clean or mix wrote. For citations also a result of "
-            "top.",
+            help="For records and citations: a file of examples that select, clean or mix wrote. Citations also take "
+            "a result of top.",
         ),
     ] = None,
     data: Annotated[
-        str | None, "For records: what the index was made from. For citations: the same, to tell what differs by now."
+        str | None,
+        "The data that the index was built from. Records are copied from it; citations are checked against it.",
     ] = None,
-    vectors: Annotated[bool, Setting("Whether dense features are a column.")] = True,
-    exact: Annotated[
-        bool, Setting("For csv: leave cells as they are that a spreadsheet would run as formulas.")
-    ] = False,
+    vectors: Annotated[bool, Setting("Write dense features as a column.")] = True,
+    exact: Annotated[bool, Setting("For csv: do not protect cells that a spreadsheet would run as formulas.")] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Write the examples of an index to a file for other tools; or the records that examples were read from.
+    """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
-    Records keep what an example has not: messages, tools, rejected answers. Citations tell of each example its data
-    set, revision, line, source, licence and hash.
+    Records keep what examples lack: messages, tools and rejected answers. A citation names the data set, revision,
+    line,
+    source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index

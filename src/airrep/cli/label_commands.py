@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airrep.labels.plan import SubsetPlan
     from airrep.lm.settings import FineTuneSettings, LmSettings
 
-QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
+QueriesOption = Annotated[str | None, f"Data that the queries are drawn from. Default: DATA. {options.DATA_HELP}"]
 
 app = typer.Typer()
 
@@ -47,7 +47,7 @@ def sample_command(
     ] = None,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Draw instances: queries, train pools without them, and random subsets of the pools."""
+    """Draw the random subsets of your data that `airrep label` fine-tunes on, and the queries to measure."""
     from airrep.labels import sampling
     from airrep.labels.outside import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
@@ -86,11 +86,11 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
 @shared_options
 def label_command(
     ctx: typer.Context,
-    plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
+    plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="Directory that `airrep sample` wrote.")],
     data: options.DataArgument,
     out: Annotated[Path, "Directory of the losses."],
     reading: options.ReadingOptions,
-    lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command a name alone."] = None,
+    lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command only a name."] = None,
     queries: QueriesOption = None,
     imported: Annotated[
         Path | None,
@@ -104,21 +104,25 @@ def label_command(
         str | None,
         "Another trainer, run for each subset without a shell, such as 'my_train.sh {train} {queries} {losses}'.",
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
-    part: Annotated[str | None, "Only this share of the fine-tunes, such as 3/10."] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of fine-tunes for each subset, each with its own seed.")
+    ] = 1,
+    part: Annotated[
+        str | None, "Run only this part of the fine-tunes, such as 3/10 for the third of ten parts."
+    ] = None,
     *,
     running: options.EngineOptions,
     retries: options.RetriesOption = 2,
-    retry_quarantined: Annotated[bool, Setting("Try fine-tunes again that were given up.")] = False,
+    retry_quarantined: Annotated[bool, Setting("Try again the fine-tunes that failed for good.")] = False,
     track: options.TrackOption = None,
-    partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
+    partial: Annotated[bool, "Finish without the fine-tunes that failed for good."] = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
+    """Fine-tune the LM on every subset and store each query's loss. After an interruption, run it again to go on.
 
-    --training takes the settings of the fine-tuning from your own training. --set holds them too, such as
+    --training takes the settings of the fine-tuning from your own training. --set changes single settings, such as
     --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
@@ -207,11 +211,11 @@ class WarmupOptions:
     """Options of the warm-up: its examples, and the checkpoints that are kept."""
 
     count: Annotated[
-        int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
+        int | None, typer.Option(min=1, help="Number of examples to train on, drawn at random. Default: all.")
     ] = None
-    seed: Annotated[int, Setting("Of the draw and of the order of the examples.", 0)] = 0
+    seed: Annotated[int, Setting("Random seed of the draw and of the order of the examples.", 0)] = 0
     checkpoints: Annotated[
-        int, Setting("How often all weights are kept, for TracIn and TRAK; the last time is the end.", 0)
+        int, Setting("Number of checkpoints to keep, for TracIn and TRAK; the last one is the final model.", 0)
     ] = 0
 
 
@@ -229,12 +233,12 @@ def warmup_command(
     replace: options.ReplaceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fine-tune the LM on a sample of the data; the result is an LM for `airrep index --warmed` and for --lm.
+    """Fine-tune the LM briefly on a sample of the data, for `airrep index --warmed`.
 
-    For --warmed, fine-tune as your model was, on as many examples as the groups have that you ask about: --count 100
-    was enough. --training takes the settings from your own training. --set holds them too, such as --set
-    learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank
-    adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
+    Fine-tune it as your model was fine-tuned. Choose --count as large as the groups that you will ask about; 100 was
+    enough in our tests. --training takes the settings from your own training. --set changes single settings, such as
+    --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. The method LESS needs
+    adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4. An interrupted warm-up starts from the beginning.
     """
     need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary

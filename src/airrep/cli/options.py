@@ -49,11 +49,11 @@ START_HELP = "Encoder to start from: 'default', 'untrained', 'static', a folder 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 LabelDataOption = Annotated[list[str] | None, f"The data of the labels; may be repeated. {DATA_HELP}"]
-WhereOption = Annotated[str | None, "Only training examples that fulfil this, such as 'label == \"gsm8k\"'."]
+WhereOption = Annotated[str | None, "Only training examples that pass this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "sum, mean, diminishing, attention or signed-attention (attention:0.2 sets a temperature), order-K or order-inf, "
-    "ngram-lm; the method's own if not given.",
+    "How member scores make a group score: sum, mean, diminishing, attention or signed-attention (attention:0.2 sets "
+    "a temperature), order-K, order-inf or ngram-lm. Default: the method's own.",
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace what is there."]
@@ -62,18 +62,20 @@ MixedOption = Annotated[bool, Setting("Accept labels of several LMs, fine-tuning
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 SetOption = Annotated[Mapping[str, Any], SetFlag("One setting, as key=value, or a YAML file of them; may be repeated.")]
 ChangedOption = Annotated[
-    Mapping[str, Any], SetFlag("A setting that is another now, as key=value: where a model has moved to.")
+    Mapping[str, Any],
+    SetFlag("Change a setting of the index, as key=value, such as the new place of a model that has moved."),
 ]
 RecipeOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|FILE", help="Weigh the channels by this recipe: kind finds examples of the query's kind."
+        metavar="NAME|FILE",
+        help="Recipe whose weights are used; the recipe kind finds examples of the same kind as the query.",
     ),
 ]
 BetterOption = Annotated[
     str | None,
-    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Scores are then of "
-    "QUERIES' answers less those of better ones.",
+    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Examples then rank "
+    "high if they teach the answer in QUERIES and not the better one.",
 ]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
@@ -81,10 +83,10 @@ PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
 DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
+    typer.Option(min=1, help="Number of worker processes, with one thread each. Default: 1; on Ray as many as fit."),
 ]
 ComputeOptions = Annotated[Mapping[str, Any], SettingsFlags("airrep.lm.settings:LmSettings", ("device", "precision"))]
-RetriesOption = Annotated[int, Setting("How often a failed fine-tune is tried again.", 0)]
+RetriesOption = Annotated[int, Setting("Number of times a failed fine-tune is tried again.", 0)]
 
 
 TrackOption = Annotated[str | None, "Log numbers live: trackio, wandb or mlflow, or one of them as NAME:PROJECT."]
@@ -154,7 +156,7 @@ class ConfigOptions:
 
 TrainingOption = Annotated[
     Path | None,
-    "A trainer's folder or config file whose settings the fine-tunes take, where no flag and no --set gives one.",
+    "Folder or config file of your trainer. The fine-tunes take its settings; flags and --set override them.",
 ]
 
 
@@ -221,8 +223,8 @@ class EngineOptions:
     """Options of the engine: where work runs, and in how many processes."""
 
     workers: WorkersOption = None
-    engine: Annotated[str, Setting("Where work runs: local (this machine) or ray.")] = "local"
-    address: Annotated[str | None, Setting("Address of a Ray cluster; a new local one if not given.")] = None
+    engine: Annotated[str, Setting("Where the work runs: local (this machine) or ray.")] = "local"
+    address: Annotated[str | None, Setting("Address of a Ray cluster. Default: start a local one.")] = None
     gpus: Annotated[float, Setting("GPUs of each worker on Ray; may be a fraction.", 0)] = 0
 
     def make(self) -> "Engine | None":
@@ -292,17 +294,21 @@ class ReadingOptions:
     id_field: Annotated[str | None, "Field of the id."] = None
     label_field: Annotated[str | None, "Field of the label."] = None
     source_field: Annotated[str | None, "Field of the source."] = None
-    turns: Annotated[str | None, "Assistant turns of a conversation that are examples: last, the default, or all."] = (
-        None
-    )
-    preferences: Annotated[str, "Examples of a preference pair: chosen, both (apart), or pairs (as one)."] = "chosen"
+    turns: Annotated[
+        str | None, "Which assistant turns of a conversation become examples: last or all. Default: last."
+    ] = None
+    preferences: Annotated[
+        str,
+        "What a preference pair becomes: one example of the chosen answer (chosen), two "
+        "examples (both), or one example of the pair (pairs).",
+    ] = "chosen"
     trained_with: Annotated[
         str | None, "Read rows as this trainer does: trl, axolotl, llamafactory, ms-swift or open-instruct."
     ] = None
     split: Annotated[str | None, "Split of a dataset, or of a folder of files."] = None
     data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
-    longest_line: Annotated[int, "MiB that one line, or one record that spans lines, may have."] = 64
+    longest_line: Annotated[int, "Largest size of one line or record, in MiB."] = 64
 
     @property
     def lengths(self) -> dict[str, Any]:
@@ -407,8 +413,10 @@ class QueryOptions:
     path: IndexArgument
     reading: ReadingOptions
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
-    prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
-    response: Annotated[str | None, "One query, typed in: its response; [[ ]] mark a part of it."] = None
+    prompt: Annotated[str | None, "Prompt of a query that you type."] = None
+    response: Annotated[
+        str | None, "Response of a query that you type; put [[ ]] around a part to ask about that part."
+    ] = None
     better: BetterOption = None
     recipe: RecipeOption = None
     settings: ChangedOption = field(default_factory=dict)
@@ -500,7 +508,7 @@ class OutputOptions:
 class HitOptions(OutputOptions):
     """Options of the output of a result that has training examples in it."""
 
-    wide: Annotated[bool, "Print raw numbers and longer texts, and of several queries each one."] = False
+    wide: Annotated[bool, "Print raw numbers and longer texts, and each query if there are several."] = False
 
     def deliver(self, result: "Kept", print_result: Callable[..., None], told: str | None = None) -> None:
         """Write a result if asked, and show it."""
@@ -540,7 +548,7 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
 
 
 DryRunOption: TypeAlias = Annotated[
-    bool, "Measure a small sample and print what all of it will take: time, memory and disk. Write nothing."
+    bool, "Print how much time, memory and disk the command will take, measured on a small sample. Write nothing."
 ]
 
 

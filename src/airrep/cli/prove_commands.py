@@ -29,7 +29,7 @@ ProofFlags = Annotated[
     SettingsFlags("airrep.evaluation.prove:ProofSettings", ("seeds",), ("context", "seed"), mode="own"),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="Directory for all that is made; one beside the index, if not given.")
+    Path | None, typer.Option(metavar="RUN", help="Directory for all results. Default: a new one beside the index.")
 ]
 
 
@@ -38,15 +38,19 @@ class NamedRows:
     """Options that name the rows to leave out."""
 
     rows: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Id of a row to leave out; several with commas, or repeated.")
+        list[str] | None,
+        typer.Option(metavar="ID", help="Id of a row to leave out. Separate several by commas, or repeat the option."),
     ] = None
     file: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Rows of a file: what the page, `top --json` or `select` wrote; or JSONL."
+            "--from",
+            metavar="FILE",
+            help="Leave out the rows named in this file: JSONL, or a file that the page, "
+            "`top --json` or `select` wrote.",
         ),
     ] = None
-    where: Annotated[str | None, "Rows that fulfil this, such as 'source == \"forum\"'."] = None
+    where: Annotated[str | None, "Rows that pass this filter, such as 'source == \"forum\"'."] = None
 
     def of(self, index: "Index") -> "RowsLike | Path":
         """The rows as :func:`airrep.prove` takes them.
@@ -82,10 +86,10 @@ def prove_command(
     *,
     naming: NamedRows,
     budget: Annotated[
-        str | None, "In place of rows: judge all scores within this time by the clock, such as 30m or 2h."
+        str | None, "Judge the scores of the whole index instead of single rows, within this time, such as 30m or 2h."
     ] = None,
     prompt: Annotated[str | None, "One answer, typed in: its prompt."] = None,
-    response: Annotated[str | None, "One answer, typed in: its response."] = None,
+    response: Annotated[str | None, "Response of the answer that you type."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,
     computing: options.ComputeOptions,
@@ -95,14 +99,14 @@ def prove_command(
     out: OutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fine-tune with and without some rows, and say whether they taught an answer; random rows are the control.
+    """Fine-tune with and without some rows, and say whether they taught an answer. Random rows are the control.
 
-    --set holds settings of the fine-tuning, such as --set learning_rate=1e-4: train as your model was
-    trained. Run it again to go on after an interruption, or with more --seeds.
+    --set changes settings of the fine-tuning, such as --set learning_rate=1e-4. Train as your model was trained.
+    After an interruption, or with more --seeds, run it again to go on.
 
-    With --budget it says whether all of the index's scores can be trusted on your queries. It fine-tunes the LM on
-    random subsets of the index's examples, as many as fit; it compares the index with counting, TF-IDF, gradients and
-    random scores by how well they predict the losses.
+    With --budget it tests whether the index can be trusted on your queries. It fine-tunes the LM on as many random
+    subsets of the data as the time allows. It then compares how well the index, counting, TF-IDF, gradients and random
+    scores predict the losses.
     """
     need("airrep prove", "lm", *LM)
     from airrep.cli.prove_commands import print_judgement, print_proof

@@ -24,20 +24,25 @@ LOCAL = "127.0.0.1"
 def top_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
-    k: Annotated[int, typer.Option("-k", help="How many training examples for each query, at most.")] = 10,
-    least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
-    aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
+    k: Annotated[int, typer.Option("-k", help="Number of training examples to show for each query, at most.")] = 10,
+    least: Annotated[bool, "Show the most harmful examples instead of the most helpful."] = False,
+    aggregate: Annotated[bool, "Give one ranking for all queries together; each query counts alike."] = False,
     where: options.WhereOption = None,
-    why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
-    tokens: Annotated[bool, "Tell that, and which words of an example taught which words of the answer."] = False,
+    why: Annotated[bool, "Show what each channel (method) added to a score, and which words both texts share."] = False,
+    tokens: Annotated[
+        bool, "As --why, and also show which words of an example taught which words of the answer."
+    ] = False,
     span: Annotated[
         str | None,
-        typer.Option(metavar="START:END", help="Ask about these characters of --response alone; [[ ]] mark them, too."),
+        typer.Option(
+            metavar="START:END",
+            help="Ask about only these characters of --response. You can also mark them with [[ ]].",
+        ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer; with --better, in place of a better one.
+    """Find the training examples that taught an answer. With --better: that taught it instead of a better one.
 
-    Each answer gets a verdict: something stands out, is weak, or nothing here taught it.
+    Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught it.
     """
     from airrep.answers.verdict import top
     from airrep.cli.show.console import Meter
@@ -69,12 +74,12 @@ def group_command(
         str,
         typer.Option(
             metavar="FIELD|FILE",
-            help="A field whose values are the groups, such as source; or JSON of groups, FILE.json: names with lists "
-            "of ids or rows, or a list of such lists.",
+            help="Field whose values are the groups, such as source; or FILE.json, which maps each group's name to a "
+            "list of ids or rows, or is a list of such lists.",
         ),
     ],
     pool: options.PoolOption = None,
-    why: Annotated[bool, "Tell what each channel gave to a score."] = False,
+    why: Annotated[bool, "Show what each channel (method) added to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
     from airrep.cli.show.console import Meter
@@ -108,9 +113,9 @@ def what_if_command(
     remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
     keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
     pool: options.PoolOption = None,
-    why: Annotated[bool, "Tell the change of each channel."] = False,
+    why: Annotated[bool, "Show the change of each channel (method)."] = False,
 ) -> None:
-    """Score what leaving part of the training data out would do to each query."""
+    """Predict what leaving out part of the training data would do to each query."""
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_what_if
 
@@ -137,29 +142,38 @@ def what_if_command(
 @shared_options
 def select_command(
     asking: options.QueryOptions,
-    count: Annotated[int | None, "How many training examples to pick; all that fit into --tokens if not given."] = None,
+    count: Annotated[int | None, "Number of training examples to pick. Default: as many as fit into --tokens."] = None,
     out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
     where: options.WhereOption = None,
-    drop_duplicates: Annotated[bool, Setting("Of equal texts pick only the first.")] = False,
+    drop_duplicates: Annotated[bool, Setting("Pick only the first of several examples with the same texts.")] = False,
     diversity: Annotated[
-        float, Setting("0 or more, below 1: how much being like a pick before counts against the rank.")
+        float, Setting("From 0 to below 1: penalty for an example that resembles an earlier pick.")
     ] = 0.0,
-    by: Annotated[str | None, "A field, such as source, whose values have quotas: --most."] = None,
+    by: Annotated[str | None, "Field whose values get the quotas of --most, such as source."] = None,
     most: Annotated[
-        list[str] | None, "At most so many of each value of --by: 500; or of one, forum=500; may be repeated."
+        list[str] | None,
+        "Pick at most this many examples for each value of --by, as 500, or for one value, as "
+        "forum=500; may be repeated.",
     ] = None,
-    tokens: Annotated[int | None, "Budget of tokens: picking ends before the pick that would exceed it."] = None,
+    tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None,
     tokenizer: Annotated[
-        str | None, Setting("Counts tokens: words, subwords, or a folder or Hub id of a model; subwords if not given.")
+        str | None,
+        Setting(
+            "How tokens are counted: words, subwords, or by the tokenizer of a model (folder or Hub id). Default: "
+            "subwords."
+        ),
     ] = None,
     resample: Annotated[
-        bool, Setting("Draw by importance weight for all queries together; needs a dsir index.")
+        bool,
+        Setting(
+            "Draw examples at random by importance weight, for all queries together. Needs an index of the method dsir."
+        ),
     ] = False,
-    seed: Annotated[int | None, Setting("Seed of resample's draws; 0 if not given.", 0)] = None,
+    seed: Annotated[int | None, Setting("Random seed of resample. Default: 0.", 0)] = None,
     as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
+    """Pick the training examples that rank best for any of the queries (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
     from airrep.index.results.result import ZERO
     from airrep.index.selection import picking
@@ -229,24 +243,25 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
 def serve_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
-    queries: Annotated[str | None, f"Queries to choose from on the page. {options.DATA_HELP}"] = None,
+    queries: Annotated[str | None, f"Queries that the page offers. {options.DATA_HELP}"] = None,
     better: Annotated[
         str | None, "Better answers to the queries: a file with the same prompts, or a field of --queries."
     ] = None,
     beside: Annotated[
         Path | None, typer.Option(metavar="INDEX", help="Another index of the same examples, to compare with.")
     ] = None,
-    host: Annotated[str, "Address to serve; another than the default lets other machines in."] = LOCAL,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8766,
+    host: Annotated[str, "Address to listen on. Any but the default lets other machines connect."] = LOCAL,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free port.")] = 8766,
     token: Annotated[
-        str | None, Setting("Token that the page must bring, one made by chance if not given; none lets all here ask.")
+        str | None,
+        Setting("Access token of the page. Default: a random one. The word none lets every user of this machine ask."),
     ] = None,
-    api: Annotated[bool, "Serve the routes for programs alone, without the page."] = False,
+    api: Annotated[bool, "Serve only the HTTP routes for programs, without the page."] = False,
     recipe: options.RecipeOption = None,
     *,
     settings: options.ChangedOption,
 ) -> None:
-    """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
+    """Explore an index in the browser, on a page that this machine serves. Ctrl-C ends it."""
     need("airrep serve", "explorer", "fastapi", "starlette", "uvicorn")
     from airrep.cli.show.console import Meter, say
     from airrep.corpus.corpus import with_spans
@@ -274,20 +289,24 @@ def serve_command(
 def mcp_command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="INDEX...", help="Index directories; an agent names one by the name of its folder."),
+        typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name."),
     ],
-    host: Annotated[str, "Address to serve, with --port; another than the default lets other machines in."] = LOCAL,
+    host: Annotated[str, "Address to listen on, with --port. Any but the default lets other machines connect."] = LOCAL,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve over HTTP on this port, 0 for any; else on stdin and stdout."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serve over HTTP on this port; 0 takes any free port. Default: serve on stdin and stdout.",
+        ),
     ] = None,
     token: Annotated[
-        str | None, Setting("Token that clients over HTTP must bring, one made by chance if not given; or none.")
+        str | None, Setting("Access token for HTTP clients. Default: a random one. The word none turns it off.")
     ] = None,
     *,
     settings: options.ChangedOption,
 ) -> None:
-    """Let agents ask indexes by the Model Context Protocol (MCP); they can read these indexes and nothing else."""
+    """Let agents query indexes over the Model Context Protocol (MCP). They can read these indexes and nothing else."""
     need("airrep mcp", "mcp", "mcp")  # which brings starlette and uvicorn
     from airrep.cli.show.console import say
     from airrep.explorer import security

@@ -20,29 +20,32 @@ def clean_command(
     reading: options.ReadingOptions,
     delivery: options.HitOptions,
     queries: Annotated[
-        str | None, typer.Argument(metavar="QUERIES", help=f"Queries, to find what harms many. {options.DATA_HELP}")
+        str | None,
+        typer.Argument(
+            metavar="QUERIES", help=f"Queries, needed to find examples that harm many of them. {options.DATA_HELP}"
+        ),
     ] = None,
     better: options.BetterOption = None,
     kind: Annotated[
         list[str] | None,
-        "What to look for: label, answer, duplicate, outlier, harmful; or several, as label,answer; all if not given.",
+        "What to look for: label, answer, duplicate, outlier or harmful; or several, as label,answer. Default: all.",
     ] = None,
-    label: Annotated[str, "The field of the label; response where answers are labels themselves."] = "label",
+    label: Annotated[str, "Field of the label; write response if the answers are the labels."] = "label",
     where: options.WhereOption = None,
     lists: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        Setting("Kinds whose findings go on the drop list of --lists, such as duplicate,label; all if not given."),
+        Setting("Kinds of findings that --lists puts on the drop list, such as duplicate,label. Default: all."),
     ] = None,
     near_by: Annotated[
-        str, Setting("Sentence encoder that tells how near texts are: 'static', 'default', a folder or a Hub id.")
+        str, Setting("Sentence encoder that measures how near texts are: 'static', 'default', a folder or a Hub id.")
     ] = "static",
     *,
     settings: options.ChangedOption,
 ) -> None:
-    """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
+    """Find examples that are probably wrong, repeated, odd or harmful to many queries, and say why."""
     from airrep.answers.clean import KEEP, KINDS, LISTS, checked_kinds, clean
     from airrep.answers.texts import kept_values
     from airrep.cli.show.answers import print_cleaned
@@ -91,14 +94,18 @@ def audit_command(
     where: options.WhereOption = None,
     order: Annotated[int, Setting("Words of an n-gram, 4 or more.")] = 8,
     contained: Annotated[
-        float, Setting("Share of an item's n-grams in one example from which on it is contained.")
+        float, Setting("An item is contained if one example has at least this share of its n-grams.")
     ] = 0.95,
-    nearly: Annotated[float, Setting("Share from which on it is nearly contained.")] = 0.5,
-    cosine: Annotated[float, Setting("Cosine of embeddings from which on it is alike in meaning.")] = 0.97,
+    nearly: Annotated[
+        float, Setting("An item is nearly contained if one example has at least this share of its n-grams.")
+    ] = 0.5,
+    cosine: Annotated[
+        float, Setting("An item is alike in meaning if the cosine of the embeddings is at least this.")
+    ] = 0.97,
     *,
     settings: options.ChangedOption,
 ) -> None:
-    """Find evaluation items that the training data contain, or nearly contain, by words and by meaning."""
+    """Find evaluation items that leak into the training data, word for word or in meaning."""
     from airrep.answers.audit import AuditSettings, audit
     from airrep.cli.show.answers import print_audited
     from airrep.cli.show.console import Meter
@@ -135,19 +142,19 @@ def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
     by: Annotated[str, "The field that names the source."] = "source",
-    top: Annotated[float, Setting("Share of the examples that count as helping a query most.")] = 0.01,
+    top: Annotated[float, Setting("Share of the examples, from the top of each query's ranking, that count.")] = 0.01,
     where: options.WhereOption = None,
     seed: Annotated[int, Setting("Of the resamples of queries.", 0)] = 0,
     write: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FORM=PLACE",
-            help="Also write the weights: yaml=FILE; llama-factory=FILE, arguments that mix sources so; axolotl=DIR, "
-            "examples drawn to the weights and data-set entries. May be repeated.",
+            help="Also write the weights: yaml=FILE; llama-factory=FILE, arguments for that trainer; axolotl=DIR, "
+            "sampled examples and the entries for its config. May be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
+    """Suggest a weight for each source: its share of the examples that help the target queries most."""
     from airrep.answers.mix import DRAWN, mix, write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter

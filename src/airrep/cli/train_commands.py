@@ -26,10 +26,14 @@ app = typer.Typer()
 class LabelOptions:
     """Options of labels: to learn from, to choose the best step by, and to test on."""
 
-    labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {options.LABELS_HELP}")]
+    labels: Annotated[
+        list[str], typer.Argument(metavar="LABELS...", help=f"Labels to learn from. {options.LABELS_HELP}")
+    ]
     data: options.LabelDataOption = None
-    held_out: Annotated[list[str] | None, "Labels of other examples, to choose the best step by."] = None
-    test: Annotated[list[str] | None, "Labels of yet other examples, scored once at the end."] = None
+    held_out: Annotated[
+        list[str] | None, "Labels of other examples; the training step that ranks them best is kept."
+    ] = None
+    test: Annotated[list[str] | None, "Labels of examples in neither set, used once at the end for a test."] = None
 
     @property
     def all(self) -> list[list[str]]:
@@ -62,12 +66,12 @@ def train_command(
     learning: TrainingOptions,
     method: Annotated[
         Literal["encoder", "datamodels"],
-        "datamodels: regress each query's losses on who was in the subset; of one instance, whose queries and examples "
-        "alone the result knows.",
+        "datamodels: predict each query's loss from which examples were in the subset, by linear regression. It uses "
+        "one instance and knows only the queries and examples of that.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
-    shared: Annotated[Path | None, Setting("Directory of activations that several runs share.")] = None,
+    shared: Annotated[Path | None, Setting("Folder where several runs share stored activations.")] = None,
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
     track: options.TrackOption = None,
@@ -76,9 +80,9 @@ def train_command(
     replace: options.ReplaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
+    """Train an encoder to rank subsets by their losses. After an interruption, run it again to go on.
 
-    --set holds settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
+    --set changes settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
     share the work of each step.
     """
     values = configuring.values(learning, precision=precision, device=device)
@@ -163,23 +167,23 @@ def _report(out: Path, result: "TrainingResult") -> None:
 def adapt_command(
     ctx: typer.Context,
     data: options.DataArgument,
-    out: Annotated[Path, "Directory for all that is made."],
+    out: Annotated[Path, "Directory for all results."],
     reading: options.ReadingOptions,
     lm: Annotated[str | None, options.LM_HELP] = None,
     labels: Annotated[
         list[str] | None, f"Learn from these labels, and fine-tune nothing; may be repeated. {options.CHOICE_HELP}"
     ] = None,
-    held_out: Annotated[list[str] | None, "With --labels: those of other queries, to judge by."] = None,
+    held_out: Annotated[list[str] | None, "With --labels: labels of other queries, to judge the result."] = None,
     recipe: Annotated[
         str | None,
-        "With --labels: its channels are weighed, a shipped name or a YAML file.",
+        "With --labels: learn weights for the channels of this recipe, a name or a YAML file.",
     ] = None,
     queries: Annotated[
         list[str] | None,
-        "What to judge on; random rows of DATA if not given. With --labels: the data they were made from; repeatable. "
+        "Queries to judge on. Default: random rows of DATA. With --labels: the data of the labels; may be repeated. "
         f"{options.DATA_HELP}",
     ] = None,
-    budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
+    budget: Annotated[str, "Time limit, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, Setting(options.START_HELP)] = "default",
     device: options.DeviceOption = None,
@@ -189,12 +193,14 @@ def adapt_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Learn weights of channels for your data and LM within a time budget, and say whether they are worth using.
+    """Learn a recipe for your data and LM within a time budget, and say whether it is better than the defaults.
 
-    It measures this machine and chooses how much to label. It fine-tunes the LM on random subsets, learns from the
-    losses how to weigh and pool channels and, where there is time, an encoder. It judges on examples and queries that
-    took no part: random rows, or your --queries. --training takes the settings of the fine-tuning from your own
-    training, since a verdict holds for that. --set holds settings too. Run it again to go on.
+    It times this machine and fine-tunes the LM on random subsets. From the losses it learns how to weigh the channels
+    (the
+    methods whose scores are added) and, if there is time, an encoder. It judges the result on examples and queries that
+    it did not learn from: random rows, or your --queries. --training takes the settings of the fine-tuning from your
+    own
+    training; the verdict holds for those settings. --set changes single settings. Run it again to go on.
 
     With --labels and --held-out it learns from labels that you have, and fine-tunes nothing. Sixteen labelled subsets
     are enough to begin with.

@@ -40,7 +40,7 @@ class ClassifySettings(Settings):
     skip_unlabelled: bool = False
     """Leave out, and count, queries without the field instead of refusing them."""
     resamples: int = Field(default=1000, ge=1)
-    """Bootstrap draws behind each interval."""
+    """Number of bootstrap draws behind each interval."""
     seed: int = 0
     """Random seed."""
 

@@ -36,7 +36,8 @@ class SelectSettings(Settings):
     by: str = "label"
     """Field of a query that holds its class or task: label, source or a metadata field."""
     seeds: int = Field(default=1, ge=1)
-    """Fine-tunes of each selection, averaged. Each has its own order of the data and its own random examples."""
+    """Number of fine-tunes for each selection; their results are averaged. Each has its own data order and random
+    examples."""
     random: bool = True
     """Also fine-tune on as many random examples for each task."""
     full: bool = False
@@ -46,9 +47,9 @@ class SelectSettings(Settings):
     where: str | None = None
     """Filter of training examples, such as 'label == "gsm8k"'."""
     max_new_tokens: int = Field(default=64, ge=1)
-    """Tokens of an answer, at most."""
+    """Longest answer to generate, in tokens."""
     resamples: int = Field(default=1000, ge=1)
-    """Bootstrap draws behind each interval."""
+    """Number of bootstrap draws behind each interval."""
     seed: int = 0
     """Random seed."""
 

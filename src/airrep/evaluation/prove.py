@@ -49,9 +49,9 @@ class ProofSettings(Settings):
     """Settings of a proof."""
 
     seeds: int = Field(default=6, ge=2)
-    """Repeats of three fine-tunes. Each repeat has its own context, random rows and order of data."""
+    """Number of repeats; each takes three fine-tunes. Each has its own context, random rows and order of data."""
     context: int = Field(default=500, ge=1)
-    """Other examples, drawn at random, in each fine-tune beside the named and the random rows; or all, if fewer."""
+    """Number of other random examples in each fine-tune; all of them if there are fewer."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 

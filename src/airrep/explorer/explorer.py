@@ -4,15 +4,16 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
 
-from airrep.answers.spread import Leaders, Moments, Spread
-from airrep.arrays import Mask, Rows
+from airrep.answers.outside import outside
+from airrep.answers.spread import Ends, Spread, ends_of
+from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.spans import Spans, check_spans
@@ -21,36 +22,37 @@ from airrep.explorer.facets import Facets
 from airrep.explorer.requests import QueryRef
 from airrep.index.contrast import Better, Question, answered
 from airrep.index.index import Index, Queries
-from airrep.scoring.asked import Asked, even_pairs, stream_scores
+from airrep.scoring.asked import Asked, even_pairs, joined
 from airrep.scoring.contrast import contrast_scores
-from airrep.scoring.topk import top_k
 
 T = TypeVar("T")
 KEPT = 128
 """Queries whose features are kept, one by one."""
-RANKED = 16
-"""Rankings, selections and lists of findings that are kept."""
+RANKED = 64
+"""Rankings that are kept, each of some 70 kB; more than are made at once."""
+LONG = 16
+"""Selections and lists of findings that are kept."""
 Texts = tuple[tuple[str, str, Spans | None], ...]
 """Prompts and responses, with the spans of these."""
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """Both ends of the ranking of all rows for one query, each its strongest first."""
 
-    rows: tuple[Rows, Rows]
-    """Of the greatest scores, and of the least."""
-    values: tuple[np.ndarray, np.ndarray]
-    spread: Spread
+    ends: Ends
+
+    @property
+    def spread(self) -> Spread:
+        """Of all scores."""
+        return self.ends.spread
 
     def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
         """Row, score and deviations of some ranks from one end."""
-        values = self.values[least][start:stop]
+        values = self.ends.scores[least][0, start:stop]
         effects = self.spread.effects(values[None])[0]
         numbers = np.stack([values, effects]).astype(np.float32)  # as elsewhere, whose digits are those of any shards
-        return [
-            (row, *pair) for row, pair in zip(self.rows[least][start:stop].tolist(), numbers.T.tolist(), strict=True)
-        ]
+        rows = self.ends.rows[least][0, start:stop].tolist()
+        return [(row, *pair) for row, pair in zip(rows, numbers.T.tolist(), strict=True)]
 
 
 class ServedIndex(Index):
@@ -106,22 +108,30 @@ class ServedIndex(Index):
 
     def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
         """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
-        texts = texts_of(question.all)
-        key = (texts, hashlib.sha256(keep.tobytes()).digest())
-        asked = self.ask(question)
+        key = self._ranking_key(question, keep)
         with self._encoding:
             found = self._rankings.pop(key, None)
-        if found is None:
-            moments, ends = Moments(1), (Leaders(1, most), Leaders(1, most))
-            for rows, values in stream_scores(question.ranked(asked), keep):
-                moments.see(values)
-                for end, sign in zip(ends, (1, -1), strict=True):
-                    end.see(rows, sign * values, values)
-            first, last = ends
-            found = Ranking((first.rows[0], last.rows[0]), (first.more[0], last.more[0]), moments.spread)
+        found = found or Ranking(ends_of(question.ranked(self.ask(question)), keep, most))
         with self._encoding:
             _keep(self._rankings, key, found, RANKED)
         return found
+
+    def rank_together(self, questions: Sequence[Question], keep: Mask, most: int) -> None:
+        """Make the rankings for several queries in one pass over the rows, which :meth:`ranking` will find."""
+        wanted = {self._ranking_key(one, keep): one for one in questions}
+        with self._encoding:
+            missing = {key: one for key, one in wanted.items() if key not in self._rankings}
+        asked = joined([one.ranked(self.ask(one)) for one in missing.values()])
+        if asked is None:
+            return
+        ends = ends_of(asked, keep, most)
+        with self._encoding:
+            for place, key in enumerate(missing):
+                _keep(self._rankings, key, Ranking(ends.of_one(place)), RANKED)
+
+    @staticmethod
+    def _ranking_key(question: Question, keep: Mask) -> tuple[Texts, bytes]:
+        return texts_of(question.all), hashlib.sha256(keep.tobytes()).digest()
 
     def score_of(self, question: Question, row: int) -> float:
         """The score of one row for one query, or its contrast with the better answer."""
@@ -129,10 +139,7 @@ class ServedIndex(Index):
 
     def score_row(self, asked: Asked, row: int) -> np.ndarray:
         """Influence scores of one row, ``(q,)`` float32."""
-        only = np.zeros(self.rows, dtype=bool)
-        only[row] = True
-        scores: np.ndarray = top_k(asked, 1, keep=only).scores[:, 0]
-        return scores
+        return asked.of_row(row).astype(np.float32)
 
 
 def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
@@ -206,12 +213,18 @@ class Explorer:
         self._noting = threading.Lock()
 
     def prepare(self, progress: OnProgress | None = None) -> None:
-        """Load the models, read the facets, and encode the queries of the file, before the first question comes."""
+        """Load the models, read the facets, encode the queries of the file, and compute what verdicts are held against.
+
+        All that is done before the first question comes, which so takes no longer than others.
+        """
         self.facets.prepare()
         for index in self.indexes:
             index.attributor.load()
             if self.file is not None:
                 index.ask_file(self.file, progress)
+            outside(index, contrast=False)
+            if self.file is not None and self.file.better is not None:
+                outside(index, contrast=True)
 
     def index(self, number: int) -> ServedIndex:
         """One of the indexes, as it is on disk now; ArtifactError if it was changed or replaced."""
@@ -252,7 +265,7 @@ class Explorer:
             found = self._long.pop(key, None)
         made: T = make() if found is None else found
         with self._noting:
-            _keep(self._long, key, made, RANKED)
+            _keep(self._long, key, made, LONG)
         return made
 
     def of_file(self) -> Iterator[Question]:

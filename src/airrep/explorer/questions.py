@@ -1,7 +1,9 @@
 """Questions that the page asks, answered as JSON values; nothing here knows of HTTP."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,7 @@ from airrep.arrays import Mask
 from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.spans import as_typed, with_marks
-from airrep.errors import ConfigError
+from airrep.errors import AirRepError, ConfigError
 from airrep.explorer.answers import Citation
 from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
 from airrep.explorer.requests import (
@@ -59,6 +61,7 @@ MOST_CLEANED = 100_000
 """Examples that are looked at for findings, at most: all of their texts are held at once."""
 NAMED = 50
 """Examples that a command names; of more a file does."""
+NO_FILTERS = Filters().model_dump_json()
 
 
 def about(explorer: Explorer) -> dict[str, Any]:
@@ -148,6 +151,33 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
         "more": last < min(matching, DEEPEST),
         "verdict": verdict_json(index, question, keep) if matching and not (asked.least or asked.start) else None,
     }
+
+
+def rank_together(explorer: Explorer, asked: Sequence[TopRequest | ExampleRequest]) -> None:
+    """Rank all rows for several queries in one pass over the index; each question is answered from that."""
+    alike: dict[str, list[TopRequest | ExampleRequest]] = defaultdict(list)
+    for one in asked:
+        filters = one.model_dump_json(include={"where", "facets"}) if isinstance(one, TopRequest) else NO_FILTERS
+        alike[f"{one.index} {filters}"].append(one)
+    for some in alike.values():
+        first = some[0] if isinstance(some[0], TopRequest) else Filters()
+        with suppress(AirRepError):  # told to those whose question it is, when that is answered
+            index, keep = explorer.index(some[0].index), explorer.facets.mask(first.where, first.facets)
+            questions = list(_understood(explorer, index, some))
+            if keep.any() and len(questions) > 1:
+                index.rank_together(questions, keep, DEEPEST)
+
+
+def _understood(
+    explorer: Explorer, index: ServedIndex, asked: Iterable[TopRequest | ExampleRequest]
+) -> Iterator[Question]:
+    """The questions about a query without a better answer that can be asked."""
+    for one in asked:
+        with suppress(AirRepError):
+            question = None if one.query is None else explorer.question(one.query)
+            if question is not None and question.better is None:
+                index.ask(question)
+                yield question
 
 
 def copied_words(explorer: Explorer, asked: CopiedRequest) -> dict[str, Any]:
@@ -390,12 +420,13 @@ class Answers:
         self._asked = index.ask(question)
         self._reasons = Reasons(index, index.attributor)
 
-    def hits(self, found: Iterable[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
+    def hits(self, found: Sequence[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
         """Examples as lists show them, from their rows, scores and deviations."""
         told = []
-        for rank, (row, score, deviations) in enumerate(found, start + 1):
+        reasons = self._why([Scored(row, score) for row, score, _ in found])
+        for rank, ((row, score, deviations), why) in enumerate(zip(found, reasons, strict=True), start + 1):
             example = self._index.example(row)
-            why, numbers = self._why(row), {"rank": rank, "row": row, "score": score, "deviations": deviations}
+            numbers = {"rank": rank, "row": row, "score": score, "deviations": deviations}
             own = {**numbers, **self._parts(row), **example_json(example, why=why)}
             told.append({**own, **why_json(self._question.queries[0], example, why)})
         return told
@@ -404,19 +435,18 @@ class Answers:
         """Score and reasons of one example, whole."""
         score = self._index.score_of(self._question, row)
         spread = self._index.ranking(self._question, self._index.live, DEEPEST).spread
-        why = self._why(row)
+        (why,) = self._why([Scored(row, score)])
         told = why_json(self._question.queries[0], self._index.example(row), why, None)
         return {"score": score, "deviations": spread.of_one(score), **self._parts(row), **told}
 
     def tokens(self, row: int) -> WordScores:
         """The score of one example by pairs of words."""
-        found = self._why(row, tokens=True).tokens
-        assert found is not None
-        return found
+        (why,) = self._why([Scored(row, self._index.score_of(self._question, row))], tokens=True)
+        assert why.tokens is not None
+        return why.tokens
 
-    def _why(self, row: int, *, tokens: bool = False) -> Why:
-        scored = Scored(row, self._index.score_of(self._question, row))
-        return self._question.reasons(self._reasons, self._asked, 0, [scored], tokens=tokens)[0]
+    def _why(self, scored: Sequence[Scored], *, tokens: bool = False) -> list[Why]:
+        return self._question.reasons(self._reasons, self._asked, 0, scored, tokens=tokens)
 
     def _parts(self, row: int) -> dict[str, float]:
         """The scores for the answer and for the better one, of a contrast."""
@@ -428,7 +458,8 @@ class Answers:
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
     """Whether anything of the kept rows stands out; None where the method cannot tell."""
-    (found,) = verdicts(index, question, index.ask(question), keep)
+    ends = None if question.better is not None else index.ranking(question, keep, DEEPEST).ends
+    (found,) = verdicts(index, question, index.ask(question), keep, ends)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 

@@ -1,10 +1,11 @@
 """Routes of the API: what each asks, what answers it, an example of it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 from airrep.explorer import answers, questions, requests
+from airrep.explorer.explorer import Explorer
 from airrep.explorer.requests import DEEPEST, PAGE, ListRequest, Paged, Request, RowsRequest, TopRequest
 
 Answering = Callable[..., Mapping[str, Any]]
@@ -29,6 +30,8 @@ class Route(NamedTuple):
     example: Mapping[str, Any]
     """A body of it; rows of an example are there in every index."""
     pages: Pages | None = None
+    together: Callable[[Explorer, Sequence[Any]], object] | None = None
+    """What serves several questions that wait at the same time."""
 
     @property
     def about(self) -> str:
@@ -57,7 +60,14 @@ ROUTES: Mapping[str, Route] = {
     "queries": Route(
         ListRequest, answers.Queries, questions.list_queries, {"text": "zucchini"}, Pages("queries", _of_queries)
     ),
-    "top": Route(TopRequest, answers.Top, questions.top, {"query": QUERY, "count": 3}, Pages("hits", _by_page)),
+    "top": Route(
+        TopRequest,
+        answers.Top,
+        questions.top,
+        {"query": QUERY, "count": 3},
+        Pages("hits", _by_page),
+        questions.rank_together,
+    ),
     "copied": Route(requests.CopiedRequest, answers.Copied, questions.copied_words, {"query": QUERY}),
     "groups": Route(requests.GroupRequest, answers.Groups, questions.groups, {"query": QUERY, "by": "source"}),
     "what-if": Route(requests.WhatIfRequest, answers.WhatIf, questions.what_if, {"query": QUERY, "rows": [0, 1]}),
@@ -77,7 +87,13 @@ ROUTES: Mapping[str, Route] = {
         {"kinds": ["duplicate"], "count": 5},
         Pages("findings", _by_page),
     ),
-    "example": Route(requests.ExampleRequest, answers.Example, questions.example, {"row": 1, "query": QUERY}),
+    "example": Route(
+        requests.ExampleRequest,
+        answers.Example,
+        questions.example,
+        {"row": 1, "query": QUERY},
+        together=questions.rank_together,
+    ),
     "tokens": Route(requests.TokensRequest, answers.Tokens, questions.tokens, {"row": 1, "query": QUERY}),
     "rows": Route(RowsRequest, answers.Rows, questions.rows, {"rows": [0, 1]}, Pages("rows", _of_rows)),
 }

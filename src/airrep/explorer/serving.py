@@ -21,9 +21,9 @@ from airrep.explorer import questions, reference
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.reference import BASE, LINES
-from airrep.explorer.routes import ROUTES, Route
+from airrep.explorer.routes import ROUTES, Pages, Route
 from airrep.explorer.security import Guard, Rules, address_of, run
-from airrep.explorer.turns import Busy, Left, Turns
+from airrep.explorer.turns import Busy, Left, Shared, Turns
 
 STATIC = Path(__file__).parent / "static"
 WEEK = 7 * 24 * 3600
@@ -39,7 +39,7 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
 
     @app.get(f"{BASE}/about", **reference.operation("about", reference.ABOUT, About))
     async def about(request: Request) -> Response:
-        return await _answer(turns, request, partial(questions.about, explorer))
+        return _response(await _told(turns, request, partial(questions.about, explorer)))
 
     for name, route in ROUTES.items():
         app.post(f"{BASE}/{name}", **reference.described(name, route))(_endpoint(explorer, turns, route))
@@ -72,19 +72,22 @@ def _with_cookie(response: Response, request: Request, rules: Rules) -> Response
 
 def _endpoint(explorer: Explorer, turns: Turns, route: Route) -> Callable[..., Awaitable[Response]]:
     async def endpoint(request: Request, asked: Any) -> Response:
+        def told(part: Any, *, raising: bool = True) -> Awaitable[Any]:
+            shared = None if route.together is None else Shared(route.together, explorer, part)
+            return _told(turns, request, partial(route.answering, explorer, part), shared, raising=raising)
+
         if route.pages is not None and LINES in request.headers.get("accept", ""):
-            return await _lines(explorer, turns, request, route, asked)
-        return await _answer(turns, request, partial(route.answering, explorer, asked))
+            return await _lines(told, route.pages, asked)
+        return _response(await told(asked))
 
     endpoint.__annotations__["asked"] = route.model  # by this the body is checked
     return endpoint
 
 
-async def _lines(explorer: Explorer, turns: Turns, request: Request, route: Route, asked: Any) -> Response:
+async def _lines(told: Callable[..., Awaitable[Any]], pages: Pages, asked: Any) -> Response:
     """A long answer as lines of JSON, a part at a time, each in a turn of its own: others are answered in between."""
-    assert route.pages is not None
-    items, parts = route.pages.items, route.pages.split(asked)
-    first = await _told(turns, request, partial(route.answering, explorer, next(parts, asked)))
+    items, parts = pages.items, pages.split(asked)
+    first = await told(next(parts, asked))
     if isinstance(first, Response):
         return first
 
@@ -98,7 +101,7 @@ async def _lines(explorer: Explorer, turns: Turns, request: Request, route: Rout
             following = next(parts, None)
             if following is None:
                 break
-            found = await _told(turns, request, partial(route.answering, explorer, following), raising=False)
+            found = await told(following, raising=False)
             if isinstance(found, Response):  # its status is told already
                 yield bytes(found.body) + b"\n"
                 return
@@ -111,15 +114,21 @@ def _line(value: object) -> bytes:
     return _text(value) + b"\n"
 
 
-async def _answer(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]]) -> Response:
-    found = await _told(turns, request, work)
+def _response(found: Any) -> Response:
     return found if isinstance(found, Response) else _json(found)
 
 
-async def _told(turns: Turns, request: Request, work: Callable[[], Mapping[str, Any]], *, raising: bool = True) -> Any:
+async def _told(
+    turns: Turns,
+    request: Request,
+    work: Callable[[], Mapping[str, Any]],
+    shared: Shared | None = None,
+    *,
+    raising: bool = True,
+) -> Any:
     """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
-        return await turns.take(work, request.is_disconnected)
+        return await turns.take(work, request.is_disconnected, shared)
     except tuple(FAILURES) as error:
         if raising:
             raise

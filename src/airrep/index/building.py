@@ -29,8 +29,9 @@ from airrep.runtime.stage import Stage
 
 _log = logging.getLogger(__name__)
 
-SHARD_ROWS = 4096
-"""Examples in one shard: what an interruption can lose."""
+SHARD_ROWS, LARGE, LARGE_ROWS = 4096, 200_000, 16384
+"""Examples in one shard, and in one of a corpus so large, where a question would spend most of its time between many
+small shards. An interruption loses at most one shard of work."""
 
 
 def build_index(
@@ -41,7 +42,7 @@ def build_index(
     recipe: RecipeLike | None = None,
     settings: Mapping[str, Any] | None = None,
     skip_invalid: bool = False,
-    shard_rows: int = SHARD_ROWS,
+    shard_rows: int | None = None,
     replace: bool = False,
     progress: OnProgress | None = None,
     engine: Engine | str | None = None,
@@ -63,7 +64,8 @@ def build_index(
         settings: settings of the method, unless it is an attributor; or of the recipe's channels.
         skip_invalid: leave out examples that the method's language model cannot read, as those whose response is too
             long; otherwise they are an error.
-        shard_rows: examples in one shard; what an interruption can lose.
+        shard_rows: examples in one shard, which an interruption can lose; None for 4,096, or for 16,384 of 200,000
+            examples or more.
         replace: replace an index that is there and differs.
         progress: called with the number of finished rows.
         engine: where shards are encoded, on one thread each, with the same bytes on every engine: ``"local"``,
@@ -81,7 +83,7 @@ def build_index(
         60
     """
     path = real_path(out)
-    method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
+    method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     plan = planned(method, train, shard_rows, progress)
     stage = index_stage(path, plan.request, replace)
     if not _is_finished(stage):
@@ -93,17 +95,17 @@ def checked(
     train: CorpusLike,
     method: str | Attributor | None,
     settings: Mapping[str, Any] | None,
-    shard_rows: int,
+    shard_rows: int | None,
     skip_invalid: bool,
     recipe: RecipeLike | None = None,
-) -> tuple[Attributor, Corpus]:
-    """The attributor and the corpus of a build; arguments and errors as for :func:`build_index`."""
+) -> tuple[Attributor, Corpus, int]:
+    """Attributor, corpus and rows of a shard of a build; arguments and errors as for :func:`build_index`."""
     train = as_corpus(train)
     if isinstance(method, Attributor) and settings is not None:
         raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
     if len(train) == 0:
         raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
-    if whole_number("shard_rows", shard_rows) < 1:
+    if shard_rows is not None and whole_number("shard_rows", shard_rows) < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if recipe is not None:
         if method is not None:
@@ -112,7 +114,8 @@ def checked(
     if not isinstance(method, Attributor):
         method = make_attributor(method or default_method(settings or {}), settings)
     method = before_training(method)
-    return method, usable(method, train, "train") if skip_invalid else train
+    train = usable(method, train, "train") if skip_invalid else train
+    return method, train, shard_rows or (SHARD_ROWS if len(train) < LARGE else LARGE_ROWS)
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:

@@ -11,7 +11,7 @@ from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
-from airrep.index.building import SHARD_ROWS, BuildPlan, checked, has_shards, index_stage, planned, save_state
+from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, save_state
 from airrep.index.rows import IndexRows
 from airrep.index.sealing import seal_index, write_shards
 from airrep.index.shards import is_whole
@@ -76,7 +76,7 @@ def build_part(
     recipe: RecipeLike | None = None,
     settings: Mapping[str, Any] | None = None,
     skip_invalid: bool = False,
-    shard_rows: int = SHARD_ROWS,
+    shard_rows: int | None = None,
     replace: bool = False,
     progress: OnProgress | None = None,
     engine: Engine | str | None = None,
@@ -100,7 +100,7 @@ def build_part(
         ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
     """
     mine, path = Share.parse(share, "--part"), real_path(out)
-    method, train = checked(train, method, settings, shard_rows, skip_invalid, recipe)
+    method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(

@@ -46,18 +46,19 @@ class SamplingSettings(Settings):
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
     for leave-one-out. 'paired' draws them and fine-tunes all of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
-    """Cross-validation instances; left out, as many as fit. Each has its own train pool, queries and subsets."""
+    """Number of instances; fewer if the data are too few. Each has its own train pool, queries and subsets."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Examples in each train pool; left out, as many as fit. None takes every example that may be drawn."""
+    """Number of examples in each train pool; fewer if the data are too few. None takes every example that may be
+    drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Queries of each instance, all different; left out, as many as fit. None takes every one that may be drawn."""
+    """Number of queries of each instance; fewer if the data are too few. None takes every one that may be drawn."""
     subsets: int = Field(default=100, ge=2)
     """Subsets of each instance."""
     size: int | str = 1_000
-    """Examples in each subset, or a percentage of the pool, such as 99%; left out, a fifth of the pool, at most
-    1,000."""
+    """Examples in each subset, or a percentage of the pool, such as 99%; a fifth of the pool where that is less. A size
+    that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
-    """Leave one example out, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
+    """Leave out one example, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
     an example."""
     removal_size: int = Field(default=1, ge=1)
     """Examples that each removal leaves out."""
@@ -66,7 +67,7 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Keep the first instances, this many, free of texts that others have, to measure a trained encoder on."""
+    """Number of instances that share no text with the others. Use them to judge a trained encoder."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

@@ -146,6 +146,13 @@ class Asked(ABC):
         """The same, where the queries are answers and, behind them, a better one to each; see :func:`even_pairs`."""
         return self
 
+    def joined(self, others: Sequence[Any]) -> "Asked | None":  # noqa: ARG002
+        """These queries and, behind them, those of others of the same class, asked of the same rows.
+
+        None where they cannot be joined.
+        """
+        return None
+
     def pooled_by(self, pooling: Pooling) -> Self:
         """The same with another pool of its own."""
         return self._like(pooling=pooling)
@@ -290,6 +297,20 @@ class SumAsked(Asked):
     def filled(self) -> np.ndarray:
         return np.asarray(np.any([part.filled for part in self.parts.values()], axis=0))
 
+    def joined(self, others: Sequence["SumAsked"]) -> "SumAsked | None":
+        if any(list(other.parts) != list(self.parts) for other in others):
+            return None
+        parts = {name: joined([self.parts[name], *(one.parts[name] for one in others)]) for name in self.parts}
+        weights = np.concatenate([one.weights for one in (self, *others)])
+        whole = {name: part for name, part in parts.items() if part is not None}
+        return SumAsked(whole, weights, self.pooling) if len(whole) == len(parts) else None
+
+    def of_row(self, row: int) -> np.ndarray:
+        total = np.zeros(len(self))
+        for part, weights in (*self._with_weights(final=False), *self._with_weights(final=True)):
+            total += part.of_row(row) * weights
+        return total
+
     def weighed(self, weights: np.ndarray) -> "SumAsked":
         """The same with other weights ``(q, c)``."""
         return SumAsked(self.parts, weights, self.pooling)
@@ -373,6 +394,13 @@ class SumAsked(Asked):
         for part, weights in zip(self.parts.values(), self.weights.T, strict=True):
             total += part.groups(groups, exact=exact, examples=examples) * weights[:, None]
         return total
+
+
+def joined(asked: Sequence[Asked]) -> Asked | None:
+    """Queries that were asked of the same rows one after another, together; None of none, or if that cannot be."""
+    if not asked or len({type(one) for one in asked}) > 1:
+        return None
+    return asked[0] if len(asked) == 1 else asked[0].joined(asked[1:])
 
 
 def even_pairs(asked: Asked) -> Asked:

@@ -20,6 +20,10 @@ PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
 PIECE_NUMBERS = 2**22
 """And at most so many features, 16 MiB of float32."""
+PARTS = 4
+"""Blocks that at most so many pieces read as a whole are cut by columns, others by rows."""
+HELD = 2**22
+"""Of so many rows frequent columns are held, at most 0.3 GB a million where few words make all texts."""
 WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
@@ -201,9 +205,18 @@ class Piece:
         """Their sparse features, float64 ``(b, d)``."""
         matrix = block.features
         if isinstance(matrix, ByColumn):
-            return matrix if len(self.rows) == matrix.shape[0] else matrix._replace(kept=self.rows - self.start)
+            return self._by_column(matrix)
         part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
         return part
+
+    def _by_column(self, matrix: ByColumn) -> ByColumn:
+        first, stop = int(self.rows[0]) - self.start, int(self.rows[-1]) + 1 - self.start
+        if 2 * (stop - first) <= matrix.shape[0]:
+            matrix = matrix.part(first, stop)
+        else:
+            first = 0
+        whole = len(self.rows) == matrix.shape[0]
+        return matrix if whole else matrix._replace(kept=self.rows - (self.start + first))
 
 
 def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterator[Piece]:
@@ -219,11 +232,12 @@ def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterat
 def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
     """Cut *rows* (ascending) into pieces of at most *size*, each in one block; with their places in it."""
     rooms: dict[Any, np.ndarray] = {}
-    for number, (start, count) in enumerate(spans):
-        first, last = np.searchsorted(rows, [start, start + count]).tolist()
+    owner = np.searchsorted(np.array([span.start for span in spans]), rows, side="right") - 1
+    for number in distinct(owner).tolist():
+        first, last = np.searchsorted(owner, [number, number + 1]).tolist()
         for begin in range(first, last, size):
             place = slice(begin, min(begin + size, last))
-            yield place, Piece(number, start, rows[place], size, rooms)
+            yield place, Piece(number, spans[number].start, rows[place], size, rooms)
 
 
 def check_blocks(blocks: Sequence[Block]) -> Shape:
@@ -274,29 +288,29 @@ def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, N
 class Narrow:
     """Blocks without the sparse columns that no query has; the last one is kept.
 
-    Blocks that a piece reads as a whole are left column by column, as their postings lie.
+    Blocks that few pieces read are left column by column, as their postings lie.
     """
 
     def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
-        self._blocks, self._columns = blocks, columns
+        self._blocks, self.columns = blocks, columns
         self._last: tuple[tuple[int, bool], Block] | None = None
 
     def read(self, piece: Piece) -> SparseMatrix:
         """The features of a piece, float64 ``(b, columns)``."""
-        if self._columns is None:
+        if self.columns is None:
             return piece.sparse(self._blocks[piece.number])
         source = self._blocks[piece.number].features
         assert not isinstance(source, np.ndarray | ByColumn)
-        turned = isinstance(source, Postings) and source.shape[0] <= piece.size
+        turned = isinstance(source, Postings) and source.shape[0] <= PARTS * piece.size
         key = piece.number, turned
         last = self._last
         if last is None or last[0] != key:
             found: SparseMatrix
             if turned:
                 assert isinstance(source, Postings)
-                found = source.by_column(self._columns)
+                found = (source.parted if piece.start < HELD else source.by_column)(self.columns)
             else:
-                found = select_columns(source, self._columns)
+                found = select_columns(source, self.columns)
             last = self._last = key, Block(piece.start, found)
         return piece.sparse(last[1])
 

@@ -13,23 +13,25 @@ from airrep.arrays import Features, SparseFeatures, filled_rows
 from airrep.errors import DataError
 from airrep.scoring.asked import ROUNDING, Asked, BoundedScores, Kept, check_size
 from airrep.scoring.blocks import (
+    PIECE_ROWS,
     Block,
     Piece,
     check_blocks,
     check_queries,
     narrow,
     piece_rows,
+    pieces_of,
     quantise,
     spans_of,
 )
-from airrep.scoring.columns import ByColumn, SparseMatrix, SparseProducts, select_cells
+from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import SUM, Pooling
 from airrep.scoring.pools.gains import gain_scores
 from airrep.scoring.pools.orders import order_scores
 from airrep.scoring.pools.sums import linear_scores
-from airrep.sparse import distinct
+from airrep.sparse import below
 
 FEW = 16
 """At most so many queries are multiplied one by one, with codes and columns where these lie."""
@@ -110,6 +112,9 @@ class DenseAsked(Asked):
     def chosen(self, queries: slice | np.ndarray) -> "DenseAsked":
         return self._like(queries=self.queries[queries])
 
+    def joined(self, others: Sequence["DenseAsked"]) -> "DenseAsked":
+        return self._like(queries=np.concatenate([one.queries for one in (self, *others)]))
+
     def over(self, kept: Kept, channel: str) -> "DenseAsked":
         blocks = kept.blocks(channel)
         return self._like(blocks=blocks, spans=spans_of(blocks))
@@ -161,6 +166,9 @@ class DenseAsked(Asked):
     def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
         return inner_products(self._wide, self.blocks, query, row)
 
+    def of_row(self, row: int) -> np.ndarray:
+        return self.exact(np.arange(len(self)), np.full(len(self), row))
+
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         product, error = rough_products(self._wide, self.blocks, rows)
         return product, error[:, None] * self._norms
@@ -178,11 +186,12 @@ class DenseAsked(Asked):
 
 
 class SparseAsked(Asked):
-    """Sparse queries, asked of sparse features; no order of sums depends on the piece."""
+    """Sparse queries, asked of sparse features; where :attr:`final`, no order of sums depends on the piece."""
 
     def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
         self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)
         self._narrow, self._stored = narrow(queries, blocks)
+        self.final = not isinstance(blocks[0].features, Postings)
 
     def __len__(self) -> int:
         return self.queries.shape[0]
@@ -193,12 +202,18 @@ class SparseAsked(Asked):
     def chosen(self, queries: slice | np.ndarray) -> "SparseAsked":
         return self._like(queries=self.queries[queries], _narrow=self._narrow[queries])
 
+    def joined(self, others: Sequence["SparseAsked"]) -> "SparseAsked":
+        return SparseAsked(below([one.queries for one in (self, *others)]), self.blocks, self.pooling)
+
     def over(self, kept: Kept, channel: str) -> "SparseAsked":
         return SparseAsked(self.queries, kept.blocks(channel), self.pooling)
 
     @property
     def filled(self) -> np.ndarray:
         return filled_rows(self.queries)
+
+    def rows_scanned(self) -> int:
+        return super().rows_scanned() if self.final else max(PIECE_ROWS, SCORES // max(1, len(self)))
 
     @cached_property
     def _products(self) -> SparseProducts:
@@ -210,6 +225,33 @@ class SparseAsked(Asked):
 
     def scores(self, piece: Piece) -> np.ndarray:
         return self._products.scores(self._rows(piece))
+
+    def bounded(self, piece: Piece) -> BoundedScores:
+        rows = self._rows(piece)
+        if not isinstance(rows, ByColumn):
+            return super().bounded(piece)
+        values, off = self._products.rough(rows)
+        check_size(float(np.abs(values).max(initial=0)), piece)
+        return BoundedScores(values, off[None], np.empty((0, len(values)), np.float32))
+
+    def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        rows, place = np.unique(row, return_inverse=True)
+        found: np.ndarray = self.refined(rows)[0][place, query]
+        return found
+
+    def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of any features; here sums are in the order of columns, so that they are exact."""
+        found, columns = np.empty((len(rows), len(self))), self._stored.columns
+        for place, piece in pieces_of(self.spans, len(rows), rows):
+            features = self.blocks[piece.number].features
+            assert columns is not None
+            assert not isinstance(features, np.ndarray)
+            found[place] = self._products.scores(select_cells(features, piece.rows - piece.start, columns))
+        return found, np.zeros_like(found)
+
+    def of_row(self, row: int) -> np.ndarray:
+        found: np.ndarray = super().of_row(row) if self.final else self.refined(np.array([row]))[0][0]
+        return found
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
         rows = self._rows(piece)
@@ -309,20 +351,24 @@ def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarra
 
 def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
     """Dense features of rows, ascending, in float64, a part at a time: first and last place, ``(stop - start, d)``."""
-    starts = np.array([block.start for block in blocks])
-    owner = np.searchsorted(starts, rows, side="right") - 1
-    for b in distinct(owner):
-        first, last = np.searchsorted(owner, [b, b + 1]).tolist()
-        features = blocks[b].dense()
+    first = 0
+    while first < len(rows):
+        block = blocks[bisect_right(blocks, int(rows[first]), key=attrgetter("start")) - 1]
+        features = block.dense()
+        last = int(np.searchsorted(rows, block.start + len(features)))
         step = min(PAIRS, max(1, NUMBERS // features.shape[1]))
         for start in range(first, last, step):
             stop = min(start + step, last)
-            some = features[rows[start:stop] - starts[b]]
+            some = features[rows[start:stop] - block.start]
             yield start, stop, widened(some, np.empty(some.shape))
+        first = last
 
 
 def longest_row(rows: SparseMatrix) -> float:
     """The greatest length of a row."""
     matrix = rows.columns if isinstance(rows, ByColumn) else rows
-    squares = matrix.with_data(matrix.data.astype(np.float64) ** 2)
-    return float(np.sqrt(squares.sum(axis=0 if isinstance(rows, ByColumn) else 1).max()))
+    squares = matrix.with_data(matrix.data.astype(np.float64) ** 2).sum(axis=0 if isinstance(rows, ByColumn) else 1)
+    if isinstance(rows, ByColumn) and rows.frequent is not None:
+        _, codes, steps = rows.frequent
+        squares = squares + steps**2 @ codes.astype(np.float64) ** 2
+    return float(np.sqrt(squares.max()))

@@ -41,7 +41,7 @@ class DropSettings(Settings):
     where: str | None = None
     """Filter of training examples; only those that match are fine-tuned on."""
     resamples: int = Field(default=1000, ge=1)
-    """Bootstrap draws behind each interval."""
+    """Number of bootstrap draws behind each interval."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 

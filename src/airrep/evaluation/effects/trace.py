@@ -46,7 +46,7 @@ class TraceSettings(Settings):
     count: int = Field(default=10, ge=1)
     """Top examples of each query that the LM takes a step on."""
     resamples: int = Field(default=1000, ge=1)
-    """Bootstrap draws behind each interval."""
+    """Number of bootstrap draws behind each interval."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 
