@@ -125,7 +125,7 @@ def test_flags_of_ray_are_refused_without_it(folder):
 def test_adapt_refuses_a_budget_that_is_none(folder):
     refused = _run("adapt", "data.jsonl", "--lm", "lm", "--out", "x", "--budget", "soon", folder=folder)
     assert refused.returncode == 1
-    assert "budget 'soon': is no duration" in refused.stderr
+    assert "budget 'soon': is not a duration" in refused.stderr
 
 
 def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(folder):

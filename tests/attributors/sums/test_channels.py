@@ -873,7 +873,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         with contextlib.suppress(SystemExit):
             main()
         said = " ".join(capsys.readouterr().err.split())
-        assert "the view of channel 'prompts' shows nothing of 4 examples; they score 0 there" in said, command
+        assert "channel 'prompts' finds nothing to read in 4 examples, so it scores them 0" in said, command
         assert "'responses' shows nothing" not in said
 
 
