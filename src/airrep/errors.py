@@ -54,7 +54,7 @@ class AirRepError(Exception):
 
 
 class ConfigError(AirRepError, ValueError):
-    """A setting, flag or argument that cannot hold.
+    """A setting, flag or argument is not valid.
 
     Example:
         >>> try:
@@ -66,7 +66,7 @@ class ConfigError(AirRepError, ValueError):
 
 
 class DataError(AirRepError, ValueError):
-    """A record, file or text that cannot be used.
+    """A record, file or text cannot be used.
 
     Example:
         >>> try:
@@ -78,7 +78,7 @@ class DataError(AirRepError, ValueError):
 
 
 class ArtifactError(AirRepError, OSError):
-    """A directory that airrep wrote, or should write, is not as it must be.
+    """A directory of airrep is missing, altered, unfinished or in the way.
 
     Example:
         >>> try:

@@ -129,7 +129,7 @@ def test_top_tells_pairs_of_words(world: Run) -> None:
     assert "an eighth or more" in shown
     assert world("report", "runs/tokens", "--out", "tokens.html").status == 0
     assert '<mark class="t4" title="+' in Path("tokens.html").read_text()
-    assert "--tokens tells of one query" in world(*asked, "--aggregate").err
+    assert "--tokens explains the hits of one query" in world(*asked, "--aggregate").err
 
 
 def test_groups_and_what_ifs_tell_why(world: Run) -> None:
@@ -275,7 +275,7 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
         (("--pool", "order-"), "--pool order-: does not exist"),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
         (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
-        (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is no temperature"),
+        (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is not a temperature"),
         (("--pool", "attention:-1"), "temperature -1.0: is not above 0 and finite"),
         (("--pool", "attention:nan"), "temperature nan: is not above 0 and finite"),
     ],
@@ -485,10 +485,10 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
     rows = [{"subset": f"{i}-{j}", "query": q, "loss": j + q} for i in range(2) for j in range(5) for q in range(4)]
     Path("losses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     refused = {
-        (): "says nothing of what is trained; expected --lm MODEL, or another trainer's",
+        (): "does not say which model to fine-tune; expected --lm MODEL, or",
         ("--import", "losses.jsonl", "--command", "x {train} {losses}"): "two sources of losses; expected one",
         ("--import", "losses.jsonl", "--set", "epochs=3"): "epochs: would not reach another trainer",
-        ("--import", "losses.jsonl", "--part", "1/2"): "--part shares work, and --import has none",
+        ("--import", "losses.jsonl", "--part", "1/2"): "--part divides fine-tunes, and --import runs none",
         ("--import", "none.jsonl"): "none.jsonl: cannot be read (No such file or directory)",
     }
     for more, reason in refused.items():
@@ -524,7 +524,7 @@ def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monk
     write("train.jsonl", make_corpus(3))
     monkeypatch.setattr("airrep.runtime.metering.cores", lambda: 2)
     monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
-    told = "--workers 5: this machine has 2 cores for them; more than 2 are no faster on the CPU\n"
+    told = "--workers 5: this machine has 2 cores; more than 2 workers are no faster on the CPU\n"
     err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
     assert told in err
     assert (asked["workers"], asked["engine"].workers) == (2, 5)
@@ -694,7 +694,9 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
     ran = run("append", "i", "more.jsonl")
     assert ran.status == 0, ran.err
-    assert "i: was read with --response-field chat --turns all, and so are these; options that are given" in ran.err
+    assert (
+        "i: its data were read with --response-field chat --turns all, so the new data are too. Options that" in ran.err
+    )
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
     assert "1 examples added, 13 in all" in ran.err
@@ -835,4 +837,4 @@ def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) 
     for more in (["--lm", "m"], ["--warmed", "w"]):
         ran = run("index", data, "--out", "i", "--encoder", "default", *more)
         assert ran.status == 1
-        assert "which reads no LM; expected --recipe lm beside it" in ran.err
+        assert "so --lm has no effect; expected --recipe lm too" in ran.err

@@ -187,7 +187,7 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
 @pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
     drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
-    _refused(run(*drawn), f"{asked.split()[0]}: is of random subsets, and removals are none")
+    _refused(run(*drawn), f"{asked.split()[0]}: is only for random subsets, not for removals")
     assert not Path("idle").exists()
 
 
@@ -287,7 +287,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
     told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
     assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
     assert "from run.yaml; set here: epochs" in told
-    assert "airrep's own rate" in run(*line, "--set", "epochs=7")[2]
+    assert "airrep's default learning rate" in run(*line, "--set", "epochs=7")[2]
     assert asked[1].model_fields_set == {"epochs"}
     status, _, refused = run(*line[:-1], "100000")  # bad input is refused before anything is told
     assert (status, refused.count("\n"), len(asked)) == (1, 1, 2)
@@ -331,7 +331,9 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
-    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams: is of no index here")
+    _refused(
+        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams: names no index of this command"
+    )
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
     assert run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
@@ -340,7 +342,7 @@ def test_settings_of_one_index_are_given_by_its_name(run):
 def test_bad_names_and_tags_are_refused(run):
     _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': names no index")
     _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is not a tag; expected key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
     _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
 

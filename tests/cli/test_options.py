@@ -119,10 +119,10 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     ran = run("top", "idx", "--queries", "q.jsonl")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
-        "airrep: error: top: --queries is no option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
+        "airrep: error: top: --queries is not an option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
         "Give the value alone, at its place.\n"
     )
-    assert "evaluate: --index is no option; expected airrep evaluate" in run("evaluate", "--index=i").err
+    assert "evaluate: --index is not an option; expected airrep evaluate" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
 
 
@@ -157,7 +157,7 @@ def test_the_rate_is_told_where_nobody_said_it(tmp_path: Path, capsys) -> None:
     tuning, lines = told(capsys, "owner/name", settings={"epochs": 3})
     assert tuning.learning_rate == 2e-5
     (line,) = lines
-    assert line.startswith("fine-tunes take airrep's own rate: learning_rate 2e-05, 3 epochs, batch 32, ")
+    assert line.startswith("fine-tunes use airrep's default learning rate: learning_rate 2e-05, 3 epochs, batch 32, ")
     assert "--training" in line
     assert told(capsys, "owner/name", settings={"learning_rate": 2e-5})[1] == []
 
@@ -167,7 +167,7 @@ def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -
     (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
     tuning, lines = told(capsys, str(tmp_path))
     assert (tuning.lora_rank, tuning.lora_targets, tuning.learning_rate) == (4, ("q_proj",), 2e-5)
-    assert ["airrep's own rate" in line for line in lines] == [False, True]
+    assert ["airrep's default learning rate" in line for line in lines] == [False, True]
     (tmp_path / "args.json").write_text(json.dumps({"learning_rate": 1e-3, "tuner_type": "lora"}))
     tuning, lines = told(capsys, str(tmp_path))
     assert (tuning.lora_rank, tuning.learning_rate) == (4, 1e-3)

@@ -40,7 +40,9 @@ def test_top_tells_what_taught_an_answer(run: Run) -> None:
     asked = airrep.Example("question e 3", "answer 21", "query")
     assert told == airrep.top(airrep.Index("index"), [asked], 3, better="answer 7").to_dict()
     write("answer 7", [])
-    assert "a file has this name" in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
+    assert (
+        "there is a file of this name" in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
+    )
     table = run("top", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
     assert "same words:" in table
@@ -320,7 +322,7 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
         assert (f"--to records --data YOUR-DATA --only {listed} --out" in said) == (listed != "axolotl")
         assert run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace").err.endswith(
-            "as they are there\n"
+            "copied unchanged\n"
         )
         assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
     where = ("--where", 'id != "chat 1"')
@@ -360,7 +362,9 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     assert Path("records.jsonl").read_bytes() == Path("train.jsonl").read_bytes()
     assert "exists already" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "records.jsonl").err
     again = run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "./train.jsonl", "--replace")
-    assert again.err == "airrep: error: export: --out train.jsonl is what is read. Give another file.\n"
+    assert (
+        again.err == "airrep: error: export: --out train.jsonl is one of the files that are read. Give another file.\n"
+    )
     assert "expected a name such as" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "r.parquet").err
 
 
@@ -378,7 +382,7 @@ def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: 
     tiny_folder(Path("encoder"))
     words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]
     write("long.jsonl", words)
-    told = "long: of 2 prompts the encoder reads the first 256 words, so perhaps not the question"
+    told = "long: 2 prompts are too long for the encoder. It reads their first 256 words, so it may miss the question"
     build = ("index", "long.jsonl", "--out", "long", "--method", "airrep", "--encoder", "encoder")
     assert told in run(*build).err
     assert told not in run(*build).err

@@ -378,7 +378,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no matrix": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
     "no JSON": (lambda folder: (folder / "tokenizer.json").write_text("{"), "is not JSON"),
-    "no tokenizer in it": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "is no tokenizer"),
+    "no tokenizer in it": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "is not a tokenizer"),
     "head's shape": (
         lambda folder: save_file({"linear.weight": np.ones((6, 15), np.float32)}, folder / "2_Dense/model.safetensors"),
         r"tensor linear.weight is not of shape \(6, 16\)",

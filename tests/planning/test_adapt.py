@@ -108,7 +108,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     told: list[str] = []
     monkeypatch.setattr("airrep.planning.adapt.check_enough", lambda _: None)
     monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: COSTS)
-    for plan, line in ((PLAN, "pays from"), (WEIGHING, "trains no encoder")):
+    for plan, line in ((PLAN, "saves time from"), (WEIGHING, "too short to train an encoder")):
         monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_, chosen=plan: chosen)
         assert Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).forecast(60.0) == plan
         assert line in told[-1]
@@ -138,7 +138,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
     assert "judged on 4 of your queries; weights are learnt on rows of the data" in told
-    assert "1 examples are left out: they are queries as well, word for word" in told
+    assert "1 examples are left out, because they are also queries" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
     with pytest.raises(ArtifactError, match="holds an adaptation with another queries"):

@@ -33,7 +33,7 @@ def test_a_duration_is_read_in_seconds(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "2", "h", "0h", "-1h", "2 h", "two hours", "2h!"])
 def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ConfigError, match=r"is no duration"):
+    with pytest.raises(ConfigError, match=r"is not a duration"):
         parse_duration(text)
 
 
@@ -104,7 +104,7 @@ def test_gradients_after_a_warm_up_are_read_where_there_is_time_for_them():
 
 
 def test_too_little_time_says_how_much_is_needed_and_that_is_enough():
-    with pytest.raises(ConfigError, match=r"budget: 5 seconds of it are left .* too little on this machine") as caught:
+    with pytest.raises(ConfigError, match=r"budget: only 5 seconds are left .* too few on this machine") as caught:
         choose(AtHand(5, COSTS, 50_000, 1, 2))
     minutes = int(str(caught.value).split("expected ")[1].split(" ")[0])
     assert choose(AtHand(60 * minutes, COSTS, 50_000, 1, 2)).held_out_subsets >= LEAST_WEIGHING

@@ -147,7 +147,7 @@ def mix(
         better: better answers, as for :meth:`airrep.Index.top`: then the examples count that teach these most in place
             of the queries' answers, but those that teach a bad answer more than any good one.
         top: the share of the examples that count for a query, 0 to 1.
-        where: a filter; only examples that fulfil it count.
+        where: a filter; only examples that pass it are ranked.
         seed: of the resamples.
         progress: called with the number of encoded queries.
 
@@ -189,7 +189,7 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
     keep = codes >= 0
     best = top_k(asked, count, keep=keep).scores.astype(np.float64)
     if not best.any():
-        raise DataError(f"mix: {ZERO}; expected some that do. Give other queries, or another index.")
+        raise DataError(f"mix: {ZERO}; expected some scores above 0. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
     above, tied = np.zeros((2, len(asked), sources))
     for rows, scores in stream_scores(asked, keep):

@@ -72,11 +72,11 @@ def top_of_set(
     Args:
         index: the index to ask; or its path.
         queries: the set.
-        k: how many; all, where fewer fulfil the filter.
+        k: how many; all, if fewer pass the filter.
         better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what taught the queries'
             answers in their place comes first.
         least: those that harm it most instead.
-        where: a filter; only examples that fulfil it count.
+        where: a filter; only examples that pass it are ranked.
         progress: called with the number of encoded queries.
 
     Raises:

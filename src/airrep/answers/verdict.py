@@ -39,23 +39,24 @@ def top(
     tokens: bool = False,
     progress: OnProgress | None = None,
 ) -> TopResult:
-    """The training examples that taught each answer most, and a verdict: whether anything in the data taught it.
+    """Find the training examples that taught each answer most, with a verdict: did anything in the data teach it?
 
-    Hits are those of :meth:`airrep.Index.top`. Each also tells how far it lies from the mean of all examples, in
-    deviations of their scores. There is no verdict on the most harmful examples.
+    Hits are those of :meth:`airrep.Index.top`. Each hit also says how many standard deviations its score lies above the
+    mean of all examples. The most harmful examples get no verdict.
 
     Args:
         index: the index to ask; or its path.
         queries: prompts with the answers to explain; or one, by its *prompt* and *response*.
-        k: how many training examples for each; all, where fewer fulfil the filter.
-        better: better answers: a text, the name of a field of the queries' records, or the same prompts with better
-            answers. Then what taught an answer in place of the better one comes first.
-        prompt: of the one answer to explain.
-        response: the answer itself, in place of *queries*.
+        k: how many training examples for each; all, if fewer pass the filter.
+        better: better answers: a text, the name of a field of the queries' records, or examples with the same prompts.
+            Then examples rank first that taught the answer instead of the better one.
+        prompt: the prompt of a single answer to explain.
+        response: that answer, instead of *queries*.
         least: the most harmful examples first.
-        where: a filter; only examples that fulfil it count.
-        why: tell what each channel gave, and which words are the same.
-        tokens: tell that, and which words of an answer have what of its score from which words of the training example.
+        where: a filter; only examples that pass it are ranked.
+        why: also say what each channel added to a score, and which words both texts share.
+        tokens: as *why*, and also split each score by pairs of words, one of the answer and one of the training
+            example.
         progress: called with the number of encoded texts.
 
     Raises:

@@ -86,7 +86,7 @@ class InstalledMethod:
         except (Exception, SystemExit) as error:  # whatever a package does as it is imported
             raise ConfigError(
                 f"{self}: cannot be loaded from '{one_line(self.entry.value)}': {_told(error)}. "
-                "Mend or update the package, or uninstall it."
+                "Correct or update the package, or uninstall it."
             ) from error
 
     def make(self, settings: Settings) -> Attributor:
@@ -118,7 +118,7 @@ class InstalledMethod:
             problem = f"makes an attributor whose settings are {type(made.settings).__name__}, not those it was given"
         if problem:
             raise ConfigError(
-                f"{self}: {one_line(problem)}. Mend the package: docs/own-methods.md says what is expected."
+                f"{self}: {one_line(problem)}. Correct the package: docs/own-methods.md says what is expected."
             )
 
 

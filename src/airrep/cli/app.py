@@ -248,7 +248,10 @@ def push_command(
     card = "; its card was written by others and stays as it is" if made.kept_card else ""
     note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; pinned:")
     if local := local_models(folder):
-        note(f"{to}: it asks {local[0]}, which only this machine has; push that too, and say there where it is")
+        note(
+            f"{to}: it needs {local[0]}, which is only on this machine; push that too, and name its new place when "
+            "you open the index"
+        )
     typer.echo(made.place.url)
 
 
@@ -341,7 +344,7 @@ def main() -> None:
         make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))(prog_name="airrep")
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            note("airrep: interrupted; run the same command again: it goes on where it kept something, or begins anew")
+            note("airrep: interrupted; run the same command again: it goes on if it kept something, or starts over")
         raise
     except (AirRepError, OSError) as error:
         note(f"airrep: error: {error}")

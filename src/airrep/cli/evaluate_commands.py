@@ -76,7 +76,7 @@ class EvaluationOptions:
         found = self._found(request)
         lacking = found is not None and not (found.complete or partial)
         if lacking:
-            note(f"{self.run}: was finished without the fine-tunes that failed; goes on with these")
+            note(f"{self.run}: was finished without some failed fine-tunes; these are run now")
 
         def make_tagged() -> "Evaluation":
             made = replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:]))
@@ -124,7 +124,9 @@ def open_named(texts: Sequence[str], settings: Mapping[str, Any]) -> "list[tuple
     for text, value in settings.items():
         name = next((name for name in moved if text.startswith(f"{name}:")), None)
         if name is None:
-            raise ConfigError(f"--set {text}: is of no index here; expected NAME:key=value. Name one as NAME=INDEX.")
+            raise ConfigError(
+                f"--set {text}: names no index of this command; expected NAME:key=value. Name an index as NAME=INDEX."
+            )
         moved[name][text.removeprefix(f"{name}:")] = value
     return [(name, open_moved_index(path, moved[name])) for name, path in paths]
 
@@ -135,7 +137,7 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
-            raise ConfigError(f"--tag {text}: is no tag; expected key=value, such as role=tasks. Correct it.")
+            raise ConfigError(f"--tag {text}: is not a tag; expected key=value, such as role=tasks. Correct it.")
         if key in tags:
             raise ConfigError(f"--tag {text}: '{key}' comes twice; expected each key once. Leave one out.")
         tags[key] = value
@@ -425,9 +427,9 @@ def _by_labels(
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(
-            "evaluate: no labels are named, and no --queries; expected losses after fine-tunes: --labels LABELS. They "
-            f"come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep prove {index} QUERIES --lm MODEL "
-            "--budget 30m` judges by them in one step."
+            "evaluate: names neither --labels nor --queries; expected losses after fine-tunes: --labels LABELS. "
+            f"`airrep sample DATA --out SUBSETS` and `airrep label` make them; `airrep prove {index} QUERIES --lm "
+            "MODEL --budget 30m` does it all in one step."
         )
     opened, tune = open_named(indexes, settings), asked.tune or []
     corpora = [reading.read(path) for path in asked.data or ()]

@@ -71,8 +71,8 @@ def index_command(
         raise ConfigError("index: --set state= belongs to --part. Leave it out.")
     if encoder is not None and method is None and recipe is None and (lm is not None or warmed is not None):
         raise ConfigError(
-            "index: --encoder alone means that encoder and nothing else, which reads no LM; expected --recipe lm "
-            "beside it, which sums both. Add it, or leave --lm out."
+            "index: --encoder without a recipe uses only the encoder, so --lm has no effect; expected --recipe lm "
+            "too, which adds both. Add it, or leave --lm out."
         )
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
@@ -142,7 +142,7 @@ def _kind(lineage: "Mapping[str, Any]") -> str:
 
 def _tell_left_out(out: Path, count: int) -> None:
     if count:
-        note(f"{out}: {count:,} examples left out, which the language model cannot read whole")
+        note(f"{out}: {count:,} examples left out, because the language model cannot read them whole")
 
 
 def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", out: Path) -> None:
@@ -158,13 +158,13 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
     try:
         method = make_attributor(lineage["method"], lineage["settings"])
     except AirRepError as error:  # joining needs no package and no model that a channel needs
-        note(f"{out}: what its channels cannot see is not known here: {error}")
+        note(f"{out}: airrep cannot tell which examples its channels miss: {error}")
         return
     if isinstance(method, ChannelsAttributor):
         for some in examples:
             unseen.update(method.unseen(some))
     for channel, count in unseen.items():
-        note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
+        note(f"{out}: channel '{channel}' finds nothing to read in {count:,} examples, so it scores them 0")
 
 
 def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
@@ -177,8 +177,8 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
     count = sum(unspaced(str(text)) for batch in responses for text in batch.column(0).to_pylist())
     if count:
         note(
-            f"{out}: {count:,} responses are of a script without spaces between words, so whole clauses are words; "
-            "--set signs=true reads them sign by sign"
+            f"{out}: {count:,} responses have no spaces between words, so whole clauses count as one word. --set "
+            "signs=true reads them sign by sign"
         )
 
 
@@ -197,12 +197,15 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
     prompts = corpus.table.select(["prompt"]).to_batches(max_chunksize=4096)
     count = sum(len(str(text).split(None, words)) > words for batch in prompts for text in batch.column(0).to_pylist())
     if count:
-        note(f"{out}: of {count:,} prompts the encoder reads the first {words} words, so perhaps not the question")
+        note(
+            f"{out}: {count:,} prompts are too long for the encoder. It reads their first {words} words, so it may "
+            "miss the question"
+        )
 
 
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
-        note(f"{out}: the features of {built.empty - before:,} examples are all 0, so they score 0 with every query")
+        note(f"{out}: the method sees nothing in {built.empty - before:,} examples, so they score 0 with every query")
 
 
 @app.command("append")
@@ -258,8 +261,8 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
         note(
-            f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; options that are given "
-            "replace these, one of a field all of them"
+            f"{index.path}: its data were read with {options.flags_of(recorded)}, so the new data are too. Options "
+            "that you type override these; one --...-field overrides all fields"
         )
     return reading.with_recorded(recorded)
 
@@ -348,7 +351,8 @@ def export_command(
     note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{dense}")
     if made.guarded:
         note(
-            f"{out}: {made.guarded:,} cells begin as formulas do; each got a ' before it. --set exact=true leaves them"
+            f"{out}: {made.guarded:,} cells look like formulas, so each got a ' before it. --set exact=true leaves "
+            "them as they are"
         )
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
@@ -372,13 +376,16 @@ def _export_records(
     if data is None or only is None:
         raise ConfigError("export: records need --data DATA and --only FILE. Give both.")
     if index.reading.mixed:
-        note(f"{index.path}: examples were read with unlike options; give those of {data}, if it was appended later")
+        note(
+            f"{index.path}: its data were read with different options. If {data} was appended later, type the "
+            "options it was read with"
+        )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only)):
-        raise ConfigError(f"export: --out {out} is what is read. Give another file.")
+        raise ConfigError(f"export: --out {out} is one of the files that are read. Give another file.")
     records = list(reading.taken(data, str(only)))
     write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
-    note(f"{out}: {len(records):,} records of {data}, as they are there")
+    note(f"{out}: {len(records):,} records of {data}, copied unchanged")
 
 
 def _export_citations(
@@ -407,4 +414,4 @@ def _export_citations(
     if (told := unknown(found)) != "":
         note(f"{out}: {told.rstrip('.').lower()}")
     if differ := [one for one in found if one.check not in (SAME, UNCHECKED)]:
-        note(f"{out}: {len(differ):,} differ by now; the first, {differ[0].id}: {differ[0].check}")
+        note(f"{out}: {len(differ):,} examples have changed since; the first, {differ[0].id}: {differ[0].check}")

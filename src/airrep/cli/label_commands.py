@@ -57,7 +57,7 @@ def sample_command(
     idle = next((name for name in ("subsets", "size") if kind and values.get(name) is not None), None)
     if idle is not None:
         raise ConfigError(
-            f"--{idle}: is of random subsets, and removals are none; expected one or the other. Leave --{idle} out."
+            f"--{idle}: is only for random subsets, not for removals; expected one or the other. Leave --{idle} out."
         )
     chosen = SamplingSettings.of(values | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
@@ -191,8 +191,8 @@ def _check_elsewhere(
     if imported is None and command is None:
         if lm is None:
             raise ConfigError(
-                "label: says nothing of what is trained; expected --lm MODEL, or another trainer's --import LOSSES or "
-                "--command. Give one."
+                "label: does not say which model to fine-tune; expected --lm MODEL, or --import LOSSES or --command "
+                "for another trainer. Give one."
             )
         return
     if imported is not None and command is not None:
@@ -203,7 +203,7 @@ def _check_elsewhere(
             "--import or --command. Leave them out, and set it there."
         )
     if imported is not None and part is not None:
-        raise ConfigError("label: --part shares work, and --import has none. Leave --part out.")
+        raise ConfigError("label: --part divides fine-tunes, and --import runs none. Leave --part out.")
 
 
 @dataclass(frozen=True)

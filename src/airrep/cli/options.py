@@ -174,8 +174,8 @@ class TuningOptions(ConfigOptions):
         tuning = self.as_trained(lm, own, merged=bool(model.merged))
         if "learning_rate" not in tuning.model_fields_set:
             note(
-                f"fine-tunes take airrep's own rate: {tuning.summary}; what comes of them holds for that. For those of "
-                "your training: --training FOLDER, or --set learning_rate=..."
+                f"fine-tunes use airrep's default learning rate: {tuning.summary}. The results hold for that. "
+                "To train as your model was trained: --training FOLDER, or --set learning_rate=..."
             )
         return model, tuning
 
@@ -186,7 +186,7 @@ class TuningOptions(ConfigOptions):
             return given
         own = given.model_dump(include=given.model_fields_set)
         changed = f"; set here: {', '.join(sorted(own))}" if own else ""
-        note(f"fine-tunes take the settings of a training: {read.sentence}{changed}")
+        note(f"fine-tunes use the settings of your training: {read.sentence}{changed}")
         return type(given).of({**read.values, **own})
 
     def _read(self, lm: str, *, merged: bool) -> "TrainingRead | None":
@@ -211,7 +211,7 @@ def _tell_checkpoint(lm: object) -> None:
     taken = settled(Path(lm))
     steps = list(checkpoints_in(Path(lm)))
     if taken != Path(lm) and not steps:
-        note(f"{lm}: holds adapters in a folder of their own alone; these are taken: {taken.name}")
+        note(f"{lm}: holds only adapters, in a subfolder; these are used: {taken.name}")
     elif taken != Path(lm):
         note(
             f"{lm}: holds a trainer's checkpoints ({', '.join(map(str, steps))}) alone; the last is taken: {steps[-1]}"
@@ -232,7 +232,7 @@ class EngineOptions:
         from airrep.runtime.ray_engine import make_engine
 
         if self.engine != "ray" and (self.address is not None or self.gpus):
-            raise ConfigError("--set address=, gpus=: belong to Ray. Add --set engine=ray, or leave them out.")
+            raise ConfigError("--set address=, gpus=: are only for Ray. Add --set engine=ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
         if self.engine == "local":
@@ -247,7 +247,7 @@ def tell_workers(workers: int) -> None:
     from airrep.runtime.metering import cores
 
     if workers > (have := cores()):
-        note(f"--workers {workers}: this machine has {have} cores for them; more than {have} are no faster on the CPU")
+        note(f"--workers {workers}: this machine has {have} cores; more than {have} workers are no faster on the CPU")
 
 
 _OBVIOUS = ("prompt and response",)
@@ -382,7 +382,7 @@ def better_of(
         return None
     if typed:
         if is_place(better):
-            note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
+            note(f"--better: '{better}' is read as the text of an answer, although there is a file of this name")
         return [typed_example("", better, "--better")]  # a text, whatever files there are
     if any(better in example.metadata for example in asked) or not is_place(better):
         return better
@@ -402,7 +402,7 @@ def typed_example(prompt: str, response: str, where: str, span: str | None = Non
             raise DataError(f"{where}: {error}") from None
     if spans and span is None:
         told = ", ".join(f"'{text[start:stop]}' ({start}:{stop})" for start, stop in spans)
-        note(f"{where}: the span is {told}; for brackets that are no marks write \\[[")
+        note(f"{where}: the span is {told}; for real brackets write \\[[")
     return Example(prompt=prompt, response=text, id="query", span=spans or None)
 
 
@@ -431,15 +431,13 @@ class QueryOptions:
         from airrep.corpus.corpus import Corpus, with_spans
 
         if span is not None and self.queries is not None:
-            raise ConfigError("--span: is of a --response; a file of queries has a field span. Leave it out.")
+            raise ConfigError("--span: needs --response; in a file of queries, use the field span. Leave it out.")
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
             return with_spans(self.reading.for_queries(index).read(self.queries))
         if self.response is None:
-            raise ConfigError(
-                "queries: --prompt is given without --response, and what it answers is asked for. Give both."
-            )
+            raise ConfigError("queries: --prompt is given without --response. airrep explains an answer. Give both.")
         if not self.response.strip():
             raise ConfigError("queries: --response is blank; expected the text that the model gave. Type it in.")
         return Corpus.from_examples([typed_example(self.prompt or "", self.response, "--response", span)])
@@ -543,7 +541,7 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
         return name, float(temperature or 1)
     except ValueError:
         raise ConfigError(
-            f"--pool {text}: '{temperature}' is no temperature; expected a number, as in attention:0.2. Give one."
+            f"--pool {text}: '{temperature}' is not a temperature; expected a number, as in attention:0.2. Give one."
         ) from None
 
 
@@ -595,7 +593,9 @@ def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) ->
     given = read_settings(texts)
     taken = {name: _checked(one, given.pop(name)) if name in given else one.default for name, one in rare.items()}
     if given and not others:
-        raise ConfigError(f"--set {next(iter(given))}: is no setting here; expected one of {', '.join(rare)}.")
+        raise ConfigError(
+            f"--set {next(iter(given))}: is not a setting of this command; expected one of {', '.join(rare)}."
+        )
     return {**taken, "settings": given}
 
 
@@ -618,7 +618,7 @@ def _checked(option: Option, value: Any) -> Any:
 
 def _told(option: Option) -> str:
     """A line of help on what --set alone takes."""
-    default = "" if option.default in (None, False) else f" ({option.default})"
+    default = "" if option.default in (None, False) else f" (default {option.default})"
     return f"--set {option.name}=...: {_split(option.annotation)[1].text.removesuffix('.')}{default}."
 
 

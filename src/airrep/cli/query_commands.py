@@ -50,7 +50,9 @@ def top_command(
 
     if (why or tokens) and aggregate:
         named = "--tokens" if tokens else "--why"
-        raise ConfigError(f"top: {named} tells of one query's hits, not of --aggregate. Leave one out.")
+        raise ConfigError(
+            f"top: {named} explains the hits of one query, so it does not go with --aggregate. Leave one out."
+        )
     delivery.check("top-of-set" if aggregate else "top")
     opened = asking.index()
     asked, better = asking.question(opened, span)
@@ -75,13 +77,14 @@ def group_command(
         typer.Option(
             metavar="FIELD|FILE",
             help="Field whose values are the groups, such as source; or FILE.json, which maps each group's name to a "
-            "list of ids or rows, or is a list of such lists.",
+            "list of ids or rows, or is a list of such lists; or cluster, examples that are alike.",
         ),
     ],
     pool: options.PoolOption = None,
     why: Annotated[bool, "Show what each channel (method) added to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
+    from airrep.answers.likeness.clusters import CLUSTER, find_clusters
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_groups
     from airrep.scoring.groups import read_groups
@@ -90,6 +93,8 @@ def group_command(
     chosen_pool = _pool(pool)
     chosen: Any = read_groups(Path(by)) if by.endswith(".json") else by
     opened = asking.index()
+    if by == CLUSTER and CLUSTER not in opened.fields:
+        chosen = find_clusters(opened).groups(opened)
     asked, better = asking.question(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:
@@ -180,12 +185,13 @@ def select_command(
     from airrep.index.selection.picking import SelectionResult, check_selection
 
     if seed is not None and not resample:
-        raise ConfigError("--set seed: belongs to resample=true; ranks need no chance. Add it, or leave this out.")
+        raise ConfigError("--set seed: is only for resample=true. Add that, or leave seed out.")
     if tokenizer is not None and tokens is None:
         raise ConfigError("--set tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
     if resample and (count is None or diversity or by or most or tokens is not None or asking.better is not None):
         raise ConfigError(
-            "--set resample=true: needs --count; takes no diversity, --by, --most, --tokens or --better. Change that."
+            "--set resample=true: needs --count and does not go with diversity, --by, --most, --tokens or --better. "
+            "Change that."
         )
     if out is not None:
         check_selection(out, replace=replace)
@@ -227,8 +233,8 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
             raise ConfigError(f"--most {text}: expected one number for each value, or VALUE=NUMBER. Correct it.")
         if not equals and len(most or ()) > 1:
             raise ConfigError(
-                f"--most {text}: is for every value, and stands beside others; expected it alone, or VALUE=NUMBER for "
-                "each value. Give one kind."
+                f"--most {text}: holds for every value, so no other --most may be given; expected it alone, or "
+                "VALUE=NUMBER for each value. Give one kind."
             )
         if not equals:
             return int(number)

@@ -159,7 +159,10 @@ def _report(out: Path, result: "TrainingResult") -> None:
         seen = f" --set view={view}" if view else ""
         note(f"{out}: trained; next: airrep index DATA --encoder {out}{seen} --out INDEX")
     else:
-        note(f"{out}: no step ranked the held-out subsets better than the start, whose weights it has")
+        note(
+            f"{out}: no training step ranked the held-out subsets better than the start, so it has the weights of "
+            "the start"
+        )
 
 
 @app.command("adapt")

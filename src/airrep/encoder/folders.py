@@ -239,7 +239,7 @@ def parse_json(path: Path) -> object:
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing; a model folder has one. Restore it or download again.") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror}. Correct its permissions.") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON. Restore it or download the model again.") from error
 

@@ -128,7 +128,7 @@ def parse_tokenizer(content: dict[str, Any] | str, where: str) -> Tokenizer:
         return Tokenizer.from_str(content if isinstance(content, str) else json.dumps(content))
     except Exception as error:  # the library raises nothing more precise
         raise DataError(
-            f"{where}: its tokenizer.json is no tokenizer ({error}). Restore it or download the model again."
+            f"{where}: its tokenizer.json is not a tokenizer ({error}). Restore it or download the model again."
         ) from error
 
 

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Index(EditableIndex):
-    """The features of a training corpus, with the corpus itself, and the attributor that made them.
+    """An index: the training examples, their features, and the method (attributor) that made these.
 
     Rows, filters and groups are those of :class:`airrep.index.rows.IndexRows`; ``append``, ``delete`` and ``compact``
     those of :class:`airrep.index.editing.EditableIndex`.
@@ -137,7 +137,7 @@ class Index(EditableIndex):
         return found
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
-        """The index with its own method made anew, some settings being others now: where a model has moved to, say.
+        """The same index with some settings of its method changed, such as the new place of a model that has moved.
 
         Raises:
             ConfigError: there is no such setting, or the method is not known here.
@@ -233,16 +233,16 @@ class Index(EditableIndex):
         Args:
             queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
                 or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
-            k: how many; all, where fewer fulfil the filter.
+            k: how many; all, if fewer pass the filter.
             better: better answers to the queries' prompts: a text, the name of a field of the queries' records, or
                 examples with the same prompts. Then scores are contrasts (:class:`airrep.index.contrast.Question`), and
                 the first examples taught the answer in its place.
-            least: the most harmful instead, most harmful first; with *better*, what teaches the better answers most.
-            where: a filter; only examples that fulfil it count.
-            why: tell what each channel gave to each score, and which words of the two texts are the same
+            least: rank the most harmful examples first; with *better*, those that teach the better answers most.
+            where: a filter; only examples that pass it are ranked.
+            why: also say what each channel added to each score, and which words both texts share
                 (:class:`airrep.index.why.Why`).
-            tokens: tell that, and what each word of the query has of the score from each word of the training example
-                (:class:`airrep.attributors.by_token.WordScores`). Gradients of the hits are taken anew for it.
+            tokens: as *why*, and also split the score by pairs of words, one of the query and one of the training
+                example (:class:`airrep.attributors.by_token.WordScores`). Computes the gradients of the hits again.
             progress: called with the number of encoded queries.
 
         Raises:
@@ -314,7 +314,7 @@ class Index(EditableIndex):
     ) -> np.ndarray:
         """All influence scores, ``(q, n)`` float32; column *i* is row *i* of the index, NaN where that is deleted.
 
-        They are held at once, 4 bytes for each query and row; where that is too much,
+        All scores are in memory at once, 4 bytes for each query and row. If that is too much,
         :func:`airrep.scoring.asked.score_blocks` gives blocks, for ``index.ask(queries)``.
 
         Args:
@@ -349,12 +349,12 @@ class Index(EditableIndex):
             groups: names with lists of ids, arrays of rows or filters (:meth:`check_rows`); a sequence of such; or a
                 field, as *by*.
             by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
-            better: better answers, as for :meth:`top`: then a score is that for the answer minus that for the better
-                one, and the group of the greatest taught the answer in its place.
+            better: better answers, as for :meth:`top`. A score is then the answer's score minus the better answer's.
+                The group with the greatest score taught the answer instead of the better one.
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"order-K"`` or ``"order-inf"``
                 (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
-            temperature: of attention; the larger, the flatter. Where *pool* is None, 1 is the method's own.
-            why: tell what each channel gave; a pool over the summed scores of channels leaves them one.
+            temperature: temperature of attention; larger is flatter. If *pool* is None, 1 means the method's own.
+            why: also say what each channel added. A pool over the sum of channels counts as one channel.
             progress: called with the number of encoded queries.
 
         Raises:

@@ -106,10 +106,10 @@ def stacked(parts: Sequence[Encoded]) -> Encoded:
 def _refuse_data(path: Path) -> None:
     """Say of data where an index is expected what makes an index of them."""
     if path.name == MANIFEST and path.is_file():
-        raise ArtifactError(f"{path}: is a file of a folder; expected the folder of an index. Give {path.parent}")
+        raise ArtifactError(f"{path}: is a file inside an index; expected its folder. Give {path.parent}")
     if path.is_file() or (not (path / MANIFEST).exists() and any(one.suffix in DATA for one in path.glob("*"))):
         made = f"airrep index {shlex.quote(str(path))} --out runs/index"
-        raise ArtifactError(f"{path}: holds data; expected an index of them. Build one first: {made}")
+        raise ArtifactError(f"{path}: holds data, not an index. Build one first: {made}")
 
 
 class IndexRows:

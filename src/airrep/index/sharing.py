@@ -181,8 +181,8 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
     for part in parts:
         if part.share.of != first.share.of:
             raise ArtifactError(
-                f"{part.path}: is part {part.share}, but {first.path} is {first.share}; expected parts of one cut. "
-                "Leave one out, or build it again."
+                f"{part.path}: is part {part.share}, but {first.path} is {first.share}; expected parts with the same "
+                "number of parts. Leave one out, or build it again."
             )
         refuse_difference(part.path, "a part of an index made", part.lineage, first.lineage, "Leave it out.")
         if part.state != first.state:

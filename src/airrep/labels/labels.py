@@ -332,8 +332,8 @@ class Labels:
         if self.manifest is None:
             raise ArtifactError(
                 f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
-                f"{len(self.quarantined)} were given up. Run the same command again, with --partial to do without "
-                "those."
+                f"{len(self.quarantined)} failed for good. Run the same command again, or add --partial to finish "
+                "without them."
             )
         return self.manifest
 

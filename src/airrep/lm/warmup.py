@@ -252,7 +252,7 @@ def _writing_weights(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: weights cannot be written: {error}. Mend that and run it again.") from error
+        raise ArtifactError(f"{path}: weights cannot be written: {error}. Correct that and run it again.") from error
 
 
 class _CheckpointWriter:

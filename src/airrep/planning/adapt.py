@@ -100,7 +100,7 @@ class Adaptation:
                 tell(f"{change.sentence}: no verdict will come of that. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("weighing channels, and judging on examples and queries that took no part")
+            tell("learning the weights of channels, and judging them on other examples and queries")
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
                 tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
@@ -170,7 +170,7 @@ class Adaptation:
             return found
         rows = np.flatnonzero(np.isin(found.content_hashes, self.queries.content_hashes))
         if len(rows):
-            self.tell(f"{len(rows):,} examples are left out: they are queries as well, word for word")
+            self.tell(f"{len(rows):,} examples are left out, because they are also queries")
         return found.without(rows.tolist())
 
     def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
@@ -282,12 +282,14 @@ class Adaptation:
         tell(hours_line(tunes, took, measured=f"by a trial on {MEASURED} examples, channels and judging with it"))
         pays = plan.pays_from(costs)
         if not plan.trains:
-            tell("this budget trains no encoder; it learns the weights of channels alone")
+            tell("the budget is too short to train an encoder; only the weights of channels are learnt")
         elif pays is None:
-            tell("training the encoder never pays by time: gradients of this language model cost no more than encoding")
+            tell(
+                "training an encoder never saves time here: gradients of this language model cost no more than encoding"
+            )
         else:
             others = "below that, gradients of all examples cost less"
-            tell(f"training the encoder pays from {pays:,.0f} examples on: {others}")
+            tell(f"training an encoder saves time from {pays:,.0f} examples on: {others}")
         return plan
 
 

@@ -145,7 +145,7 @@ def parse_duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
-        raise ConfigError(f"budget '{text}': is no duration; expected one such as 2h, 90m or 1h30m. Correct it.")
+        raise ConfigError(f"budget '{text}': is not a duration; expected one such as 2h, 90m or 1h30m. Correct it.")
     return seconds
 
 
@@ -184,7 +184,7 @@ def choose(hand: AtHand) -> LearnPlan:
     while _weighing(hand._replace(seconds=60 * minutes), False) is None:
         minutes += 1 + minutes // 10
     raise ConfigError(
-        f"budget: {max(0.0, hand.seconds):.0f} seconds of it are left to learn in, too little on this machine; "
+        f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for learning, too few on this machine; "
         f"expected {minutes} minutes or more. Give more time, more workers or a smaller language model."
     )
 

@@ -120,7 +120,7 @@ def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
     if not fitting:
         minutes = math.ceil(min(plan.least for plan in plans) / 60) + 1
         raise ConfigError(
-            f"budget: {max(0.0, hand.seconds):.0f} seconds of it are left for fine-tunes, too little for "
+            f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for fine-tunes, too few for "
             f"{LEAST_SUBSETS} of the smallest on this machine; expected {minutes} minutes or more. "
             "Give more time, more workers or a smaller language model."
         )
@@ -316,14 +316,14 @@ class _Judging:
         return f"this index ({self.index.method})", self.index
 
     def _judged(self, asked: Asked, instance: LabelledInstance, gradients: bool) -> Judgement:
-        self.tell("comparing with counting, TF-IDF and what else there is")
+        self.tell("comparing with counting, TF-IDF and the other rivals")
         own, lm = self.index.method, self.lm if gradients else None
         named = [self._named]
         for rival in build_rivals(instance.train, self.out / RIVALS, lm, own, self.tell):
             if _varies(asked, rival, instance):
                 named.append(rival)
             else:
-                self.tell(f"without {rival[0]}: it scores all subsets alike for these queries")
+                self.tell(f"{rival[0]} is left out: it scores all subsets alike for these queries")
         moving = moved([instance])
         try:
             found = study_of(asked, named, instance).run()
@@ -347,7 +347,7 @@ class _Judging:
         if asked is None or not asked.answers:
             raise ConfigError("judge: no query can be read by the LM; expected some. Give others.")
         if len(asked.answers) < count:
-            self.tell(f"{len(asked.answers):,} of {count:,} queries are asked: each text once, a random part of many")
+            self.tell(f"{len(asked.answers):,} of {count:,} queries are used: each text once, or a random part of them")
         return asked
 
     def _train(self, queries: Corpus, lm: Any) -> Corpus:
@@ -388,7 +388,8 @@ class _Judging:
                     "--out."
                 )
             self.tell(
-                f"{self.out}: goes on with its {plan.subset_count} subsets, whatever the budget; --out has others"
+                f"{self.out}: goes on with its {plan.subset_count} subsets, whatever the budget. For a new start "
+                "give another --out"
             )
             return plan, (self.out / GRADIENTS_TOO).is_file()
         self.tell("measuring this machine")

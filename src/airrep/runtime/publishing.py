@@ -62,7 +62,7 @@ def writing(path: Path) -> Iterator[None]:
         reason = _REASONS.get(errno.ENOSPC if short else error.errno or 0, str(error))
         raise ArtifactError(
             f"{path}: cannot be written: {reason}; what was there before is unchanged. "
-            "Mend that and run the same command again: finished parts are kept."
+            "Correct that and run the same command again: finished parts are kept."
         ) from error
 
 

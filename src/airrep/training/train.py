@@ -51,7 +51,7 @@ def train_encoder(
 
     Each step takes one instance, some of its queries and subsets, encodes every example once, pools scores to group
     scores (Eq. 6) and follows the exact gradient of the ranking loss (Eq. 8) against the labels (Eq. 7). The folder
-    appears under its name when it is whole. A run that was interrupted resumes from its last checkpoint, on the same
+    gets its name when it is complete. A run that was interrupted resumes from its last checkpoint, on the same
     trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same inputs is returned as
     it is. Under ``torchrun`` the processes share the texts and the queries of each step.
 
@@ -60,7 +60,7 @@ def train_encoder(
         held_out: unseen instances that choose the best step and stop early; without any, the last step is taken.
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
-        test: instances that choose nothing; they are scored once, for the model card.
+        test: instances that no choice depends on; they are scored once, for the model card.
         beside: channels whose sum with the encoder ranks the subsets (:mod:`airrep.training.linear.weights`), for an
             encoder that becomes one more channel, as in `airrep adapt`.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
@@ -71,7 +71,7 @@ def train_encoder(
         replace: replace an existing encoder that differs.
 
     Raises:
-        ConfigError: settings or channels that cannot hold, or no instances.
+        ConfigError: settings or channels that are not valid, or no instances.
         DataError: a held-out or test example was trained on, nothing can be judged by such an instance's losses, or a
             channel scores all subsets alike.
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.

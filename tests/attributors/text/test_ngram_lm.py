@@ -239,7 +239,7 @@ def test_a_tokenizer_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no tokenizer\.json\. Give words, subwords, or the folder of a model\."):
         NgramAttributor(NgramSettings(tokenizer=str(tmp_path))).fit(TRAIN)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match="is no tokenizer"):
+    with pytest.raises(ConfigError, match="is not a tokenizer"):
         NgramAttributor(NgramSettings(tokenizer=str(tmp_path))).fit(TRAIN)
 
 

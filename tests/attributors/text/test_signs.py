@@ -61,7 +61,7 @@ def test_the_command_says_where_words_have_no_spaces(
     run = runner(capsys, monkeypatch)
     rows = [{"prompt": "a", "response": text} for text in (RELATED, OTHER, "an English one", "one more, 春 in it")]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = "2 responses are of a script without spaces between words"
+    said = "2 responses have no spaces between words"
     for method in METHODS:
         assert said in run("index", "rows.jsonl", "--method", method, "--out", method).err
         again = run("index", "rows.jsonl", "--method", method, "--set", "signs=true", "--out", f"{method} signs")

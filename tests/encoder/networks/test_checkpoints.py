@@ -419,7 +419,7 @@ def test_published_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
     [
         (None, r"tokenizer\.json: is missing; an encoder needs its tokenizer\. Copy it from"),
         ("{", r"tokenizer\.json: is not JSON"),
-        ('{"model": 1}', r"its tokenizer\.json is no tokenizer"),
+        ('{"model": 1}', r"its tokenizer\.json is not a tokenizer"),
         (json.dumps(tiny_tokenizer() | {"post_processor": None}), r"its tokenizer adds no special tokens"),
     ],
 )

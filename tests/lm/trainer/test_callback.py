@@ -217,7 +217,7 @@ def test_a_stream_has_losses_and_no_rows(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_errors_come_when_training_begins(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"checkpoints -1: expected a number from 0 up"):
+    with pytest.raises(ConfigError, match=r"checkpoints -1: expected a number of 0 or more"):
         AttributionCallback(tmp_path, checkpoints=-1)
     with pytest.raises(ConfigError, match=r"save_total_limit 1: the trainer would delete some of 3 checkpoints"):
         train(tmp_path / "out", AttributionCallback(tmp_path / "r", checkpoints=3), save_total_limit=1)

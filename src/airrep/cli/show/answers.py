@@ -32,7 +32,7 @@ def print_set(result: SetResult, wide: bool = False) -> None:
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     print_lines(console, Text(f"{order} for all {result.queries:,} queries together", style="bold"))
     if result.even:
-        say(console, f"{result.even:,} more queries tell no examples apart.")
+        say(console, f"{result.even:,} more queries score all examples alike.")
     for hit in result.hits:
         facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%}"]
         print_hit(console, hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)
@@ -49,7 +49,7 @@ def print_cleaned(result: CleanResult, wide: bool = False) -> None:
         for one in found[: MANY if wide else FEW]:
             _print_finding(one, wide)
         _say_more(len(found), MANY if wide else FEW)
-    say(console, "Findings are reasons to look, not proof; docs/answers.md tells how often they are right.")
+    say(console, "Findings are reasons to look, not proof; docs/clean.md says how often they are right.")
 
 
 def _print_finding(one: ExampleFinding, wide: bool) -> None:

@@ -278,7 +278,7 @@ def print_summary(console: Console, summary: Summary, verb: str, *, scored: str 
             print_lines(console, Text(f"{name} of the first {count} over all queries: {_shares(shares)}"), hang=3)
     several = [one for one in first if one.queries > 1]
     if not several:
-        say(console, "No example is among the first of two queries.")
+        say(console, "No example ranks high for more than one query.")
     for rank, one in enumerate(several, 1):
         mean = f"{deviations_text(one.mean)} on average" if scored == "deviations" else f"mean score {signed(one.mean)}"
         facts = (f"for {one.queries:,} of {summary.queries:,} queries", mean)

@@ -201,7 +201,7 @@ def print_training(result: "TrainingResult") -> None:
     """Print the LDS on unseen instances, before and after."""
     results = result.training["results"]
     if not results:
-        say("No held-out instances were given, so nothing is known of how good the encoder is. Give --held-out.")
+        say("Nothing says how good the encoder is, because no held-out instances were given. Give --held-out.")
         return
     columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
     rows = []

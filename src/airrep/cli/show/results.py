@@ -96,7 +96,7 @@ def _print_first_to_drop(console: Console, result: GroupResult) -> None:
     """Say which group teaches the answers most in place of the better ones."""
     first = rank_groups(result.groups, result.scores)[0]
     if first.score <= 0:
-        say(console, "No group teaches the answers in place of the better ones: none is the one to drop.")
+        say(console, "No group teaches the given answers rather than the better ones, so there is none to drop.")
         return
     told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
     told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."

@@ -80,9 +80,9 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
     except OSError as error:
         reason = error.strerror or str(error)
         if isinstance(error, PermissionError):
-            raise DataError(f"{path}: cannot be read ({reason}). Mend its permissions") from None
+            raise DataError(f"{path}: cannot be read ({reason}). Correct its permissions") from None
         raise DataError(
-            f"{path}: cannot be read to its end ({reason}); a whole file is expected. Get it anew"
+            f"{path}: cannot be read to its end ({reason}); a whole file is expected. Download or copy it again"
         ) from None
 
 
@@ -129,7 +129,8 @@ def _opened_table(path: Place, kind: str) -> Iterator[Any]:
             yield pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         except pa.ArrowException as error:
             raise DataError(
-                f"{path}: cannot be read as {kind} ({first_line(error)}); a whole file is expected. Get it anew"
+                f"{path}: cannot be read as {kind} ({first_line(error)}); a whole file is expected. Download or copy "
+                "it again"
             ) from None
 
 

@@ -175,7 +175,8 @@ def open_lance(folder: Path) -> RecordSource:
                 yield from pieces(batch)
         except (OSError, ValueError) as error:
             raise DataError(
-                f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Get it anew"
+                f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Download or "
+                "copy it again"
             ) from None
 
     return RecordSource(str(folder), "row", rows_of(batches()))

@@ -90,7 +90,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 def too_long(longest: int) -> DataError:
     """The error of a record of more than *longest* bytes or characters."""
     return DataError(
-        f"is longer than {longest >> 20:,} MiB, the most that one record may have. Mend the file, or raise the limit "
+        f"is longer than {longest >> 20:,} MiB, the most that one record may have. Correct the file, or raise the "
+        "limit "
         "with longest_line"
     )
 
@@ -207,7 +208,7 @@ class _Scanner:
         """Return the error of a file that is not JSON here."""
         return DataError(
             f"{self._name}:{self.line}: not JSON ({reason}); an array of objects is expected. "
-            "Mend the file, or name it .jsonl if it holds one object per line"
+            "Correct the file, or name it .jsonl if it holds one object per line"
         )
 
 
@@ -305,7 +306,7 @@ def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str, longes
             return "".join(parts).replace('""', '"'), line[end + 1 :]
         _, line = next(lines, (0, ""))
         if not line:
-            raise DataError(f"{place}: a quoted cell never ends; a closing quote is expected. Mend the quotes")
+            raise DataError(f"{place}: a quoted cell never ends; a closing quote is expected. Correct the quotes")
 
 
 _SIGNS = (",", ";", "\t", "|")

@@ -402,5 +402,5 @@ def _logged_rates(path: Path) -> dict[int, float]:
         ) from error
     good = all(type(step) is int and type(rate) in (int, float) and 0 <= rate < 1e6 for step, rate in found.items())
     if not good:
-        raise ConfigError(f"{path}: has a learning rate that is no number from 0 up. Use checkpoints=final.")
+        raise ConfigError(f"{path}: has a learning rate that is not a number of 0 or more. Use checkpoints=final.")
     return found

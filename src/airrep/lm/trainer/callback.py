@@ -105,8 +105,8 @@ _ROWS_TOLD = 10
 class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     """Records what each step of a ``Trainer`` saw and lost; lets it save checkpoints for gradient methods.
 
-    Works in ``transformers.Trainer`` and what derives from it, such as trl's ``SFTTrainer``. What is trained does not
-    change. With ``logging_steps=1`` each step has a loss of its own, else a stretch of steps shares the mean that the
+    Works in ``transformers.Trainer`` and its subclasses, such as trl's ``SFTTrainer``. It does not change the training.
+    With ``logging_steps=1`` each step has its own loss. With a larger value, several steps share the mean that the
     trainer logged.
 
     Args:
@@ -132,7 +132,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self, out: str | Path, *, checkpoints: int = 0, replace: bool = False, row_losses: bool = True
     ) -> None:
         if checkpoints < 0:
-            raise ConfigError(f"checkpoints {checkpoints}: expected a number from 0 up. Change it.")
+            raise ConfigError(f"checkpoints {checkpoints}: expected a number of 0 or more. Change it.")
         self.out = here_only(out, "a training is recorded")
         self.checkpoints = checkpoints
         self.replace = replace

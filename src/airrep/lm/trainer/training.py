@@ -41,7 +41,8 @@ def find_written(path: Path) -> Written:
     found = _of_files(path, [path])
     if not any(found[1:]):
         raise ConfigError(
-            f"training {path}: is no file of a trainer; expected {STATE}, {PICKLE}, args.json, {ADAPTER_CONFIG}, or a "
+            f"training {path}: is not a file of a trainer; expected {STATE}, {PICKLE}, args.json, {ADAPTER_CONFIG}, "
+            "or a "
             "YAML config of axolotl, LLaMA-Factory or trl. Name one, or the trainer's folder."
         )
     return found
@@ -140,7 +141,7 @@ def _unpickled(file: Path) -> Mapping[str, Any]:
             "another file of the trainer, or give its settings by --set."
         ) from error
     if not isinstance(found, _StandIn):
-        raise ConfigError(f"{file}: holds no arguments of a training. Name another file of the trainer.")
+        raise ConfigError(f"{file}: does not hold training arguments. Name another file of the trainer.")
     return {name: _plain(value) for name, value in vars(found).items()} | {KIND: type(found).__name__}
 
 

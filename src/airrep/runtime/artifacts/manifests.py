@@ -155,7 +155,7 @@ def _parse_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
     except ArtifactError:
         raise
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Correct its permissions.") from error
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: is not JSON, so it was altered. Restore it or build it again.") from error
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
@@ -240,7 +240,7 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
         digest = file_digest(path)
     except OSError as error:
         if isinstance(error, PermissionError):
-            raise ArtifactError(f"{path}: cannot be read ({error.strerror}). Mend its permissions.") from error
+            raise ArtifactError(f"{path}: cannot be read ({error.strerror}). Correct its permissions.") from error
         raise ArtifactError(
             f"{path}: cannot be read ({error.strerror}): it was altered, or replaced while it was open. "
             "Open it again; if that fails, build it again."
