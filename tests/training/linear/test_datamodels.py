@@ -181,7 +181,7 @@ def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypa
 
 def test_a_training_example_that_took_no_part_is_refused_before_any_work(world, tmp_path):
     more = Corpus.from_examples([*world[0].train, Example("new", "one", "new")])
-    with pytest.raises(DataError, match=r'^training example "new": took no part in the labels'):
+    with pytest.raises(DataError, match=r'^training example "new": is not in the labels'):
         build_index(more, tmp_path / "index", "datamodels", settings={"weights": str(world[2].path)})
 
 
