@@ -1,47 +1,46 @@
-"""Measure what a method costs: CPU seconds of encoding, bytes of the index, CPU seconds of all scores of queries.
+"""Measure what a method costs: CPU seconds of `airrep index`, and of `airrep top` for all queries; bytes of the index.
 
-Usage: python experiments/field/cost.py INDEX QUERIES.jsonl COSTS.jsonl
+Usage: python experiments/field/cost.py NAME POOL.jsonl QUERIES.jsonl COSTS.jsonl [OPTION OF airrep index]...
 
-COSTS gets one line for each index, in place of an earlier one of the same name. A question is asked once before it is
-timed, so that what is loaded or learnt once does not count; nor does what is learnt before encoding.
+Both commands run as processes of their own, start-up included, with an empty cache, so that nothing is found again.
+COSTS gets one line for each name, in place of an earlier one.
 """
 
-import argparse
 import json
-import time
+import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import airrep
-from airrep.runtime.metering import index_cost
-from airrep.scoring.asked import score_all
+
+def seconds(command: list[str], cache: Path) -> float:
+    """CPU seconds of a process and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"AIRREP_CACHE": str(cache)})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
 
 
 def main() -> None:
-    """Ask, time, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("index", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("costs", type=Path)
-    given = parser.parse_args()
-    index, queries = airrep.open(given.index), airrep.read_corpus(given.queries)
-    score_all(index.ask(queries.take([0, 1])))
-    begin = time.process_time()
-    score_all(index.ask(queries))
-    seconds = time.process_time() - begin
-    recorded = index_cost(index.path, index.manifest)
-    each = None if recorded is None else recorded.seconds_per_example
-    line = {
-        "name": given.index.name,
-        "examples": len(index),
-        "queries": len(queries),
-        "bytes": sum(file.stat().st_size for file in given.index.rglob("*") if file.is_file()),
-        "encode_seconds": None if each is None else round(each * len(index), 2),
-        "ask_seconds": round(seconds, 3),
-    }
-    given.costs.parent.mkdir(parents=True, exist_ok=True)
-    earlier = given.costs.read_text().splitlines() if given.costs.exists() else []
-    kept = [one for one in earlier if json.loads(one)["name"] != line["name"]]
-    given.costs.write_text("\n".join([*kept, json.dumps(line)]) + "\n")
+    """Index, ask, write."""
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    name, pool, queries, costs, *options = sys.argv[1:]
+    with TemporaryDirectory() as folder:
+        index, cache = Path(folder) / "index", Path(folder) / "cache"
+        line = {
+            "name": name,
+            "index_seconds": seconds(["airrep", "index", pool, "--out", str(index), *options], cache),
+            "top_seconds": seconds(["airrep", "top", str(index), queries, "--json"], cache),
+            "bytes": sum(file.stat().st_size for file in index.rglob("*") if file.is_file()),
+        }
+    path = Path(costs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    earlier = path.read_text().splitlines() if path.exists() else []
+    kept = [one for one in earlier if json.loads(one)["name"] != name]
+    path.write_text("\n".join([*kept, json.dumps(line)]) + "\n")
     print(line)
 
 

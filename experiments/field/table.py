@@ -18,8 +18,8 @@ HEADS = (
     "facts, MRR",
     "recall@10",
     "tail patch, nats × 100",
-    "encode, CPU s",
-    "ask, CPU s",
+    "index, CPU s",
+    "top, CPU s",
     "bytes",
 )
 
@@ -39,7 +39,7 @@ def main() -> None:
         cost = costs.get(name, {})
         cells = [name, *(_value(rows.get(measure, {}).get(name)) for measure in ("part", "drop", "trace"))]
         cells += [_more(more.get("recall@10")), _more(more.get("tail_patch"))]
-        cells += [str(cost.get(key, "–")) for key in ("encode_seconds", "ask_seconds", "bytes")]
+        cells += [str(cost.get(key, "–")) for key in ("index_seconds", "top_seconds", "bytes")]
         print("| " + " | ".join(cells) + " |")
     if "part" in found:
         ceiling, ratio = found["part"].ceiling, found["part"].facts["signal_to_noise"]

@@ -65,6 +65,16 @@ def test_it_keeps_the_promises_of_a_method(tmp_path: Path) -> None:
     conformance.check_attributor(lambda: make_attributor("metagradient", settings(warm)))
 
 
+def test_a_run_whose_first_steps_follow_signs_is_cautioned_about(warm: Path, tmp_path: Path) -> None:
+    assert (
+        "airrep warmup DATA --lm MODEL --out DIR --set epsilon=1e-5"
+        in make_attributor("metagradient", settings(warm)).caution
+    )
+    steady = TUNING.model_copy(update={"epsilon": 1e-5})
+    made = warm_up(TRAIN, tmp_path / "warm", LmSettings(lm=str(warm.parent / "lm"), **ON_CPU), steady).path
+    assert make_attributor("metagradient", settings(made)).caution == ""
+
+
 def test_a_repeated_answer_is_helped_by_its_own_copy(warm: Path, tmp_path: Path) -> None:
     index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
     own = index.scores(BASE)

@@ -25,6 +25,8 @@ from airrep.shapes import Float32
 
 NUMBERS = 2**29
 """Numbers of queries' adjoints that are held at a time, 2 GiB; for more queries the run is done again."""
+STEADY = 1e-6
+"""AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
 KEYS = "keys"
 """Name of the examples' keys among the arrays that an index keeps."""
 
@@ -51,6 +53,17 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
     @property
     def fingerprint(self) -> str:
         return json_digest({"method": self.name, "learnt": self.learnt_key})
+
+    @cached_property
+    def caution(self) -> str:
+        """Told where the first steps go by the signs of gradients, whose slope says nothing of larger changes."""
+        if self.warmup.fine_tune.epsilon >= STEADY:
+            return ""
+        return (
+            f"AdamW's epsilon is {self.warmup.fine_tune.epsilon:.0e} in the fine-tune of {self.warmup.path}: its first "
+            "steps go by the signs of gradients, and scores predict worse. Run: airrep warmup DATA --lm MODEL "
+            "--out DIR --set epsilon=1e-5"
+        )
 
     @cached_property
     def folder(self) -> Path | None:
