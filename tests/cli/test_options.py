@@ -120,7 +120,7 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
         "airrep: error: top: --queries is not an option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
-        "Give the value alone, at its place.\n"
+        "Leave out the name, and give only the value in this place.\n"
     )
     assert "evaluate: --index is not an option; expected airrep evaluate" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err

@@ -77,13 +77,14 @@ def group_command(
         typer.Option(
             metavar="FIELD|FILE",
             help="Field whose values are the groups, such as source; or FILE.json, which maps each group's name to a "
-            "list of ids or rows, or is a list of such lists.",
+            "list of ids or rows, or is a list of such lists; or cluster, examples that are alike.",
         ),
     ],
     pool: options.PoolOption = None,
     why: Annotated[bool, "Show what each channel (method) added to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
+    from airrep.answers.likeness.clusters import CLUSTER, find_clusters
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_groups
     from airrep.scoring.groups import read_groups
@@ -92,6 +93,8 @@ def group_command(
     chosen_pool = _pool(pool)
     chosen: Any = read_groups(Path(by)) if by.endswith(".json") else by
     opened = asking.index()
+    if by == CLUSTER and CLUSTER not in opened.fields:
+        chosen = find_clusters(opened).groups(opened)
     asked, better = asking.question(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:

@@ -4,6 +4,7 @@ agents/    Tools for agents, by the Model Context Protocol.
 answers    Answers of the routes, each as one model that the API document shows.
 explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.
+map/       A map of all examples.
 notebook   A widget that asks an index in a notebook.
 questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.
 reference  The API's document (OpenAPI), and a page of it that needs no script.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from airrep.answers.likeness.clusters import CLUSTER, find_clusters
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import (
     TEXT_FIELDS,
@@ -23,7 +24,7 @@ from airrep.corpus.fields import (
     with_parts,
 )
 from airrep.corpus.filters import Filter, compile_filter
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, has, near
 from airrep.index.rows import IndexRows
 from airrep.scoring.groups import NO_LABEL, Groups
 
@@ -75,13 +76,21 @@ class Facets:
     def fields(self) -> tuple[str, ...]:
         """Fields that may be facets; of objects in the metadata, as the first rows have them, their parts."""
         first = self._index.shards[0].examples.table.slice(0, LOOKED_AT)
-        return tuple(dict.fromkeys(("source", "label", *with_parts(first, self._index.fields)[:MOST_FIELDS])))
+        found = dict.fromkeys(("source", "label", *with_parts(first, self._index.fields)[:MOST_FIELDS]))
+        return (*found, CLUSTER) if self._may_cluster and CLUSTER not in found else tuple(found)
+
+    @cached_property
+    def _may_cluster(self) -> bool:
+        """Whether examples can be clustered: by vectors, with scikit-learn."""
+        dense = any(one.kind == "dense" for one in self._index.channels)
+        return dense and CLUSTER not in self._index.fields and has("sklearn")
 
     def prepare(self) -> None:
         """Read all facets: the metadata of a million rows take some seconds."""
         with self._reading:
             if not self._facets:
-                self._facets = read_facets(self._index, self.fields)
+                own = [name for name in self.fields if name != CLUSTER or not self._may_cluster]
+                self._facets = read_facets(self._index, own)
 
     def facet(self, name: str) -> Facet:
         """One facet; ConfigError where there is no such field, or it has too many values."""
@@ -91,10 +100,19 @@ class Facets:
                 f"field '{name}': is none of the facets; expected one of {known}. {near(name, self.fields)}"
             )
         self.prepare()
+        if name == CLUSTER and self._may_cluster:
+            self._cluster()
         found = self._facets[name]
         if found is None:
             raise ConfigError(f"field '{name}': has more than {MOST_VALUES} values. Choose another field.")
         return found
+
+    def _cluster(self) -> None:
+        """Add the clusters, the first time that they are asked for."""
+        with self._reading:
+            if CLUSTER not in self._facets:
+                found = find_clusters(self._index)
+                self._facets[CLUSTER] = Facet(found.names, found.codes, None)
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
         """Which rows fulfil a filter and all choices (but those of one field), and are not deleted."""

@@ -20,6 +20,7 @@ from airrep.errors import AirRepError, ArtifactError
 from airrep.explorer import questions, reference
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
+from airrep.explorer.map.points import MEDIA, MapRequest, Places, points
 from airrep.explorer.reference import BASE, LINES
 from airrep.explorer.routes import ROUTES, Pages, Route
 from airrep.explorer.security import Guard, Rules, address_of, run
@@ -43,6 +44,13 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
 
     for name, route in ROUTES.items():
         app.post(f"{BASE}/{name}", **reference.described(name, route))(_endpoint(explorer, turns, route))
+    places = Places()
+
+    @app.post(f"{BASE}/map", include_in_schema=False)
+    async def drawn(request: Request, asked: MapRequest) -> Response:
+        found = await _told(turns, request, partial(points, explorer, places, asked))
+        return found if isinstance(found, Response) else Response(found, media_type=MEDIA)
+
     document = cache(partial(reference.document, app))
 
     @app.get(f"{BASE}/openapi.json", include_in_schema=False)
@@ -121,7 +129,7 @@ def _response(found: Any) -> Response:
 async def _told(
     turns: Turns,
     request: Request,
-    work: Callable[[], Mapping[str, Any]],
+    work: Callable[[], Any],
     shared: Shared | None = None,
     *,
     raising: bool = True,

@@ -9,6 +9,7 @@ import * as facets from "./facets.js";
 import * as groups from "./groups.js";
 import * as hits from "./hits.js";
 import { listen, showHelp } from "./keys.js";
+import * as map from "./map.js";
 import { placesOf, selectedSpan, unitsOf, whole } from "./marks.js";
 import { filters, fromAddress, keepAddress, lasting, state, typed } from "./state.js";
 import * as summary from "./summary.js";
@@ -70,7 +71,23 @@ async function showAll() {
 
 async function showResults() {
   begin();
-  $("bar").hidden = !state.query;
+  $("bar").hidden = !state.query && state.view !== "map";
+  if (state.view === "map") {
+    if (!state.query) {
+      asked = null;
+      drawQuery();
+    }
+    $("status").textContent = "Drawing the map; the first time it takes a while…";
+    content.setAttribute("aria-busy", "true");
+    await guarded(async () => {
+      if (state.query && (asked === null || !same(asked, state.query)) && !await findQuery()) return;
+      const count = await map.showMap(about, content);
+      if (count === null) return;
+      content.removeAttribute("aria-busy");
+      status(many(count, "example"));
+    });
+    return;
+  }
   if (!state.query) {
     asked = null;
     idle();
@@ -128,6 +145,7 @@ function welcome() {
   return h("div", { class: "welcome" },
     h("h2", null, "Which training examples made the model answer so?"),
     h("p", null, `Write a prompt and a response above. Of ${counted(about.examples)} training examples you will see those that help the response most, those that harm it, and why.`),
+    h("p", null, "Or ", h("button", { type: "button", class: "link", onclick: () => { state.view = "map"; redo(); } }, "see all of them on a map"), "."),
     about.queries ? h("p", null, "Or take ", h("button", { type: "button", class: "link", onclick: () => chooser.openChooser() }, `one of ${counted(about.queries)} queries`), ".") : null,
     about.indexes.map((index) => index.caution ? h("p", { class: "note" }, index.caution) : null));
 }
@@ -212,7 +230,7 @@ function drawSwitches() {
   methods.hidden = about.indexes.length < 2;
   const choices = [...about.indexes.map((index, number) => [number, index.method]), ["both", "Side by side"]];
   fill(methods, choices.map(([value, text]) => pressed(text, state.method === value, () => { state.method = value; redo(); })));
-  fill($("views"), [["examples", "Examples"], ["groups", "Groups"]].map(([value, text]) => pressed(text, state.view === value, () => { state.view = value; redo(); })));
+  fill($("views"), [["examples", "Examples"], ["groups", "Groups"], ["map", "Map"]].map(([value, text]) => pressed(text, state.view === value, () => { state.view = value; redo(); })));
   fill($("bar-more"), state.view === "groups" ? chooseField() : state.method === "both" ? chooseSide() : null);
 }
 
@@ -280,6 +298,12 @@ function setUp() {
   groups.setUp({
     tickValue: () => { keepAddress(); return basket.showBasket(about); },
     only: (field, value) => { state.facets = { ...state.facets, [field]: [value] }; state.view = "examples"; return redo(); },
+  });
+  map.setUp({
+    open: openExample,
+    redo,
+    only: (field, value) => { state.facets = { ...state.facets, [field]: [value] }; return redo(); },
+    tickAll: (rows) => { for (const row of rows) if (!state.ticked.has(row)) state.ticked.set(row, null); changeBasket(); return basket.nameRows().then(() => basket.showBasket(about)); },
   });
   facets.setUp(redo);
   basket.setUp(() => showChangedBasket());

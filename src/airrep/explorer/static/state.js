@@ -4,7 +4,8 @@ const LONGEST = 6000; // characters of a query in an address
 
 export const state = {
   query: null, // { number } or { prompt, response, better } or { key }
-  view: "examples", // or "groups"
+  view: "examples", // or "groups", or "map"
+  color: null, // what colours the map: "cluster", "score" or a field
   method: 0, // number of an index, or "both"
   side: "helpful", // which end of the ranking two methods show
   where: "",
@@ -27,6 +28,7 @@ export function toAddress() {
   if (state.where) words.set("where", state.where);
   for (const [field, values] of Object.entries(state.facets)) for (const value of values) words.append(`f.${field}`, value);
   if (state.by !== "source") words.set("by", state.by);
+  if (state.color !== null) words.set("color", state.color);
   if (state.ticked.size) words.set("tick", [...state.ticked.keys()].join("."));
   for (const [field, values] of Object.entries(state.values)) for (const value of values) words.append(`t.${field}`, value);
   for (const decision of ["keep", "drop"]) {
@@ -51,7 +53,8 @@ function writeQuery(words, query) {
 export function fromAddress(address) {
   const words = new URLSearchParams(address.replace(/^#/, ""));
   state.query = readQuery(words);
-  state.view = words.get("view") === "groups" ? "groups" : "examples";
+  state.view = ["groups", "map"].includes(words.get("view")) ? words.get("view") : "examples";
+  state.color = words.get("color");
   state.method = words.get("m") === "both" ? "both" : Number(words.get("m") === "1");
   state.side = words.get("side") === "harmful" ? "harmful" : "helpful";
   state.raw = words.has("raw");

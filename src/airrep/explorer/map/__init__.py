@@ -1,0 +1,4 @@
+"""A map of all examples.
+
+points  Places and colours of all examples, as one binary answer.
+"""
