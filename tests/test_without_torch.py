@@ -25,7 +25,7 @@ DATA = ROOT / "src" / "airrep" / "data"
 LM = ROOT / "src" / "airrep" / "models" / "tiny-lm"
 EXTRAS = ("torch", "transformers", "sentence_transformers", "sklearn")
 JUDGING = ("evaluate", "compare")
-"""Commands that need SciPy."""
+"""Commands that need SciPy; they come last, so that one process runs them."""
 TYPED = ("--prompt", "Can I eat zucchini raw?", "--response", "No, zucchini should be cooked before eating.")
 
 MAKING = (
@@ -62,7 +62,9 @@ ASKING = (
     "show --verify static",
     "show top",
 )
-"""Every command of the text path; those that ask print what is compared."""
+"""Commands that print what is compared."""
+LINES = sorted((*MAKING, *ASKING), key=lambda line: line.startswith(JUDGING))
+"""Every command of the text path, in the order in which they run."""
 
 
 class Ran(NamedTuple):
@@ -88,7 +90,7 @@ def run_all(folder: Path, absent: Sequence[str]) -> Ran:
     """Run the text path; where packages are absent, SciPy is too for all commands but those that judge."""
     parts = [
         run(folder, [shlex.split(line) for line in lines], (*absent, *(("scipy",) if absent and not judge else ())))
-        for judge, group in itertools.groupby((*MAKING, *ASKING), lambda line: line.startswith(JUDGING))
+        for judge, group in itertools.groupby(LINES, lambda line: line.startswith(JUDGING))
         for lines in [list(group)]
     ]
     results = [result for part in parts for result in part.results]
@@ -305,7 +307,7 @@ for ask in (lambda: airrep.load_lm("X"), lambda: airrep.warm_up(train, "OUT", "X
 
 
 def _lines(ran: Ran) -> list[tuple[str, tuple[int, str, str]]]:
-    return list(zip((*MAKING, *ASKING), ran.results, strict=True))
+    return list(zip(LINES, ran.results, strict=True))
 
 
 def _lasting(told: str) -> Any:

@@ -74,20 +74,9 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
     assert [one[0] for one in entries] == ["init", *["log"] * 15, "finish"]
     assert entries[0][1:3] == ["airrep", "label labels"]
     assert [one[1]["fine-tunes/done"] for one in entries[1:-1]] == list(range(1, 16))
-    chosen = [
-        "--start",
-        "start",
-        "--set",
-        "train_layers=1",
-        "--steps",
-        4,
-        "--set",
-        "warmup_steps=1",
-        "--track",
-        "mlflow",
-    ]
+    chosen = ["--start", "start", "--set", "train_layers=1", "--steps", 4, "--set", "warmup_steps=1"]
     parts = ["labels#2", "--held-out", "labels#0", "--test", "labels#1", "--data", "data.jsonl", "--out", "encoder"]
-    trained = _run("train", *parts, *chosen, folder=folder)
+    trained = _run("train", *parts, *chosen, "--track", "mlflow", folder=folder)
     assert trained.returncode == 0, trained.stderr
     entries = [json.loads(line) for line in logged.read_text().splitlines()][len(entries) :]
     assert entries[-1] == ["finish", "FINISHED"]

@@ -12,6 +12,9 @@ import pieces  # noqa: E402
 import run  # noqa: E402
 
 NAMES = pieces.names()
+ROLES = [name for name in NAMES if name.startswith("farm-")]
+ALIKE = {"bench-train-float32", "bench-logra-float32", "bench-tracin-float32", "profile-float32", *ROLES[1:]}
+"""Pieces that run the code of another one, in the other precision or on other data."""
 QUICK = {"machine", "limits", "bench-scoring", "bench-lm-bfloat16", "bench-ekfac-float32", "smoke-ray"}
 
 
@@ -23,7 +26,9 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> pieces.Kit:
     return made
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n not in ALIKE]
+)
 def test_a_piece_runs_without_a_card(kit: pieces.Kit, name: str) -> None:
     found = pieces.run(name, kit)
     assert found["status"] == ("left out" if name == "smoke-ray" else "done")

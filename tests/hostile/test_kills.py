@@ -181,17 +181,7 @@ OPERATIONS = {
     "save an encoder": Operation(save_encoder),
     "evaluate": Operation(command("evaluate", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
     "evaluate of removals": Operation(
-        command(
-            "evaluate",
-            "index",
-            "--labels",
-            "removed",
-            *LABELS,
-            "--set",
-            "resamples=50",
-            "--out",
-            "out/r",
-        )
+        command("evaluate", "index", "--labels", "removed", *LABELS, "--set", "resamples=50", "--out", "out/r")
     ),
     "evaluate --queries": Operation(
         command("evaluate", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")

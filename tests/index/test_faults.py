@@ -20,7 +20,7 @@ from airrep.errors import ArtifactError
 from airrep.index import editing
 
 TRAIN, MORE = make_corpus(120), make_corpus(60, "more")
-KILLS = 50
+KILLS = 18
 
 
 def build(out: Path) -> None:

@@ -18,10 +18,9 @@ def test_tracin_and_logra_find_the_facts_where_tfidf_and_dsir_are_at_chance(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 4))
-def test_every_gradient_method_finds_the_facts(tmp_path: Path, seed: int) -> None:
+def test_every_gradient_method_finds_the_facts(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    world = plant(tmp_path, seed, adapters=True)
+    world = plant(tmp_path, seed=1, adapters=True)
     found = {name: find(world, name, tmp_path / "runs") for name in (*METHODS, *BLIND)}
     assert min(found[name] for name in METHODS) >= SOUGHT, found
     assert max(found[name] for name in BLIND) <= BY_CHANCE, found

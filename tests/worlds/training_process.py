@@ -20,7 +20,7 @@ from airrep.training.step import add_gradients
 from airrep.training.train import train_encoder
 from airrep.training.trunk import make_trunk
 
-STEPS = 60
+STEPS = 24
 
 
 def main(folder: Path, what: str) -> None:

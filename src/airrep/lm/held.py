@@ -350,7 +350,8 @@ def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryP
     config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
-    inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * _experts(config))
+    experts = int(getattr(config, "num_experts_per_tok", None) or 1)  # that read a token
+    inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * experts)
     # What a layer keeps of a token for the backward pass and for who reads; the scores of all tokens, thrice.
     token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
     fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
@@ -366,11 +367,6 @@ def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
     if not (entry["dtype"] in HALF or entry["dtype"].startswith(_FLOATS)):
         return int(stop - start)
     return int(math.prod(entry["shape"])) * (2 if half and len(entry["shape"]) == 2 else 4)
-
-
-def _experts(config: Any) -> int:
-    """Experts that read a token."""
-    return int(getattr(config, "num_experts_per_tok", None) or 1)
 
 
 @contextmanager

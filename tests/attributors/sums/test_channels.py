@@ -2,16 +2,14 @@
 
 import contextlib
 import gc
-import json
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worlds.kills import kill_at
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -708,25 +706,22 @@ def test_any_method_that_needs_nothing_can_be_a_channel(method: str) -> None:
 
 @pytest.mark.slow
 def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL at several moments of a build in another process."""
+    """It ends between two changes of files, three times."""
     corpus = Corpus.from_examples(
         Example(f"p{n}", " ".join(("ab", "cd", "ef")[(n * k) % 3] for k in range(4)), str(n)) for n in range(24)
     )
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
-    (tmp_path / "recipe.yaml").write_text("- {method: ngram}\n- {method: tfidf, pool: attention}\n- {method: airrep}\n")
-    words = ("index", "train.jsonl", "--recipe", "recipe.yaml", "--set", "shard_rows=2", "--out", "index")
-    whole = subprocess.run([sys.executable, "-m", "airrep", *words[:-1], "whole"], cwd=tmp_path, check=True)
-    assert whole.returncode == 0
-    shards = 0
+    channels = [{"method": "ngram"}, {"method": "tfidf", "pool": "attention"}, {"method": "airrep"}]
+
+    def build(name: str = "index") -> None:
+        build_index(corpus, tmp_path / name, make_attributor("channels", {"channels": channels}), shard_rows=2)
+
+    build("whole")
     for _ in range(3):
-        process = subprocess.Popen([sys.executable, "-m", "airrep", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list((tmp_path / "index.partial").glob("shards/*"))) <= shards:
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
-        shards = len(list((tmp_path / "index.partial").glob("shards/*")))
-    subprocess.run([sys.executable, "-m", "airrep", *words], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
-    subprocess.run([sys.executable, "-m", "airrep", "show", "index", "--verify"], cwd=tmp_path, check=True)
+        assert kill_at(build, tmp_path, 30)
+        begun = len(list((tmp_path / "index.partial").glob("shards/*")))
+        assert 0 < begun < 12
+    build()
+    Index(tmp_path / "index").verify()
     own = {name: digest for name, digest in tree(tmp_path / "index").items() if not name.endswith("costs.jsonl")}
     assert {name: tree(tmp_path / "whole")[name] for name in own if name != "manifest.json"} == {
         name: digest for name, digest in own.items() if name != "manifest.json"

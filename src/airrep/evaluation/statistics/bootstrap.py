@@ -10,7 +10,7 @@ import numpy as np
 from airrep.runtime.seeding import stream
 
 CELLS = 2**16
-"""Queries times subsets that are ranked at once: bounds memory, does not change results."""
+"""Queries times subsets, times resamples, that are ranked at once: bounds memory, does not change results."""
 
 
 FLAT = 2.0**-20
@@ -26,10 +26,11 @@ def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
 
 
 class Ranked:
-    """Some queries' values, ranked in one resample of the subsets.
+    """Some queries' values, ranked in resamples of the subsets; in one alone where there is no axis r.
 
-    *weights* are how often each place was drawn and *ranks* its midrank, ``(q, m)``; *total* T, the values drawn, and
-    *cubes* Σ t³ over the sets of t equal values, ``(q,)`` or ``(1,)``.
+    *weights* are how often each place was drawn and *ranks* its midrank, ``(r, q, m)``; *total* T, the values drawn,
+    and *cubes* Σ t³ over the sets of t equal values, ``(r, q)`` or ``(r, 1)``. All are halves of whole numbers, so
+    their sums are exact in any order.
     """
 
     def __init__(self, weights: np.ndarray, ranks: np.ndarray, total: np.ndarray, cubes: np.ndarray) -> None:
@@ -39,9 +40,9 @@ class Ranked:
 
     @cached_property
     def pull(self) -> np.ndarray:
-        """``(q, m)``, weight times (rank - mean rank) of each place."""
+        """``(r, q, m)``, weight times (rank - mean rank) of each place."""
         # Ranks of T values average (T + 1) / 2; these are one half less.
-        pull: np.ndarray = self.ranks - self.total[:, None] / 2
+        pull: np.ndarray = self.ranks - self.total[..., None] / 2
         pull *= self.weights
         return pull
 
@@ -79,21 +80,23 @@ class Ranking:
         return start + first, start + last + 1
 
     def under(self, counts: np.ndarray) -> Ranked:
-        """Midranks, less one half, of what was drawn *counts* ``(m,)`` float64 times; all ones for no resampling."""
-        weights: np.ndarray = counts.take(self.order)
+        """Midranks, less one half, of what was drawn *counts* ``(r, m)`` float64 times; all ones for no resampling."""
+        weights: np.ndarray = counts.take(self.order, axis=-1)
         if self.known is not None:
             weights = weights * np.take_along_axis(self.known, self.order, axis=1)
         if self._ties is None:
-            ranks = np.cumsum(weights, axis=1)
+            ranks = np.cumsum(weights, axis=-1)
             ranks -= weights / 2
             # Without equal values, only copies of one subset are tied.
-            drawn = counts[None] if self.known is None else weights
-            return Ranked(weights, ranks, drawn.sum(axis=1), (drawn**3).sum(axis=1))
-        below = np.zeros((len(weights), weights.shape[1] + 1))
-        np.cumsum(weights, axis=1, out=below[:, 1:])
-        first, last = (below.take(edge) for edge in self._ties)
-        cubes = np.einsum("qm,qm,qm->q", weights, last - first, last - first)
-        return Ranked(weights, (first + last) / 2, weights.sum(axis=1), cubes)
+            drawn = counts[..., None, :] if self.known is None else weights
+            return Ranked(weights, ranks, drawn.sum(axis=-1), (drawn**3).sum(axis=-1))
+        *several, m = weights.shape
+        below = np.zeros((*several, m + 1))
+        np.cumsum(weights, axis=-1, out=below[..., 1:])
+        flat = below.reshape(*several[:-1], -1)
+        first, last = (flat.take(edge, axis=-1) for edge in self._ties)
+        cubes = np.einsum("...m,...m,...m->...", weights, last - first, last - first)
+        return Ranked(weights, (first + last) / 2, weights.sum(axis=-1), cubes)
 
 
 class Pairing:
@@ -106,8 +109,9 @@ class Pairing:
         self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
 
     def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
-        """Spearman's of each query, ``(q,)``, NaN where constant; both sides are ranked in the same resample."""
-        together = np.einsum("qm,qm->q", other.pull, one.ranks.take(self._across))
+        """Spearman's of each query, ``(r, q)``, NaN where constant; both sides are ranked in the same resamples."""
+        ranks = one.ranks.reshape(*one.ranks.shape[:-2], -1).take(self._across, axis=-1)
+        together = np.einsum("...m,...m->...", other.pull, ranks)
         with np.errstate(divide="ignore", invalid="ignore"):
             correlation: np.ndarray = together / np.sqrt(one.spread * other.spread)
         return np.where((one.spread > 0) & (other.spread > 0), correlation, np.nan)
@@ -144,9 +148,10 @@ class QueryBlock(NamedTuple):
     pairings: list[Pairing]
 
     def spearman(self, counts: np.ndarray) -> np.ndarray:
-        """Correlations with the truth in one resample of the subsets, ``(methods, q)``; NaN where constant."""
+        """Correlations with the truth in resamples of the subsets, ``(r, methods, q)``; NaN where constant."""
         truth = self.target.under(counts)
-        return np.stack([pairing.correlate(pairing.one.under(counts), truth) for pairing in self.pairings])
+        found = [pairing.correlate(pairing.one.under(counts), truth) for pairing in self.pairings]
+        return np.stack(found, axis=-2)
 
 
 def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[QueryBlock]:
@@ -186,10 +191,12 @@ def resample_sets(
         plain = block.spearman(np.ones(m))
         for one in sums:
             one.add_queries(plain, of_queries)
-        for i, of_subsets in enumerate(drawn.subsets):
-            found = block.spearman(of_subsets.astype(np.float64))
+        step = max(1, CELLS // 4 // (m * len(plain[0])))  # more would leave the processor's cache
+        for first in range(0, count, step):
+            some = slice(first, first + step)
+            found = block.spearman(drawn.subsets[some].astype(np.float64))
             for one in sums:
-                one.add_subsets(i, found, of_queries[i])
+                one.add_subsets(first, found, of_queries[some])
     return [one.draws() for one in sums]
 
 
@@ -202,9 +209,9 @@ class _Sums:
         self._totals, self._weights = np.zeros((3, len(self._numbers), count)), np.zeros((3, 1, count))
 
     def _part(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        part = found[self._numbers]
-        usable = np.ones(part.shape[1], bool) if self._zero else ~np.isnan(part).any(axis=0)
-        return np.where(usable, np.nan_to_num(part), 0.0), usable.astype(np.float64)
+        part = found.take(self._numbers, axis=-2)
+        usable = np.ones_like(part[..., 0, :], bool) if self._zero else ~np.isnan(part).any(axis=-2)
+        return np.where(usable[..., None, :], np.nan_to_num(part), 0.0), usable.astype(np.float64)
 
     def add_queries(self, found: np.ndarray, of_queries: np.ndarray) -> None:
         """Add queries drawn anew, ``(resamples, q)``, over the subsets as they are."""
@@ -212,13 +219,15 @@ class _Sums:
         self._totals[1] += part @ of_queries.T
         self._weights[1] += usable @ of_queries.T
 
-    def add_subsets(self, i: int, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add resample *i* of the subsets, with and without its queries ``(q,)``."""
-        part, usable = self._part(found)
-        self._totals[0, :, i] += part @ of_queries
-        self._weights[0, :, i] += usable @ of_queries
-        self._totals[2, :, i] += part.sum(axis=1)
-        self._weights[2, :, i] += usable.sum()
+    def add_subsets(self, first: int, found: np.ndarray, of_queries: np.ndarray) -> None:
+        """Add resamples of the subsets, from number *first*, with and without their queries ``(r, q)``."""
+        parts, usable = self._part(found)
+        for i, (part, counted, weights) in enumerate(zip(parts, usable, of_queries, strict=True), first):
+            self._totals[0, :, i] += part @ weights
+            self._weights[0, :, i] += counted @ weights
+        some = slice(first, first + len(parts))
+        self._totals[2, :, some] += parts.sum(axis=-1).T
+        self._weights[2, :, some] += usable.sum(axis=-1)
 
     def draws(self) -> Draws:
         with np.errstate(invalid="ignore"):

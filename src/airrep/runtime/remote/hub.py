@@ -82,7 +82,8 @@ def pinned(place: str | PathLike[str]) -> str:
     if url is None or not is_hub(url):
         return os.fspath(place)
     found = HubPlace.of(url)
-    return found.url if _COMMIT.fullmatch(found.revision or "") else _at_commit(found).url
+    fixed = _COMMIT.fullmatch(found.revision or "")
+    return found.url if fixed else found._replace(revision=_snapshot(found, [LAST]).name).url
 
 
 def pinned_in(word: str) -> str:
@@ -90,11 +91,6 @@ def pinned_in(word: str) -> str:
     :func:`pinned`, and other words as they are."""
     found = _WORD.fullmatch(word)
     return word if found is None else found["before"] + pinned(found["place"]) + found["after"]
-
-
-def _at_commit(place: HubPlace) -> HubPlace:
-    """The place at its commit of now; offline, that of when it was last fetched."""
-    return place._replace(revision=_snapshot(place, [LAST]).name)
 
 
 def _snapshot(place: HubPlace, wanted: Sequence[str] | None) -> Path:

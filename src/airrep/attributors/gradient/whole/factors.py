@@ -242,12 +242,11 @@ class HeldGradients:
             some = documents.take(range(first, min(first + self.at_once, len(documents))))
             for rows in self._batches(read_gradients(lm, some, sites, self, reduction=reduction)):
                 self._put(first + rows, whole, len(documents))
-        one_part = self._rank is None
-        self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
-
-
-def _side_by_side(factors: Float[Tensor, "q w r"]) -> Float[Tensor, "w qr"]:
-    return factors.permute(1, 0, 2).flatten(1).contiguous()
+        if self._rank is not None:  # side by side, (q, w, r) to (w, qr)
+            whole = {
+                name: [part.permute(1, 0, 2).flatten(1).contiguous() for part in parts] for name, parts in whole.items()
+            }
+        self.sites = {name: tuple(parts) for name, parts in whole.items()}
 
 
 class Scorer:
