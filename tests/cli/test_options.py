@@ -56,7 +56,7 @@ def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]
             assert shown.min == next((limit.ge for limit in known.metadata if hasattr(limit, "ge")), None), name
         else:
             assert option.default is None, name
-            number = re.search(r" \(([\d,]+)\)\.$", shown.help)
+            number = re.search(r" \(default ([\d,]+)\)\.$", shown.help)
             default = known.default[0] if isinstance(known.default, tuple) else known.default
             assert (number and number[1]) == (f"{default:,}" if type(default) is int and default > 0 else None), name
         simple = {annotation for annotation in (known.annotation, *get_args(known.annotation)) if annotation in SIMPLE}
@@ -197,7 +197,7 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
     assert run(command, "--set", "order=6", "--set", "vote=3,4").exit_code == 0
     assert run(command, "--set", str(tmp_path / "own.yaml"), "--set", "order=7").exit_code == 0
     assert taken == [(8, None), (6, [3, 4]), (7, [2])]
-    assert "--set order=...: Words (8)." in run(command, "--help").output
+    assert "--set order=...: Words (default 8)." in run(command, "--help").output
     for wrong, told in {"order=x": "integer", "order=3": "4 or more", "size=1": "expected one of order, vote"}.items():
         error = run(command, "--set", wrong).exception
         assert isinstance(error, ConfigError)
