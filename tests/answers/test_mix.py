@@ -113,7 +113,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers(index: airrep.Index, queries: 
 
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
     for top in (0.0, 1.5, float("nan"), "all"):
-        with pytest.raises(ConfigError, match="the share of examples that count"):
+        with pytest.raises(ConfigError, match="expected a share above 0"):
             airrep.mix(index, queries, top=top)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has no field 'tag'"):
         airrep.mix(index, queries, by="tag")

@@ -292,7 +292,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     assert ZERO in run("select", *typed, "--count", "2", "--out", "picked.jsonl").err
     refused = run("mix", *typed)
     assert (refused.status, refused.out) == (1, "")
-    assert f"mix: {ZERO}; expected some that do" in refused.err
+    assert f"mix: {ZERO}; expected some scores above 0" in refused.err
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
