@@ -36,6 +36,13 @@ def test_a_name_that_is_not_public_is_told_with_its_import() -> None:
             airrep.__getattr__(name)
 
 
+def test_a_module_is_not_looked_for_in_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("read a source file"))
+    for name in ("dropped", "scoring"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):  # then Python imports it
+            airrep.__getattr__(name)
+
+
 def test_the_stub_has_the_names_of_the_table_from_the_same_modules() -> None:
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "airrep._version"]

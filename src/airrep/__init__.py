@@ -82,8 +82,10 @@ def _elsewhere(name: str) -> str:
     from pathlib import Path
 
     here = Path(__file__).parent
+    if name.startswith("_") or (here / name).is_dir() or (here / f"{name}.py").is_file():
+        return ""  # of a module of the package the import goes on by itself: it asks here first
     defined = re.compile(rf"^(?:(?:class|def) )?{re.escape(name)}\b[ :=(\[]", re.MULTILINE)
-    for path in [] if name.startswith("_") else sorted(here.rglob("*.py")):
+    for path in sorted(here.rglob("*.py")):
         module = path.relative_to(here).with_suffix("").parts
         if module[0] != "cli" and defined.search(path.read_text("utf-8")):
             return f". Write: from {'.'.join(['airrep', *module])} import {name}"

@@ -714,7 +714,7 @@ def test_a_field_that_is_given_replaces_all_fields_of_the_index(run: Run) -> Non
     fields = ("--prompt-field", "ask", "--response-field", "say", "--label-field", "kind")
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *fields).status == 0
     write("more.jsonl", make_corpus(3))
-    assert "i: was read with" in run("append", "i", "more.jsonl").err
+    assert "i: its data were read with" in run("append", "i", "more.jsonl").err
     ran = run("append", "i", "more.jsonl", "--prompt-field", "prompt")
     assert (ran.status, "data were read with" in ran.err) == (0, False)
     assert "3 examples added, 4 in all" in ran.err

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil
 from typing import NamedTuple
 
@@ -122,8 +122,10 @@ LEAST = 1 / 8
 """Share of the greatest below which a word is not marked."""
 
 
-_WORDS = Words(signs=True, rest=rf"\S(?:[{INVISIBLE}{marks()}]+|(?<=\u200d)\S)*")
-"""Words, and all that is no space between them; what is joined to a sign stays with it."""
+@cache
+def _words() -> Words:
+    """Words, and all that is no space between them; what is joined to a sign stays with it."""
+    return Words(signs=True, rest=rf"\S(?:[{INVISIBLE}{marks()}]+|(?<=\u200d)\S)*")
 
 
 class TextWords:
@@ -132,7 +134,7 @@ class TextWords:
     def __init__(self, example: Example) -> None:
         self._border = len(example.prompt)
         text = seen_text(example, "whole")
-        found = [(one.start(), one.end()) for one in _WORDS.finditer(text)]
+        found = [(one.start(), one.end()) for one in _words().finditer(text)]
         self.count = len(found)
         """Words."""
         self._edges = np.array(found, np.int64).reshape(-1, 2)

@@ -337,6 +337,7 @@ def main() -> None:
     """
     # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
     atexit.register(gc.freeze)
+    gc.set_threshold(200_000)  # objects of modules stay: looking for circles among them took a tenth of it
     # Pydantic would look through all installed packages for plugins, of which airrep has none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:

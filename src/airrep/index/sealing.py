@@ -17,7 +17,6 @@ from airrep.errors import ConfigError
 from airrep.index.results.made import left_out
 from airrep.index.rows import KIND, IndexRows
 from airrep.index.shards import EXAMPLES, PLACES, SHARD, is_whole, read_record, shard_name, write_shard, write_table
-from airrep.index.workers import NewShard, check_alike, encode_shards
 from airrep.runtime.artifacts.manifests import (
     REQUEST,
     canonical_json,
@@ -95,6 +94,8 @@ def write_shards(
     *like* the manifest of an index that they join, *share* the part of the shards that is to be written; the rest is
     as for :func:`build_index`.
     """
+    from airrep.index.workers import NewShard, check_alike, encode_shards  # here: no question needs it
+
     fingerprint = fingerprint or attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
     parts = ((first + start, corpus[start:stop]) for start, stop in list(pairwise(cuts))[share])

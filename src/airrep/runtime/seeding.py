@@ -5,7 +5,7 @@ import numpy as np
 from airrep.runtime.artifacts.manifests import json_digest
 
 
-def stream(seed: int, *name: str | int) -> np.random.Generator:
+def stream(seed: int, *name: str | int) -> "np.random.Generator":
     """A random generator of its own for every name, such as ``"subsets", 3``: no global one is read or set."""
     return np.random.default_rng(np.random.SeedSequence(stream_seed(seed, *name)))
 

@@ -22,7 +22,6 @@ from airrep.errors import ConfigError, caution
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.preferences import factors_of
 from airrep.lm.settings import LmSettings, LossName
-from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
 from airrep.scoring.candidates import CandidatesAsked, Read
@@ -141,6 +140,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         read = [(one.warmed, one.settings) for one in self.channels if one.settings.get("lm") is not None]
         before = next((own for warmed, own in read if not warmed), None)
         for after in (own for warmed, own in read if warmed):
+            from airrep.lm.warmup import check_after  # here: few channels are read after a warm-up
+
             told = "" if before is None else check_after(_lm_files(before), _lm_files(after), before.get("template"))
             if told:
                 caution(_log, told)
