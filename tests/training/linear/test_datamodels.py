@@ -143,7 +143,9 @@ def test_an_index_of_datamodels_answers_about_its_own_queries_alone(world, tmp_p
     index = build_index(train, tmp_path / "index", "datamodels", settings={"weights": str(made.path)})
     query = read_corpus(made.path / "queries.jsonl")[3]
     assert index.top(query, 1)[0].row == int(weights[:, 3].argmax())
-    with pytest.raises(DataError, match=r'^query "new": is not in the labels .* know only the examples of their labels\. Use'):
+    with pytest.raises(
+        DataError, match=r'^query "new": is not in the labels .* know only the examples of their labels\. Use'
+    ):
         index.top(Example("new", "one", "new"), 1)
 
 
