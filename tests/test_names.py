@@ -87,7 +87,7 @@ def test_data_where_an_index_is_expected_name_what_makes_one(data: Path, tmp_pat
 
 def test_an_index_where_data_are_expected_is_told_so(index: airrep.Index, tmp_path: Path) -> None:
     for call in (lambda: airrep.read_corpus(index.path), lambda: airrep.build_index(index.path, tmp_path / "x")):
-        with pytest.raises(airrep.errors.DataError, match="Give that which it was made of"):
+        with pytest.raises(airrep.errors.DataError, match="Give the data that it was made from"):
             call()
 
 

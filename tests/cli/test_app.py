@@ -700,7 +700,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
     assert "1 examples added, 13 in all" in ran.err
-    assert "was read with" not in ran.err
+    assert "data were read with" not in ran.err
     write("queries.jsonl", make_corpus(1, "q"))
     picked = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl").err
     assert "airrep export i --to records --data YOUR-DATA --only s.jsonl" in picked
@@ -714,9 +714,9 @@ def test_a_field_that_is_given_replaces_all_fields_of_the_index(run: Run) -> Non
     fields = ("--prompt-field", "ask", "--response-field", "say", "--label-field", "kind")
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *fields).status == 0
     write("more.jsonl", make_corpus(3))
-    assert "i: was read with" in run("append", "i", "more.jsonl").err
+    assert "i: its data were read with" in run("append", "i", "more.jsonl").err
     ran = run("append", "i", "more.jsonl", "--prompt-field", "prompt")
-    assert (ran.status, "was read with" in ran.err) == (0, False)
+    assert (ran.status, "data were read with" in ran.err) == (0, False)
     assert "3 examples added, 4 in all" in ran.err
 
 

@@ -108,7 +108,7 @@ def test_labels_of_the_same_examples_cannot_judge(folder):
 def test_flags_of_ray_are_refused_without_it(folder):
     refused = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "x", "--set", "gpus=1", folder=folder)
     assert refused.returncode == 1
-    assert "belong to Ray" in refused.stderr
+    assert "are only for Ray" in refused.stderr
 
 
 def test_adapt_refuses_a_budget_that_is_none(folder):

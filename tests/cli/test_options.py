@@ -56,7 +56,7 @@ def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]
             assert shown.min == next((limit.ge for limit in known.metadata if hasattr(limit, "ge")), None), name
         else:
             assert option.default is None, name
-            number = re.search(r" \(([\d,]+)\)\.$", shown.help)
+            number = re.search(r" \(default ([\d,]+)\)\.$", shown.help)
             default = known.default[0] if isinstance(known.default, tuple) else known.default
             assert (number and number[1]) == (f"{default:,}" if type(default) is int and default > 0 else None), name
         simple = {annotation for annotation in (known.annotation, *get_args(known.annotation)) if annotation in SIMPLE}
@@ -120,7 +120,7 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
         "airrep: error: top: --queries is not an option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
-        "Give the value alone, at its place.\n"
+        "Leave out the name, and give only the value in this place.\n"
     )
     assert "evaluate: --index is not an option; expected airrep evaluate" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
@@ -197,7 +197,7 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
     assert run(command, "--set", "order=6", "--set", "vote=3,4").exit_code == 0
     assert run(command, "--set", str(tmp_path / "own.yaml"), "--set", "order=7").exit_code == 0
     assert taken == [(8, None), (6, [3, 4]), (7, [2])]
-    assert "--set order=...: Words (8)." in run(command, "--help").output
+    assert "--set order=...: Words (default 8)." in run(command, "--help").output
     for wrong, told in {"order=x": "integer", "order=3": "4 or more", "size=1": "expected one of order, vote"}.items():
         error = run(command, "--set", wrong).exception
         assert isinstance(error, ConfigError)

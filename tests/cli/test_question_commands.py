@@ -292,7 +292,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     assert ZERO in run("select", *typed, "--count", "2", "--out", "picked.jsonl").err
     refused = run("mix", *typed)
     assert (refused.status, refused.out) == (1, "")
-    assert f"mix: {ZERO}; expected some that do" in refused.err
+    assert f"mix: {ZERO}; expected some scores above 0" in refused.err
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
@@ -370,7 +370,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
 
 def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
     Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
-    assert "the features of 1 examples are all 0" in run("append", "index", "odd.jsonl").err
+    assert "the method sees nothing in 1 examples" in run("append", "index", "odd.jsonl").err
     said = "every score is 0: the query shares nothing with any example"
     assert said in run("top", "index", "--prompt", "zzz", "--response", "yyy").out
     assert said not in run("top", "index", "queries.jsonl").out

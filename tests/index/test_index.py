@@ -848,7 +848,9 @@ def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, 
     found = index.group_scores(queries, {1: [0, 1], ("a", 2): [2]})  # type: ignore[arg-type]
     found.save(tmp_path / "result.json")
     assert found.names == airrep.open(tmp_path / "result.json").names == ("1", "('a', 2)")
-    with pytest.raises(ConfigError, match="groups: 1 and '1' are one name as text; expected others. Rename one"):
+    with pytest.raises(
+        ConfigError, match="groups: 1 and '1' are the same name as text; expected different names. Rename one"
+    ):
         index.group_scores(queries, {1: [0], "1": [1, 2]})  # type: ignore[dict-item]
 
 

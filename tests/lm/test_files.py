@@ -118,7 +118,7 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
     [
         (
             lambda: BertLMHeadModel(BertConfig(**_SHAPE, **_LAYERS)),
-            "a BertLMHeadModel gives tokens other losses where more follow",
+            "a BertLMHeadModel changes a token's loss when more tokens follow it",
         ),
         (
             lambda: T5ForConditionalGeneration(
@@ -128,7 +128,7 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
         ),
         (
             lambda: XLNetLMHeadModel(XLNetConfig(vocab_size=VOCABULARY, d_model=16, n_layer=1, n_head=2, d_inner=8)),
-            "a XLNetLMHeadModel gives tokens other losses where more follow",
+            "a XLNetLMHeadModel changes a token's loss when more tokens follow it",
         ),
     ],
     ids=["bert", "t5", "xlnet"],

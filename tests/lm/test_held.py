@@ -170,7 +170,7 @@ def test_a_quantised_format_that_is_not_read_is_refused_before_weights_are(tmp_p
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": kind}}))
     for path in folder.glob("*.safetensors"):
         path.write_bytes(b"")
-    with pytest.raises(ConfigError, match=rf"^lm {folder}: its weights are quantised \({kind}\), a format that is not"):
+    with pytest.raises(ConfigError, match=rf"^lm {folder}: its weights are quantised \({kind}\), in a format that"):
         LmSettings(lm=str(folder)).find()
     (tmp_path / "adapters").mkdir()
     (tmp_path / "adapters" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))

@@ -153,6 +153,6 @@ def test_a_model_that_hardly_moves_is_told_before_its_channels_are_read(parts, t
     tuning = FineTuneSettings(epochs=1, learning_rate=1e-6)
     made = Adaptation(WORDED, out=tmp_path, tell=told.append, **parts | {"tuning": tuning}).run(PLAN)
     early = next(place for place, line in enumerate(told) if line.startswith("the fine-tunes moved"))
-    assert early < next(place for place, line in enumerate(told) if line.startswith("weighing channels"))
+    assert early < next(place for place, line in enumerate(told) if line.startswith("learning the weights of channels"))
     assert made.report["sentence"].startswith("Not judged: ")
     assert not (tmp_path / "learn").exists()  # no labels for an encoder are spent on

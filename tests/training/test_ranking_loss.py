@@ -253,7 +253,7 @@ def test_losses_that_differ_by_more_than_rounding_are_kept() -> None:
         (np.array([[1.0], [2.0]]), "losses: fewer than two subsets have any; expected two or more"),
         (np.array([[1.0, NAN], [2.0, NAN]]), "losses: fewer than two subsets have any"),
         (np.ones((2, 0)), "losses: fewer than two subsets have any"),
-        (np.array([[1.0, math.inf]]), "losses: one is infinite; expected numbers, or NaN where missing"),
+        (np.array([[1.0, math.inf]]), "losses: a loss is infinite; expected numbers, or NaN where missing"),
         (np.ones(3), r"losses: are \(3,\); expected \(q, m\), queries by subsets"),
     ],
 )

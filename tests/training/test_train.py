@@ -313,7 +313,7 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
         (np.full(shape, np.nan), r"instance a: losses: all are missing"),
         (np.full(shape, 2.5), r"instance a: labels: no query's loss varies"),
         (one_left, r"instance a: losses: fewer than two subsets have any"),
-        (np.full(shape, np.inf), r"instance a: losses: one is infinite"),
+        (np.full(shape, np.inf), r"instance a: losses: a loss is infinite"),
     ):
         with pytest.raises(TrainingError, match=message):
             train_encoder([changed(LEARN[0], losses)], [], tmp_path / "encoder", settings)

@@ -106,7 +106,10 @@ class MixResult(Answer):
         weights = {name: weight for name, weight in self._rounded().items() if weight > 0}
         bad = next((name for name in weights if "," in name or name != name.strip()), None)
         if bad is not None:
-            raise ConfigError(f"mix: the source '{bad}' has a comma or outer spaces, which separate names. Rename it.")
+            raise ConfigError(
+                f"mix: the source '{bad}' has a comma, or a space at its start or end, and commas separate names. "
+                "Rename it."
+            )
         arguments = {
             "dataset": ",".join(weights),
             "mix_strategy": "interleave_under",
@@ -161,7 +164,7 @@ def mix(
     """
     index = as_index(index)
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
-        raise ConfigError(f"mix: the share of examples that count is {top}; expected above 0 and at most 1. Change it.")
+        raise ConfigError(f"mix: top is {top}; expected a share above 0 and at most 1. Change it.")
     keep = index.mask(where)
     named = kept_values(index, keep, by)
     names = sorted({name for name in named if name is not None})
@@ -177,7 +180,10 @@ def mix(
         codes[~without_worse(asked, keep)] = -1
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
-        raise DataError("mix: all examples teach a worse answer more than a better one; expected others. Give others.")
+        raise DataError(
+            "mix: all examples teach a worse answer more than a better one; expected some that do not. Give other "
+            "queries or another index."
+        )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)
     provenance = changed(question.told(index.provenance(), towards=True), units=UNITS)
@@ -278,8 +284,8 @@ def _check_targets(index: Index, where: str | None) -> None:
         if count:
             left = " and ".join([*both, f"{field} != {value}"])
             raise ConfigError(
-                f"mix: {count:,} of the examples have the {field} {value}, which marks answers to avoid; a trainer "
-                f"would take them for answers to give. Leave them out: --where {shlex.quote(left)}."
+                f"mix: {count:,} of the examples have the {field} {value}, which marks answers to avoid, but a "
+                f"trainer would learn to give them. Leave them out: --where {shlex.quote(left)}."
             )
 
 

@@ -333,7 +333,7 @@ def check_spans_read(method: Attributor, queries: Sequence[Example]) -> None:
     spanned = next((one for one in queries if one.span is not None), None)
     if blind and spanned is not None:
         raise ConfigError(
-            f"query '{spanned.id}': has a span, and {blind[0]} scores whole answers alone. Leave the span out, or ask "
+            f"query '{spanned.id}': has a span, but {blind[0]} scores only whole answers. Leave the span out, or ask "
             "an index of other methods."
         )
 

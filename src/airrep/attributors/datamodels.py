@@ -134,8 +134,8 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
         if len(unseen):
             raise DataError(
-                f'{what} "{examples[int(unseen[0])].id}": took no part in the labels behind {self._folder}; datamodels '
-                f"know nothing of unseen examples. Use those of {self._folder / file}, or another method."
+                f'{what} "{examples[int(unseen[0])].id}": is not in the labels behind {self._folder}; datamodels '
+                f"know only the examples of their labels. Use those of {self._folder / file}, or another method."
             )
         return places
 

@@ -138,7 +138,7 @@ def _fit_datamodels(
 
     given = {"--held-out": parts.held_out, "--test": parts.test, **beside}
     for name in (name for name, value in given.items() if value):
-        raise ConfigError(f"train: {name} is of an encoder; expected none with --method datamodels. Leave it out.")
+        raise ConfigError(f"train: {name} is only for training an encoder, not for --method datamodels. Leave it out.")
     chosen = RegressionSettings.of(values)
     judged, _, _ = parts.gather(reading, [reading.read(path) for path in parts.data or ()], partial)
     instance = the_only(judged, ", ".join(parts.labels))

@@ -208,8 +208,8 @@ def _check(runs: Named) -> None:
     for other, run in runs[1:]:
         if run.measure != first.measure:
             raise DataError(
-                f"{other}: is of measure {run.measure}, but {name} of {first.measure}; expected one measure. "
-                "Compare them apart."
+                f"{other}: is of measure {run.measure}, but {name} of {first.measure}; expected the same measure. "
+                "Compare them separately."
             )
         if run.subject != first.subject:
             raise DataError(

@@ -306,8 +306,8 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept}: its subsets leave out more than a tenth of the pool, those of others less; expected "
-                "one kind. Evaluate them apart."
+                f"instance {kept}: its subsets leave out more than a tenth of the pool, but those of other instances "
+                "less; expected one kind. Evaluate them separately."
             )
         if self.tune:
             raise ConfigError(

@@ -464,5 +464,7 @@ def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
     texts: dict[str, Any] = {}
     for name in named:
         if (other := texts.setdefault(str(name), name)) is not name:
-            raise ConfigError(f"groups: {other!r} and {name!r} are one name as text; expected others. Rename one.")
+            raise ConfigError(
+                f"groups: {other!r} and {name!r} are the same name as text; expected different names. Rename one."
+            )
     return texts

@@ -202,8 +202,8 @@ def without_texts(index: IndexRows, made: Path) -> None:
     """
     if any(one.kind == "none" for one in index.channels):
         raise ConfigError(
-            f"{index.path}: method {index.method} reads the texts whenever it is asked; expected one that keeps "
-            "features. Push it with its texts, or build another."
+            f"{index.path}: method {index.method} needs the texts at every question; expected a method that keeps "
+            "features. Push it with its texts, or build another index."
         )
     content, entries = dict(index.manifest), []
     for shard, entry in zip(index.shards, index.manifest["shards"], strict=True):

@@ -194,7 +194,7 @@ def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
     if corpus.skipped.count:
         raise DataError(
             f"{path}: {corpus.skipped.count:,} records cannot be used, the first: {corpus.skipped.messages[0]}; "
-            f"expected all, since {LDS} counts lines. Mend them."
+            f"expected all, since {LDS} counts lines. Correct them."
         )
     return corpus
 

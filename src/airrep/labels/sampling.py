@@ -122,7 +122,7 @@ def _check(settings: SamplingSettings) -> None:
     if (settings.kind == "removals") != (counted or parted):
         raise ConfigError(
             f"kind={settings.kind}, removals={settings.removals}, removals_by={settings.removals_by}: do not go "
-            "together; expected one of the two with kind=removals, neither without. Correct them."
+            "together; kind=removals needs removals or removals_by, and other kinds take neither. Correct them."
         )
     if parted and (counted or settings.removal_size != 1):
         raise ConfigError(

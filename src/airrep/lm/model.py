@@ -608,7 +608,9 @@ def _settle_packing(lm: TargetLM) -> None:
     if not all(np.isfinite(each).all() for each in alone):
         raise ConfigError(f"{kind} gives losses that are not finite. Use another checkpoint.")
     if not _agree(alone[1:2], [alone[0][: len(alone[1])]]):
-        raise ConfigError(f"{kind} gives tokens other losses where more follow; expected a causal LM. Use another LM.")
+        raise ConfigError(
+            f"{kind} changes a token's loss when more tokens follow it; expected a causal LM. Use another LM."
+        )
     lm.execution = replace(asked, precision="float32", batch_tokens=int(documents.lengths.sum()))
     packs = reads_packed(lm.model) and not _keeps_state(lm.model) and _agree(_packed(lm, documents), alone)
     lm.execution = asked if packs else replace(asked, batch_tokens=1)

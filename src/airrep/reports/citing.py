@@ -74,7 +74,7 @@ def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
 def _same(citation: Citation, index: IndexRows) -> Citation:
     """The citation of a result, compared with what the index has by now."""
     if citation.row is None:
-        return replace(citation, check="the index has it no more")
+        return replace(citation, check="it is no longer in the index")
     return checked(citation, text_hash(index.example(citation.row)), "the index")
 
 
@@ -100,7 +100,7 @@ def _against(cited: list[Citation], data: Corpus) -> list[Citation]:
     told = []
     for one in cited:
         if one.id not in now and one.sha256 is not None:
-            told.append(replace(one, check=f"{one.check}; the data have no example of this id"))
+            told.append(replace(one, check=f"{one.check}; the data have no example with this id"))
         else:
             told.append(checked(one, now.get(one.id), "the data"))
     return told

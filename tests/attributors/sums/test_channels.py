@@ -874,7 +874,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
             main()
         said = " ".join(capsys.readouterr().err.split())
         assert "channel 'prompts' finds nothing to read in 4 examples, so it scores them 0" in said, command
-        assert "'responses' shows nothing" not in said
+        assert "'responses' finds nothing" not in said
 
 
 @pytest.mark.parametrize(("weight", "told"), [(0.0, False), (0.5, True)])

@@ -319,7 +319,7 @@ def test_a_noise_ceiling_needs_two_seeds_that_vary(
         ({"losses": np.full((4, 6), NAN)}, r"losses: all are missing \(NaN\)"),
         ({"losses": np.ones((4, 5))}, r"group scores: are \(4, 6\), but losses \(4, 5\); expected the same"),
         ({"group_scores": np.full((4, 6), NAN)}, "group scores: one is not finite; expected numbers"),
-        ({"losses": np.full((4, 6), math.inf)}, "losses: one is infinite"),
+        ({"losses": np.full((4, 6), math.inf)}, "losses: a loss is infinite"),
         ({"group_scores": np.ones((4, 1)), "losses": np.ones((4, 1))}, "fewer than two subsets"),
         ({"losses": np.ones(4)}, r"losses: are \(4,\); expected \(q, m\)"),
         ({"nan": "ignore"}, "nan 'ignore': does not exist; expected drop, zero or raise"),

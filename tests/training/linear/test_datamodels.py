@@ -143,7 +143,9 @@ def test_an_index_of_datamodels_answers_about_its_own_queries_alone(world, tmp_p
     index = build_index(train, tmp_path / "index", "datamodels", settings={"weights": str(made.path)})
     query = read_corpus(made.path / "queries.jsonl")[3]
     assert index.top(query, 1)[0].row == int(weights[:, 3].argmax())
-    with pytest.raises(DataError, match=r'^query "new": took no part .* know nothing of unseen examples\. Use'):
+    with pytest.raises(
+        DataError, match=r'^query "new": is not in the labels .* know only the examples of their labels\. Use'
+    ):
         index.top(Example("new", "one", "new"), 1)
 
 
@@ -181,7 +183,7 @@ def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypa
 
 def test_a_training_example_that_took_no_part_is_refused_before_any_work(world, tmp_path):
     more = Corpus.from_examples([*world[0].train, Example("new", "one", "new")])
-    with pytest.raises(DataError, match=r'^training example "new": took no part in the labels'):
+    with pytest.raises(DataError, match=r'^training example "new": is not in the labels'):
         build_index(more, tmp_path / "index", "datamodels", settings={"weights": str(world[2].path)})
 
 

@@ -145,7 +145,7 @@ def run_again(artifact: Path, *, replace: bool) -> None:
         )
     for one, folder in made:
         if not folder.is_dir():
-            raise ArtifactError(f"{folder}: does not exist, and {one.line} ran there. Make it, with the data in it.")
+            raise ArtifactError(f"{folder}: does not exist, but {one.line} ran there. Create it, with the data in it.")
         replacing = ["--replace"] if replace and one.replaces else []
         note(one.line)
         status = subprocess.run([sys.executable, "-m", "airrep", *one.words, *replacing], cwd=folder, check=False)
@@ -164,8 +164,8 @@ def rerun_command(
 ) -> None:
     """Run the commands that made a result again, in the folders where they ran.
 
-    Commands find what is finished. To make it anew, from data that have changed, say, add --replace. `airrep show
-    RESULT` prints the commands.
+    Commands find what is finished. To make it again, for example because the data have changed, add --replace. `airrep
+    show RESULT` prints the commands.
     """
     from airrep.runtime.artifacts.making import fetched
 

@@ -138,7 +138,8 @@ class OnceCommand(TyperCommand):
             if argument.param_type_name == "argument" and option == f"--{named}":
                 usage = " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])
                 raise ConfigError(
-                    f"{ctx.info_name}: {option} is not an option; expected {usage}. Give the value alone, at its place."
+                    f"{ctx.info_name}: {option} is not an option; expected {usage}. Leave out the name, and give "
+                    "only the value in this place."
                 )
 
 

@@ -165,8 +165,8 @@ def print_selection(evaluation: "Evaluation") -> None:
     )
     if facts["examples_left_out_as_queries"]:
         say(
-            f"{facts['examples_left_out_as_queries']:,} training examples are queries, to be answered or to select by; "
-            "nobody could select them"
+            f"{facts['examples_left_out_as_queries']:,} training examples are also queries (to answer or to select "
+            "by), so no index could select them"
         )
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")

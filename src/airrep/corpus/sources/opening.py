@@ -58,8 +58,8 @@ def open_source(
         )
     if place.is_dir() and is_made(place):
         raise DataError(
-            f"{name}: is a directory that airrep made of data, and no data; a data file is expected. Give that which "
-            "it was made of"
+            f"{name}: is a directory that airrep wrote, not data; a data file is expected. Give the data that it was "
+            "made from"
         )
     is_lance = (place / LANCE).is_dir()
     if place.is_dir() and not is_lance:
@@ -156,7 +156,7 @@ def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
     others += [(path, "its suffix is not known") for path in found if reader_of(path) is None and not _is_text(path)]
     if not chosen:
         raise DataError(
-            f"{folder}: is a folder without data files; a data file, a folder of such, or one written by "
+            f"{folder}: is a folder without data files; a data file, a folder of data files, or one written by "
             "datasets.save_to_disk is expected. Check the path"
         )
     return chosen, others

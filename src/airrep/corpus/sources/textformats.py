@@ -287,7 +287,7 @@ def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimit
         line = line[1:]
     if _without_end(line):
         raise DataError(
-            f'{place}: text after a closing quote; quotes inside a quoted cell must be doubled (""). Mend it'
+            f'{place}: text after a closing quote; quotes inside a quoted cell must be doubled (""). Correct it'
         )
     return cells
 

@@ -243,7 +243,7 @@ def check_losses(losses: np.ndarray) -> np.ndarray:
         raise DataError(f"losses: are {losses.shape}; expected (q, m), queries by subsets. Give such a matrix.")
     wide = losses.astype(np.float64)
     if np.isinf(wide).any():
-        raise DataError("losses: one is infinite; expected numbers, or NaN where missing. Run that fine-tune again.")
+        raise DataError("losses: a loss is infinite; expected numbers, or NaN where missing. Run that fine-tune again.")
     if wide.size and np.isnan(wide).all():
         raise DataError("losses: all are missing (NaN); expected some. Look for what the label run quarantined.")
     if (~np.isnan(wide)).any(axis=0).sum() < 2:

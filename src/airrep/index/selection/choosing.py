@@ -175,8 +175,8 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None)
     some = [one for one in index.channels if one.kind != "none" and (channels is None or one.name in channels)]
     if not some:
         raise ConfigError(
-            f"select: {index.method} keeps no features, by which examples are alike. Leave diversity out, or choose by "
-            "an index of another method."
+            f"select: {index.method} keeps no features, so it cannot tell which examples are alike. Leave diversity "
+            "out, or use an index of another method."
         )
     dense = [one for one in some if one.kind == "dense"]
     width = sum(one.dimension for one in dense)

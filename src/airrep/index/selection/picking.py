@@ -241,7 +241,7 @@ def _limits(
 ) -> Limits | None:
     """What is wanted beside the best ranks; None if nothing is."""
     if (by is None) != (most is None):
-        raise ConfigError("select: by and most belong together: a field, and how many of each value. Give both.")
+        raise ConfigError("select: by (a field) and most (how many of each value) belong together. Give both.")
     if count is None and tokens is None:
         raise ConfigError("select: expected a count, a budget of tokens, or both. Give one.")
     if count is not None:

@@ -229,9 +229,10 @@ def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
         return
     if kind is not None:
         raise ConfigError(
-            f"lm {name}: its weights are quantised ({short(kind)}), a format that is not read; expected weights of 16 "
-            "or 32 bits, a GGUF file, or what bitsandbytes, GPTQ (4 and 8 bits) or AWQ (gemm) write. Give the LM that "
-            f"it was made from{remedy}, or write it by model.dequantize() and save_pretrained of transformers."
+            f"lm {name}: its weights are quantised ({short(kind)}), in a format that airrep cannot read; expected "
+            "weights of 16 or 32 bits, a GGUF file, or what bitsandbytes, GPTQ (4 and 8 bits) or AWQ (gemm) write. "
+            f"Give the LM that it was made from{remedy}, or write it by model.dequantize() and save_pretrained of "
+            "transformers."
         )
 
 

@@ -358,7 +358,7 @@ def _reason(error: Exception) -> str:
     if status == 412:
         return "it was changed by someone else meanwhile. Run the same command again: it goes on from there."
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        return f"{error.strerror} ({error.filename}). Mend that on this machine, then run the same command again."
+        return f"{error.strerror} ({error.filename}). Correct that on this machine, then run the same command again."
     if status is not None:
         said = " ".join((getattr(error, "server_message", None) or "").split())[:_LONGEST_REASON].rstrip(".")
         return f"the Hub answers {status}{f' ({said})' if said else ''}. Run the same command again: it goes on."
