@@ -741,7 +741,7 @@ def test_parts_that_are_joined_know_how_they_were_read(run: Run) -> None:
         assert run("index", "train.jsonl", "--out", part, *options, "--part", f"{part}/2").status == 0
     assert run("append", "i", "1", "2").status == 0
     Path("more.jsonl").write_text(_chats(4, 1))
-    assert "was read with --response-field chat," in run("append", "i", "more.jsonl").err
+    assert "were read with --response-field chat," in run("append", "i", "more.jsonl").err
 
 
 def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) -> None:

@@ -352,7 +352,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
         ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
         ("train.jsonl", "queries.jsonl", "the options of reading"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
-        ("train.jsonl", "index", "index: is a directory that airrep made"),
+        ("train.jsonl", "index", "index: is a directory that airrep wrote"),
     ):
         ran = run(*RECORDS, data, "--only", listed, "--out", "records.jsonl")
         assert (ran.status, ran.err.count("\n")) == (1, 1)

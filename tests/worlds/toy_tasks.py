@@ -42,7 +42,8 @@ class Stumbling:
             raise TrainingError("loss: is not finite.")
         if number == 1 and self.how == "each way":
             raise TrainingError("loss: is not finite.")
-        if number == 2 and self.how == "each way" and not (self.folder / "tried").exists():
+        once = (number, self.how) in ((2, "each way"), (3, "killed once"))
+        if once and not (self.folder / "tried").exists():
             (self.folder / "tried").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if number == 3 and self.how in ("killed", "each way"):

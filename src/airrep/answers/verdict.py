@@ -12,6 +12,7 @@ from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
+from airrep.errors import ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict, kind_of
@@ -104,7 +105,7 @@ def _judged(index: Index, found: TopResult, question: Question, asked: Asked, ke
 def verdicts(
     index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
 ) -> list[Verdict | None]:
-    """The verdict on each answer; None of one with a span, and for all where the method scores its own queries alone.
+    """The verdict on each answer; None of one with a span, and for all where the method knows its own texts alone.
 
     Chances are those of whole answers: a few words are more easily come near to. *ends* are as for
     :func:`airrep.answers.outside.nearest`.
@@ -121,7 +122,10 @@ def _verdicts(
     known = None if all(spanned) else outside(index, contrast=contrast)
     if known is None:
         return None, [None] * len(question.queries)
-    found = nearest(index, question, asked, keep, ends)
+    try:
+        found = nearest(index, question, asked, keep, ends)
+    except ConfigError:  # a copy of an answer is no training example of a method that knows its own alone
+        return None, [None] * len(question.queries)
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))

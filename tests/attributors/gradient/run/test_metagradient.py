@@ -90,6 +90,14 @@ def test_other_data_than_those_of_the_run_are_refused(warm: Path, tmp_path: Path
     assert not (tmp_path / "index").exists()
 
 
+def test_answers_get_hits_and_no_verdict(warm: Path, tmp_path: Path) -> None:
+    """A verdict asks what a copy of the answer would score, which only examples of the run can."""
+    index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
+    for better in (None, ["another answer"] * len(QUERIES)):
+        found = airrep.top(index, QUERIES, k=2, better=better)
+        assert [(len(hits), hits.verdict) for hits in found] == [(2, None)] * len(QUERIES)
+
+
 def test_examples_that_came_later_are_refused(warm: Path, tmp_path: Path) -> None:
     index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
     index.append(QUERIES[:1])
