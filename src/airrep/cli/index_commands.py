@@ -60,7 +60,10 @@ def index_command(
         "the parts.",
     ] = None,
     state: Annotated[
-        Path | None, Setting("With --part: another finished part; reuse what its method learnt from the data.")
+        Path | None,
+        Setting(
+            "With --part: a part that is finished. Its method learnt from the data, and this part takes that over."
+        ),
     ] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,

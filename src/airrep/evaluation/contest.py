@@ -217,7 +217,7 @@ def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
     for row, task in enumerate(queries.values(by, known)):
         if task is None:
             raise DataError(
-                f'query "{queries[row].id}": has no {by}; expected one for each, which is its task. Add it, or name '
+                f'query "{queries[row].id}": has no {by}. Each query needs one: it names the task of the query. Add it, or name '
                 "the field with --label-field."
             )
         found.append(task)

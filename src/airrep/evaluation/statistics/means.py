@@ -107,7 +107,9 @@ class TaskResamples:
         if known.all() and len(known):
             return self
         if not known.any():
-            raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
+            raise DataError(
+                "evaluation: no query has a value, so there is no mean. Look at why each query was left out."
+            )
         left = (task for task, counts in zip(self.tasks, known.tolist(), strict=True) if counts)
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed, self.bounded)
 
