@@ -61,9 +61,7 @@ def index_command(
     ] = None,
     state: Annotated[
         Path | None,
-        Setting(
-            "With --part: a part that is finished. Its method learnt from the data, and this part takes that over."
-        ),
+        Setting("With --part: a part that is finished. This part takes over what its method learnt."),
     ] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
