@@ -174,7 +174,7 @@ def test_fine_tunes_that_lack_little_have_one_order_of_the_data(
     plan = sample(corpus, tmp_path / "plan", changed(instances=1, train_count=None, query_count=1, **asked))
     pool, count = plan.train_rows(0), plan.subset_count
     assert len(pool) == 30
-    assert plan.shares_order(0) is one_order
+    assert plan.one_order is one_order
     assert len({fine_tune_seed(plan, Place(0, j, 0)) for j in range(count)}) == (
         1 if one_order or asked.get("kind") == "paired" else count
     )

@@ -217,8 +217,8 @@ def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
     for row, task in enumerate(queries.values(by, known)):
         if task is None:
             raise DataError(
-                f'query "{queries[row].id}": has no {by}. Each query needs one: it names the task of the query. Add it, or name '
-                "the field with --label-field."
+                f'query "{queries[row].id}": has no {by}. Each query needs one: it names the task of the query. '
+                "Add it, or name the field with --label-field."
             )
         found.append(task)
     return found

@@ -33,6 +33,8 @@ from airrep.shapes import Bool, Int64
 KIND = "subsets"
 PARTS = ("train", "queries", "members")
 CUTS = ("train_offsets", "query_offsets", "offsets")
+ONE_ORDER = "one_order"
+"""Name of that in a manifest."""
 LITTLE = 0.1 + 1e-9
 """Share of a pool that subsets may leave out at most to be judged by what they leave out."""
 
@@ -112,6 +114,8 @@ class SubsetPlan:
     """Fingerprint of the query corpus, which is the train corpus if queries were drawn from that."""
     arrays: Mapping[str, np.ndarray]
     """Stored arrays by name."""
+    one_order: bool = False
+    """Whether all fine-tunes of an instance have one order of the data for each seed; see :func:`lack_little`."""
 
     def __len__(self) -> int:
         """Number of instances."""
@@ -151,29 +155,14 @@ class SubsetPlan:
     def subset_rows(self, i: int, j: int) -> Rows:
         """Rows of the *train corpus* in subset *j* of instance *i*, in the order that a fine-tune takes them.
 
-        That is ascending, but for subsets that lack little of their pool (:meth:`shares_order`), where it is as of
-        :func:`without`.
+        That is ascending, or with :attr:`one_order` as of :func:`without`.
         """
         pool = self.train_rows(i)
         members = self._members(i, j, len(pool))
-        if self.shares_order(i):
+        if self.one_order:
             members = without(len(pool), np.setdiff1d(np.arange(len(pool)), members))
         rows: Rows = pool[members]
         return rows
-
-    def shares_order(self, i: int) -> bool:
-        """Whether all fine-tunes of an instance have one order of the data; else each subset has its own.
-
-        They do if all subsets but the whole pool lack equally many examples, and at most a tenth. What so few examples
-        do is less than what another order of the data does.
-        """
-        n, sizes = len(self.train_rows(i)), set(self._sizes(i).tolist())
-        return self.settings.kind != "paired" and len(sizes - {n}) == 1 and n <= min(sizes) / (1 - LITTLE)
-
-    def _sizes(self, i: int) -> Rows:
-        """Examples in each subset of an instance."""
-        stored: Rows = np.diff(self.arrays["offsets"].astype(np.int64))[i * self.subset_count :][: self.subset_count]
-        return len(self.train_rows(i)) - stored if self.settings.kind == "removals" else stored
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse other corpora than those that the plan was drawn from (DataError); no *queries*: they are *train*."""
@@ -212,29 +201,49 @@ def open_plan(path: str | Path) -> SubsetPlan:
         request, names = manifest["request"], (*PARTS, *CUTS)
         arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
         sums = {name: manifest["files"][f"{name}.npy"]["sha256"] for name in names}
+        texts, one_order = (request["train"], request["queries"]), bool(manifest.get(ONE_ORDER))
         return SubsetPlan(
             path=folder,
             settings=SamplingSettings.of(request["settings"], str(folder)),
-            fingerprint=json_digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
+            fingerprint=json_digest([*texts, request["settings"]["kind"], sums, *([ONE_ORDER] if one_order else [])]),
             train_fingerprint=request["train"],
             query_fingerprint=request["queries"],
             arrays=arrays,
+            one_order=one_order,
         )
 
 
 def write_plan(
-    path: Path, request: Mapping[str, Any], rows: Mapping[str, Sequence[Rows]], *, replace: bool = False
+    path: Path,
+    request: Mapping[str, Any],
+    rows: Mapping[str, Sequence[Rows]],
+    *,
+    one_order: bool = False,
+    replace: bool = False,
 ) -> None:
     """Write a plan; it appears under its name when it is whole.
 
     *request* has the fingerprints of ``train`` and ``queries``, and ``settings``; *rows* a list for each of
-    :data:`PARTS`.
+    :data:`PARTS`. Plans of earlier versions have no *one_order*, so that their labels are found again.
     """
-    with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
+    about = {"request": request, **({ONE_ORDER: True} if one_order else {})}
+    with new_artifact(path, KIND, about, replace=replace) as folder:
         for part, cuts in zip(PARTS, CUTS, strict=True):
             lists = rows[part]
             write_file(folder / f"{part}.npy", npy_bytes(_compact(np.concatenate(lists))))
             write_file(folder / f"{cuts}.npy", npy_bytes(_compact(np.cumsum([0, *map(len, lists)]))))
+
+
+def lack_little(settings: SamplingSettings, rows: Mapping[str, Sequence[Rows]]) -> bool:
+    """Whether all subsets, but whole pools, lack equally many examples, and at most a tenth.
+
+    What so few examples do is less than what another order of the data does, so fine-tunes must not differ in that.
+    """
+    pools, count = np.array(list(map(len, rows["train"]))), len(rows["members"]) // len(rows["train"])
+    stored = np.array(list(map(len, rows["members"]))).reshape(len(pools), count)
+    gone = stored if settings.kind == "removals" else pools[:, None] - stored
+    some = set(gone[gone > 0].tolist())
+    return settings.kind != "paired" and len(some) == 1 and bool((gone <= LITTLE * pools[:, None]).all())
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
@@ -339,7 +348,7 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     """The seed of one fine-tune; it fixes the order of its data."""
-    one = plan.settings.kind == "paired" or plan.shares_order(place.instance)
+    one = plan.settings.kind == "paired" or plan.one_order
     subset = 0 if one else place.subset or 0
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)
 

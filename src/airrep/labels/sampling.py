@@ -13,7 +13,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.table import id_codes
 from airrep.errors import ConfigError, DataError
-from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
+from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, lack_little, open_plan, write_plan
 from airrep.runtime.seeding import stream
 from airrep.runtime.stage import Stage
 
@@ -67,7 +67,8 @@ def sample(
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
     stage = Stage(out, KIND, "subsets drawn", request, replace, shown=_flat)
     if stage.finished() is None:
-        write_plan(stage.path, request, draw_rows(train, settings, origin), replace=replace)
+        rows = draw_rows(train, settings, origin)
+        write_plan(stage.path, request, rows, one_order=lack_little(settings, rows), replace=replace)
     return open_plan(stage.path)
 
 
