@@ -60,8 +60,9 @@ def test_an_index_scores_by_the_run_and_finds_scores_again(
 
 
 def test_it_keeps_the_promises_of_a_method(tmp_path: Path) -> None:
-    lm = tiny_lm(tmp_path / "lm", max_position_embeddings=4096)
-    warm = warm_up(conformance._corpus(), tmp_path / "warm", LmSettings(lm=lm, **ON_CPU), TUNING).path
+    lm = LmSettings(lm=tiny_lm(tmp_path / "lm", max_position_embeddings=4096, num_hidden_layers=1), **ON_CPU)
+    one_step = TUNING.model_copy(update={"batch_examples": 8})
+    warm = warm_up(conformance._corpus(), tmp_path / "warm", lm, one_step).path
     conformance.check_attributor(lambda: make_attributor("metagradient", settings(warm)))
 
 
