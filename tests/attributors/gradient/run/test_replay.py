@@ -100,7 +100,7 @@ def test_it_does_the_fine_tune_itself(tmp_path: Path, kind: str, changes: dict[s
     lm.fine_tune(train, chosen, SEED, note)
     assert len(steps) == 2 * chosen.steps(len(TRAIN))
     for one, other in zip(ends[0], told[0], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_parts_of_an_answer_add_up(tmp_path: Path) -> None:
