@@ -44,7 +44,7 @@ def main() -> None:
     if "part" in found:
         ceiling, ratio = found["part"].ceiling, found["part"].facts["signal_to_noise"]
         told = "unknown" if ceiling is None else f"{100 * ceiling:.1f}"
-        print(f"\n1 % out: noise ceiling {told}, signal-to-noise ratio {'unknown' if ratio is None else f'{ratio:.2f}'}")
+        print(f"\n1 % out: noise ceiling {told}, signal-to-noise ratio {round(ratio or 0.0, 2)}")
 
 
 def _value(row: Row | None) -> str:
