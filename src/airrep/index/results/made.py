@@ -1,4 +1,4 @@
-"""What an index was made of, and by what, as its manifest has it."""
+"""The data and models that an index was made of, as its manifest has them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
