@@ -1,4 +1,4 @@
-"""The data and models that an index was made of, as its manifest has them."""
+"""The data and models that an index was made of, from its manifest."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
