@@ -146,7 +146,9 @@ class Brief(Adaptation):
     """With two of the shipped channels: the others take time, and are written in the same way."""
 
     def _members(self, usable: Corpus) -> list[Channel]:
-        return [one for one in ChannelsSettings(lm=self.lm.lm).channels if one.name in ("n-grams of words", "gradients")]
+        return [
+            one for one in ChannelsSettings(lm=self.lm.lm).channels if one.name in ("n-grams of words", "gradients")
+        ]
 
 
 def adapt() -> None:
