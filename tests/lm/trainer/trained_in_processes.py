@@ -1,4 +1,4 @@
-"""One of several processes that train with the callback: python trained_in_processes.py RECORD EXAMPLES [resume|again]."""
+"""One of several processes that train with the callback: python trained_in_processes.py RECORD EXAMPLES [WHAT]."""
 
 import json
 import os
