@@ -15,10 +15,9 @@ from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.columns import Postings, select_columns
 from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.min_rank import min_rank
 from airrep.scoring.pooling import CHANNELS, SUM, Pooling, pool_scores
 from airrep.scoring.products import ask
-from airrep.scoring.topk import top_k
+from airrep.scoring.topk import min_rank, top_k
 from airrep.sparse import SparseRows
 
 WIDE, N, Q = 2**24, 90, 9

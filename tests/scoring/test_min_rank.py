@@ -8,10 +8,10 @@ from reference.ranking import ranked_rows
 from scipy.stats import chi2
 
 from airrep.errors import ConfigError, DataError
-from airrep.scoring import min_rank as selection
+from airrep.scoring import topk as selection
 from airrep.scoring.blocks import Block, quantise
-from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.products import ask
+from airrep.scoring.topk import first_of_each, gumbel_top_k, min_rank
 from airrep.sparse import SparseRows
 
 

@@ -7,8 +7,8 @@ import pytest
 from reference import pooling, selection
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
-from airrep.scoring.min_rank import Selection, first_of_each, min_rank
 from airrep.scoring.products import ask
+from airrep.scoring.topk import Selection, first_of_each, min_rank
 from airrep.sparse import SparseRows
 
 

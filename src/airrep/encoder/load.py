@@ -7,8 +7,7 @@ from pathlib import Path
 from airrep.encoder.base import Encoder
 from airrep.encoder.cards import choose_prompts, with_template
 from airrep.encoder.folders import MODULES, SETTINGS, Layout, find_model, parse_json, read_layout, read_optional
-from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import StoredStatic, cut_after, read_static
+from airrep.encoder.static import StaticEncoder, StoredStatic, cut_after, read_static
 from airrep.errors import ConfigError, need
 from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
@@ -71,7 +70,7 @@ def load_encoder(
     if layout.format == "static":
         return StaticEncoder(name, _read_static(name, layout, template, max_tokens), prompts)
     need(f"encoder {name}", "encoders", "torch")
-    from airrep.encoder.networks.loading import load_network  # here, since it takes long to load
+    from airrep.encoder.networks.packed import load_network  # here, since it takes long to load
 
     return load_network(
         name,

@@ -8,7 +8,7 @@ from reference.ngrams import columns, ngrams
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text import tally
+from airrep.attributors.text import columns as counting
 from airrep.attributors.text.columns import Counted, count_ngrams, order_of
 from airrep.attributors.text.tokens import MARK, TokenBatch, mark_copied, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
@@ -73,11 +73,11 @@ def test_each_order_has_columns_of_its_own() -> None:
 @pytest.mark.parametrize("together", [1, 50, 2**23])
 def test_a_corpus_is_counted_alike_in_every_number_of_parts(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts beyond a byte and beyond two, those that end in a byte of 0, columns of the first and the last bucket."""
-    monkeypatch.setattr(tally, "TOGETHER", together)
+    monkeypatch.setattr(counting, "TOGETHER", together)
     random = np.random.default_rng(0)
     often = {1: 256, 2: 255, 3: 1, 2**26: 70_000, 2**26 + 1: 512, 2**27: 257, 2**27 + 5: 2, 2**24: 1, 2**24 + 1: 300}
     columns = random.permutation(np.repeat(np.array(list(often), np.int32), list(often.values())))
-    found = tally.tally(np.array_split(columns, 7), 3)
+    found = counting.tally(np.array_split(columns, 7), 3)
     listed = {column: count for column, count in sorted(often.items()) if count > 1}
     assert dict(zip(found.columns.tolist(), found.counts.tolist(), strict=True)) == listed
     assert list(listed) == found.columns.tolist()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from airrep.lm.packed.blocks import dequantize
+from airrep.lm.packed.networks import dequantize
 
 gguf = pytest.importorskip("gguf")
 

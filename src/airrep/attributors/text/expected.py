@@ -12,8 +12,8 @@ from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.manifests import json_digest
 
 if TYPE_CHECKING:
+    from airrep.lm.chat import ResponsePlaces
     from airrep.lm.model import TargetLM
-    from airrep.lm.templates.chat import ResponsePlaces
 
     _Found: TypeAlias = tuple[list[np.ndarray], list[ResponsePlaces]]
 

@@ -14,14 +14,16 @@ from airrep.attributors.settings import TOKENIZERS, NgramSettings
 from airrep.attributors.text.columns import (
     COLUMNS,
     LENGTH,
+    Background,
     Counted,
+    HeldTokens,
     count_ngrams,
     ngram_columns,
     ngram_places,
     order_of,
+    tally,
 )
 from airrep.attributors.text.expected import unexpected
-from airrep.attributors.text.tally import Background, HeldTokens, tally
 from airrep.attributors.text.tokens import (
     BehindSpace,
     FoundTokens,

@@ -22,7 +22,7 @@ from airrep.runtime.hub import download, model_folder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from airrep.lm.templates.chat import Chat, ResponsePlaces
+    from airrep.lm.chat import Chat, ResponsePlaces
 
 
 WORDS, SUBWORDS = "words", "subwords"
@@ -241,8 +241,8 @@ def chat_of(settings: NgramSettings) -> "Chat | None":
     folder = tokenizer_file(settings.tokenizer, (_SAYS_HOW, "chat_template.jinja")).parent
     if not (folder / _SAYS_HOW).is_file():
         return None
+    from airrep.lm.chat import Chat
     from airrep.lm.files import load_tokenizer, recorded_reading  # torch, which other tokens do not need
-    from airrep.lm.templates.chat import Chat
 
     recorded = recorded_reading(folder)
     cut, template = settings.cut or recorded.get("cut"), settings.template or recorded.get("template")

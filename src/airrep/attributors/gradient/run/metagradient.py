@@ -11,8 +11,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
-from airrep.attributors.gradient.store import LearnsArrays, store_folder, with_key
-from airrep.attributors.gradient.whole.scores import ScoreStore
+from airrep.attributors.gradient.store import LearnsArrays, ScoreStore, store_folder, with_key
 from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError

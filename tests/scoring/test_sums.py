@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.errors import ConfigError, DataError
+from airrep.scoring import group_scores as pooling_scores
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
-from airrep.scoring.pools import sums
 from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
@@ -52,7 +52,7 @@ def test_a_diminishing_mean_is_its_definition_whatever_the_blocks_and_steps(
     small: dict[str, int], cuts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in small.items():
-        monkeypatch.setattr(sums, name, value)
+        monkeypatch.setattr(pooling_scores, name, value)
     queries, train, groups = world()
     blocks = [Block(a, train[a:b]) for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
     found = group_scores(ask(queries, blocks), groups, "diminishing")
