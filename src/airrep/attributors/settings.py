@@ -79,7 +79,17 @@ class EncoderSettings(Settings):
     """Run the program code that some models bring; those are refused otherwise. Read the code first."""
 
 
-class TfidfSettings(Settings):
+class WordSettings(Settings):
+    """Settings of methods that count words."""
+
+    view: View = "whole"
+    """What of an example is read: whole, response or prompt."""
+    signs: bool = False
+    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    not, all between two spaces or stops is one word."""
+
+
+class TfidfSettings(WordSettings):
     """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
@@ -88,14 +98,9 @@ class TfidfSettings(Settings):
     """Longest word n-gram."""
     min_count: int = Field(default=1, ge=1)
     """Training examples a term must occur in."""
-    view: View = "whole"
-    """What of an example is read: whole, response or prompt."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
-class Bm25Settings(Settings):
+class Bm25Settings(WordSettings):
     """Settings of BM25, the defaults being those of Lucene."""
 
     added = ("signs",)  # fingerprints of older indexes have it not
@@ -106,9 +111,6 @@ class Bm25Settings(Settings):
     """k: the smaller, the less a term counts that comes again."""
     length: float = Field(default=0.75, ge=0, le=1)
     """b: how much long examples are held back."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
 class NgramSettings(Settings):
@@ -404,7 +406,7 @@ class InfluenceSettings(LmSettings):
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
-class DsirSettings(Settings):
+class DsirSettings(WordSettings):
     """Settings of DSIR, the defaults being those of its authors."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
@@ -415,11 +417,6 @@ class DsirSettings(Settings):
     """Hash buckets, which are the features."""
     smoothing: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """Added to probabilities before their logarithm."""
-    view: View = "whole"
-    """What of an example is read: whole, response or prompt."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
 class PrecomputedSettings(Settings):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from airrep.attributors.settings import Bm25Settings
-from airrep.attributors.text.bm25 import Bm25Attributor
+from airrep.attributors.text.lexical import Bm25Attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index

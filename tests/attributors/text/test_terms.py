@@ -7,7 +7,7 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text.bm25 import Terms
+from airrep.attributors.text.ngrams import Terms
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError
@@ -53,7 +53,7 @@ def test_tfidf_has_the_bits_of_scikit_learn(settings: dict[str, Any]) -> None:
     method = make_attributor("tfidf", settings)
     method.fit(Corpus.from_examples(examples))
     assert method._learnt.terms.names == known.get_feature_names_out().tolist()
-    np.testing.assert_array_equal(method._learnt.weights, known.idf_)
+    np.testing.assert_array_equal(method._learnt.numbers["idf"], known.idf_)
     for some in (examples, asked):
         found, wanted = method.encode_train(some), known.transform([shown(one) for one in some])
         wanted.sort_indices()

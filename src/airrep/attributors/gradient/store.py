@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from airrep.attributors.base import MethodAttributor, OnRows, SlowFit
+from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.manifests import json_digest
@@ -322,6 +323,38 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     def _fitted(self) -> Arrays:
         return self.check_fitted(self._learnt)
+
+
+QUERY_NUMBERS = 2**29
+"""Numbers of queries that are held at a time, 2 GiB; for more queries the examples pass several times."""
+
+
+class ScoresByParts(LearnsArrays[S], DirectAttributor):
+    """A method that learns arrays and scores examples as they pass, for as many queries at a time as memory holds."""
+
+    @property
+    @abstractmethod
+    def at_once(self) -> int:
+        """Queries whose numbers are held at a time."""
+
+    @abstractmethod
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
+        """What scores training examples for some queries."""
+
+    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
+        self._fitted()
+        size = max(1, self.at_once)
+        parts = (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
+        return ((part, self.scorer(queries[part])) for part in parts)
+
+    def score(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        """Influence scores; an example that was scored for a query before comes from the store."""
+        found = np.zeros((len(train), len(queries)), np.float32)
+        for part, score in self.scorers(queries):
+            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
+        return found
 
 
 def with_key(arrays: Arrays, key: str, name: str = KEY) -> Arrays:

@@ -1,6 +1,6 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.by_token import TokenProducts
-from airrep.attributors.direct import DirectAttributor, QueryScorer
+from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
 from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, read_gradients
-from airrep.attributors.gradient.store import LearnsArrays, ScoreStore
+from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore
 from airrep.attributors.gradient.tokens import NUMBERS, SiteTokens, between, in_document, predicted, token_products
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.refine import GRAPHS, VECTORS, Curvature, GaussNewton, RefinedGradients
@@ -104,15 +104,13 @@ def _through(
     return torch.cat(parts) if parts else inverse.new_zeros(0, len(inputs))
 
 
-QUERY_NUMBERS = 2**29
-"""Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""
 WHOLE, RANK = 2**24, 16
 """Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
 SAMPLED = ("ids", "offsets", "starts")
 """Fields of the documents that refine inverse products, which an index keeps."""
 
 
-class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings], DirectAttributor):
+class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings]):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
     H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
@@ -216,23 +214,8 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         settings = self.settings
         return {name: each.inverse(settings.damping, settings.exponent) for name, each in self._factors.items()}
 
-    def score(
-        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; an example that was scored for a query before comes from the store.
-
-        Raises:
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or the curvature is singular.
-        """
-        self._fitted()
-        found = np.zeros((len(train), len(queries)), np.float32)
-        for part, score in self.scorers(queries):
-            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
-        return found
-
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of gradients with (H + λI)⁻ᵖ between them, token by token; the same errors as :meth:`score`.
+        """Products of gradients with (H + λI)⁻ᵖ between them, token by token.
 
         None with ``refine``, as conjugate gradients would read the sample again for each token.
         """
@@ -254,14 +237,9 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             found = [each / length if length else each * 0 for each, length in zip(found, lengths, strict=True)]
         return list(map(TokenProducts.of, [query_tokens] * len(found), tokens, found))
 
-    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
-        self._fitted()
-        return ((part, self._scorer(queries[part])) for part in self._parts(queries))
-
-    def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
-        """Queries whose gradients are held at a time."""
-        size = max(1, min(QUERY_NUMBERS, self.lm.sums) // self._numbers)
-        return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
+    @property
+    def at_once(self) -> int:
+        return min(QUERY_NUMBERS, self.lm.sums) // self._numbers
 
     @property
     def _weights(self) -> int:
@@ -274,7 +252,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         rank = self.held_rank
         return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
 
-    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
 
         def pass_by(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
