@@ -37,11 +37,7 @@ class TokenProducts:
 
     @classmethod
     def of(cls, query: Stretches, example: Stretches, scores: Float64[np.ndarray, "q t"]) -> "TokenProducts":
-        """Pairs of tokens, as many as there are stretches.
-
-        Raises:
-            ConfigError: these are not as many.
-        """
+        """Pairs of tokens, as many as there are stretches (ConfigError: these are not as many)."""
         shape = (len(query.starts), len(example.starts))
         if scores.shape != shape:
             raise ConfigError(

@@ -173,11 +173,7 @@ def group_scores(
 def by_channel(
     asked: "Asked", groups: Groups, pool: Pooling, name: str, *, exact: bool = False, examples: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Group scores of each channel, ``(q, m)`` float64, which add up to those of all; of what is no sum, by its *name*.
-
-    Raises:
-        ConfigError, DataError: as for :func:`group_scores`.
-    """
+    """Group scores of each channel, ``(q, m)`` float64, which add up to those of all; of no sum, by its *name*."""
     check_rows(groups, asked.rows)
     parts = asked.channels() if pool.kind == "channels" else {}
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below

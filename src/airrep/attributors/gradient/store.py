@@ -306,11 +306,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     @property
     def learnt_key(self) -> str:
-        """The fingerprint of all that decides the arrays; another where the LM is not the one that they were learnt of.
-
-        Raises:
-            NotFittedError: as for :meth:`encode_train`.
-        """
+        """The fingerprint of all that decides the arrays; another where the LM is not the one of then."""
         arrays = self._fitted()
         key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
         return key if known in ("", self.reader) else json_digest([key, self.reader])

@@ -72,7 +72,6 @@ def token_products(
 
     Raises:
         ConfigError: a map does not tell which of the tokens it reads.
-        TrainingError: memory is short.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)

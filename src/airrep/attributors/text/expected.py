@@ -36,7 +36,6 @@ def unexpected(
     Raises:
         ConfigError: the LM's tokenizer does not tell places.
         DataError: the LM cannot read an example.
-        TrainingError: memory is short.
     """
     flags = own or [False] * len(examples)
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]

@@ -188,11 +188,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         return json_digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
 
     def fit(self, train: Corpus) -> None:
-        """Count the n-grams of the training corpus.
-
-        Raises:
-            DataError: it has no words.
-        """
+        """Count the n-grams of the training corpus (DataError: it has no words)."""
         source = self._counter.total(seen_texts(train, self._settings.view))
         if not source.any():
             raise DataError("dsir: finds no word in the training examples; expected at least one. Give texts.")
@@ -209,7 +205,6 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """φ_query of each example, ``(rows, d)``: a number in almost every bucket.
 
         Raises:
-            NotFittedError: :meth:`fit` has not seen the training corpus.
             DataError: a query has no words.
         """
         parts: list[SparseFeatures] = [self._counter.count([])]
@@ -224,7 +219,6 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """φ of all queries as one target, ``(1, d)``: DSIR as its authors have it.
 
         Raises:
-            NotFittedError: :meth:`fit` has not seen the training corpus.
             DataError: the queries have no words.
         """
         counts = self._within(examples).sum(axis=0)

@@ -137,7 +137,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
         Raises:
             ConfigError: no example has a token in the view, or there is no such LM.
-            DataError: the LM cannot read an example.
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)

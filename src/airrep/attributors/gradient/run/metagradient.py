@@ -82,7 +82,6 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
         Raises:
             ConfigError: the fine-tune was on other data or on a part of these, or with a loss of preferences.
-            DataError: the LM cannot read an example.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(

@@ -150,7 +150,6 @@ class Replay:
 
         Raises:
             ConfigError: the LM's code has no second derivative.
-            TrainingError: memory is short.
         """
         lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
         tell = on_step or (lambda: None)

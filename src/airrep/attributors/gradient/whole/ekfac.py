@@ -162,8 +162,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
         Raises:
             ConfigError: no such modules.
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or a linear map gets no gradient.
+            TrainingError: a linear map gets no gradient.
         """
         sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
         self._sampled = None if count is None else self.lm.tokenise(sample_of(sample, count, 0))

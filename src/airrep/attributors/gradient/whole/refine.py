@@ -78,11 +78,7 @@ class GaussNewton:
 
     @torch.inference_mode(False)
     def products(self, vectors: Vectors) -> Vectors:
-        """G v of each query's v.
-
-        Raises:
-            TrainingError: memory is short.
-        """
+        """G v of each query's v."""
         lm, execution = self._lm, self._lm.execution
         total = {name: torch.zeros_like(rows) for name, rows in vectors.items()}
         tokens = min(execution.batch_tokens // (1 if lm.plan is None else GRAPHS), TOKENS)
