@@ -17,7 +17,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import Bm25Settings
 from airrep.attributors.text.lexical import Bm25Attributor, DsirAttributor
 from airrep.attributors.text.ngrams import Terms
-from airrep.attributors.text.tokens import SIGNED, tokenizer_of
+from airrep.attributors.text.tokens import tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError, DataError, NotFittedError
@@ -392,7 +392,7 @@ def test_words_of_mixed_texts() -> None:
     assert Words(signs=True).findall("GPT4模型 foo_bar สวัสดี、カナ 한국어") == [
         "GPT4", "模", "型", "foo_bar", *"สวัสดี", "カ", "ナ", "한국어",
     ]  # fmt: skip
-    split, _ = tokenizer_of(SIGNED, signs=True)
+    split, _ = tokenizer_of("words", signs=True)
     assert [len(found) for found in split(["樱花 ok.", "樱花", "ok"])] == [4, 2, 1]
     places = split.find("a樱花。")
     assert list(zip(places.starts.tolist(), places.stops.tolist(), strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 4)]
