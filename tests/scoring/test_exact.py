@@ -185,19 +185,6 @@ def test_exact_where_int8_says_little(outlier: float, least: bool) -> None:
     np.testing.assert_array_equal(found.scores, values)
 
 
-def test_top_k_of_a_larger_index() -> None:
-    generator = np.random.default_rng(27)
-    train = generator.normal(size=(20_000, 24)).astype(np.float16)
-    queries = generator.normal(size=(3, 24)).astype(np.float32)
-    scores = pooling.influence_scores(queries, train)
-    _, values = ranking.top_k(scores, 50)
-    for codes in (False, True):
-        found = top_k(ask(queries, cut(train, (6000, 12_000, 19_999), codes)), 50)
-        np.testing.assert_allclose(found.scores, values, rtol=1e-5)
-        np.testing.assert_allclose(np.take_along_axis(scores, found.rows, axis=1), values, rtol=1e-5)
-        assert all(len(set(of_query)) == 50 for of_query in found.rows.tolist())
-
-
 @pytest.mark.parametrize("least", [False, True])
 def test_top_k_of_sparse_features(least: bool) -> None:
     """Most scores are exactly 0, and tie by row."""

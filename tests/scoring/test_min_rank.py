@@ -61,7 +61,7 @@ def test_queries_that_agree_need_to_be_asked_deeper() -> None:
 
 
 def test_queries_are_ranked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "PAIRS", 25)
+    monkeypatch.setattr(selection, "RANKED", 25)
     generator = np.random.default_rng(3)
     check(
         generator.integers(-9, 10, (11, 4)).astype(np.float32),
