@@ -146,18 +146,11 @@ def group_scores(
     temperature: float = 1.0,
     examples: int | None = None,
 ) -> GroupScores:
-    """Score groups of training examples for each query.
+    """Score groups of training examples for each query, ``(q, m)`` float32; higher = more helpful.
 
-    Args:
-        asked: the queries.
-        groups: which rows belong together; they may overlap.
-        pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
-            ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`. Each channel's own when None.
-        temperature: the larger, the flatter the attention.
-        examples: training examples that order-K removes the group from; all rows when None.
-
-    Returns:
-        ``(q, m)`` float32; higher = more helpful.
+    Groups may overlap. Each channel has its own pool when *pool* is None; see :class:`airrep.scoring.pooling.Pooling`.
+    *temperature* is that of attention, *examples* the training examples that order-K removes the group from, all rows
+    when None.
 
     Raises:
         ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K of a group of all

@@ -35,19 +35,11 @@ class Selection(NamedTuple):
 
 
 def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
-    """Choose the rows that some query ranks highest.
+    """Choose the *count* rows that some query ranks highest, among those that *keep* ``(n,)`` has, all without it.
 
-    A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows go
-    by best rank, then by the first query that gives it; two rows never share both.
-
-    Args:
-        asked: the queries.
-        count: number of rows to choose.
-        keep: ``(n,)``; rows that may be chosen and are ranked, all without it.
-
-    Raises:
-        ConfigError: *count* is not between 1 and the number of rows to choose from.
-        DataError: there are no queries.
+    A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows go by best
+    rank, then by the first query that gives it; two rows never share both. ConfigError: *count* is not between 1 and
+    the number of rows to choose from. DataError: there are no queries.
     """
     kept = check_keep(keep, asked.rows)
     if len(asked) == 0:
@@ -64,21 +56,11 @@ def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
 
 
 def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Generator) -> Rows:
-    """Draw rows one after another without replacement, each with a chance in proportion to its weight.
+    """Draw rows one after another without replacement, each with a chance in proportion to its weight, ``(count,)``.
 
-    The greatest of log wᵢ + Gᵢ, with independent standard Gumbel Gᵢ, are such a draw (Gumbel top-k).
-
-    Args:
-        log_weights: ``(n,)``; -inf for rows that are never drawn.
-        count: number of rows to draw.
-        generator: source of chance; a row's noise does not depend on the weights.
-
-    Returns:
-        ``(count,)`` row numbers in the order in which they are drawn.
-
-    Raises:
-        ConfigError: *count* is not between 1 and the number of rows that may be drawn.
-        DataError: a weight is not a number, or infinite.
+    The greatest of log wᵢ + Gᵢ, with independent standard Gumbel Gᵢ, are such a draw (Gumbel top-k). *log_weights* are
+    ``(n,)``, -inf for rows that are never drawn; a row's noise does not depend on the weights. ConfigError: *count* is
+    not between 1 and the number of rows that may be drawn. DataError: a weight is not a number, or infinite.
     """
     if not (log_weights < np.inf).all():
         raise DataError("select: a weight is not a number, or infinite; expected finite ones. Check what made them.")
@@ -145,20 +127,11 @@ class TopK(NamedTuple):
 
 
 def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False) -> TopK:
-    """The k training examples of greatest score for each query, by exact search.
+    """The k training examples of greatest score for each query, by exact search; the k of least score if *least*.
 
-    Args:
-        asked: the queries.
-        k: rows for each query.
-        keep: ``(n,)``; rows that may be given, all without it.
-        least: the k of least score instead (most harmful first).
-
-    Returns:
-        Best first, equal scores in order of rows. A score is worked out in float64 and rounded to float32.
-
-    Raises:
-        ConfigError: k is not between 1 and the number of rows to choose from.
-        DataError: a feature or score is not finite.
+    *keep* ``(n,)`` are rows that may be given, all without it. Best first, equal scores in order of rows. A score is
+    worked out in float64 and rounded to float32. ConfigError: k is not between 1 and the number of rows to choose from.
+    DataError: a feature or score is not finite.
     """
     check_count("top_k: k", k, check_keep(keep, asked.rows))
     sign = -1.0 if least else 1.0

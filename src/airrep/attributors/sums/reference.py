@@ -209,20 +209,12 @@ def _loaded(path: Path) -> Features | None:
 
 
 def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
-    """What each channel's scores are multiplied by for each query: w, or w (1 − ρ(x)) σ(x) / σ_c(x) if it is relative.
+    """What each channel's scores are multiplied by for each query, ``(q, channels)`` float64.
 
-    ρ is its correlation with the sum of the others over the groups: where both say the same the others know the query
-    well, and need no more of it.
-
-    Where the sum of the others, or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1, and
-    ρ as 0.
-
-    Args:
-        channels: the channels, of which one at least is not relative, as settings make sure.
-        scores: ``(channels, q, groups)``, without weights.
-
-    Returns:
-        ``(q, channels)`` float64.
+    That is w, or w (1 − ρ(x)) σ(x) / σ_c(x) if it is relative. ρ is its correlation with the sum of the others over the
+    groups: where both say the same the others know the query well, and need no more of it. Where the sum of the others,
+    or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1, and ρ as 0. *channels* have one at
+    least that is not relative; *scores* are ``(channels, q, groups)``, without weights.
     """
     weights = np.array([one.weight for one in channels])
     relative = np.array([one.relative for one in channels])

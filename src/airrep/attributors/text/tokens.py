@@ -105,14 +105,10 @@ class BehindSpace:
 
 
 def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
-    """A tokenizer, and 64 hex digits over what decides its tokens.
+    """A tokenizer, and 64 hex digits over what decides its tokens (ConfigError: there is none of this name).
 
-    Args:
-        name: :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub.
-        signs: whether :data:`WORDS` takes scripts that put no space between words sign by sign.
-
-    Raises:
-        ConfigError: there is no such tokenizer.
+    The name is :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub. With *signs*,
+    :data:`WORDS` takes scripts that put no space between words sign by sign.
     """
     if name == WORDS:
         return _Words(signs), sha256(_NAMES[signs].encode()).hexdigest()

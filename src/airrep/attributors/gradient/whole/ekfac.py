@@ -32,12 +32,8 @@ class Curved:
     """Multiplies tokens of a query and others in the eigenbasis of the curvature, with (Λ + λ)⁻ᵖ between them.
 
     Where queries are held as factors of a low rank, L Rᵀ = B Bᵀ H⁻ᵖ G for orthonormal B, the columns of L at length 1:
-    linear in G, so that each token has its part of these factors.
-
-    Args:
-        factors: curvature by the name of the linear map's pool.
-        inverse: its inverse power in the eigenbasis, likewise.
-        held: the query's gradient, as scores have it.
+    linear in G, so that each token has its part of these factors. *factors* and *inverse* are as of
+    :class:`HeldGradients`, *held* is the query's gradient, as scores have it.
     """
 
     def __init__(self, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor], held: HeldGradients) -> None:
