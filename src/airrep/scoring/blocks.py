@@ -96,11 +96,8 @@ class Shape(NamedTuple):
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round features ``(b, d)``, float16 or float32, to int8 codes, each row with its own step.
 
-    Returns:
-        codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
-
-    Raises:
-        DataError: a feature is not finite.
+    Returns codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
+    DataError: a feature is not finite.
     """
     codes = np.empty(features.shape, dtype=np.int8)
     scales = np.empty(len(features), dtype=np.float32)
