@@ -39,7 +39,7 @@ from airrep.corpus.places import Places
 from airrep.corpus.spans import shares
 from airrep.corpus.views import chosen_sides, seen_text, seen_texts
 from airrep.errors import ConfigError
-from airrep.lm.settings import LmSettings
+from airrep.lm.settings import LmReading, LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float64
@@ -48,7 +48,7 @@ from airrep.sparse import SparseRows, below
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
-LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut", "template", "batch_tokens", "memory")
+LM_SETTINGS = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
