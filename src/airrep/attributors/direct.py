@@ -10,7 +10,7 @@ from airrep.arrays import Encoded, Rows
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.scoring.asked import Asked, Kept, ScoresAsked
-from airrep.scoring.blocks import Block, Span, block_of
+from airrep.scoring.blocks import Block, Span
 from airrep.shapes import Float32
 
 
@@ -125,7 +125,7 @@ class InMemory:
         """Features of a channel."""
         features = self.encoded[channel]
         assert features is not None
-        return [block_of(0, features)]
+        return [Block(0, features)]
 
     @property
     def live(self) -> None:

@@ -56,11 +56,6 @@ class Block(NamedTuple):
         return self.features
 
 
-def block_of(start: int, features: Features) -> Block:
-    """A block of features in memory."""
-    return Block(start, features)
-
-
 class MappedBlocks(Sequence[Block]):
     """Blocks made of others when they are touched; the last one is kept."""
 
