@@ -27,7 +27,7 @@ OFFLINE = {"gte": {"encoder": "default"}}
 
 
 ELSEWHERE = {
-    "rds": "test_rds.py",
+    "rds": "test_methods.py",
     "tracin": "gradient/test_methods.py",
     "logra": "gradient/test_methods.py",
     "trak": "gradient/test_methods.py",

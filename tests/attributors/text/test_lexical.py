@@ -57,7 +57,6 @@ def fitted(train: Corpus = TRAIN, **settings: object) -> DsirAttributor:
 
 
 def test_dsir_conforms() -> None:
-    airrep.check_attributor(DsirAttributor)
     airrep.check_attributor(lambda: make_attributor("dsir", {"ngrams": 3, "buckets": 50, "smoothing": 0.1}))
 
 
