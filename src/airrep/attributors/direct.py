@@ -36,15 +36,8 @@ class DirectAttributor(Attributor):
     ) -> Float32[np.ndarray, "n q"]:
         """Influence scores of training examples for queries, higher = more helpful.
 
-        A score depends on the two examples alone (and on what :meth:`fit` learnt).
-
-        Args:
-            train: training examples.
-            queries: queries.
-            on_rows: called with how many more training examples are done.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
+        A score depends on the two examples alone (and on what :meth:`fit` learnt). *on_rows* is told how many more
+        training examples are done.
         """
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
