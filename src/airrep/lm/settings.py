@@ -43,26 +43,6 @@ class LmReading(Settings):
     """Most memory of the process that reads the LM, such as 8GB: airrep cuts batches, and what it learns at a time, to
     fit, and refuses at once what does not fit. Not for fine-tuning."""
 
-    @field_validator("memory")
-    @classmethod
-    def _amount(cls, memory: str | None) -> str | None:
-        if memory is not None and memory_bytes(memory) is None:
-            raise ValueError("expected a number with MB or GB, such as 8GB")
-        return memory
-
-    @field_validator("base")
-    @classmethod
-    def _whole_base(cls, base: str | None) -> str | None:
-        return base if base is None else str(Path(base).resolve()) if Path(base).is_dir() else pinned(base)
-
-    @field_validator("template")
-    @classmethod
-    def _both_fields(cls, template: str | None) -> str | None:
-        """A template holds the prompt, then the response, once each."""
-        if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
-            raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
-        return template
-
 
 class LmSettings(LmReading):
     """The target LM, and how it reads and computes."""
@@ -100,6 +80,26 @@ class LmSettings(LmReading):
     def find(self) -> LmFiles:
         """The files of the LM; see :func:`airrep.lm.folders.forms.find_lm`."""
         return find_lm(self.lm, self.trust_remote_code, self.base, self.merged)
+
+    @field_validator("memory")
+    @classmethod
+    def _amount(cls, memory: str | None) -> str | None:
+        if memory is not None and memory_bytes(memory) is None:
+            raise ValueError("expected a number with MB or GB, such as 8GB")
+        return memory
+
+    @field_validator("base")
+    @classmethod
+    def _whole_base(cls, base: str | None) -> str | None:
+        return base if base is None else str(Path(base).resolve()) if Path(base).is_dir() else pinned(base)
+
+    @field_validator("template")
+    @classmethod
+    def _both_fields(cls, template: str | None) -> str | None:
+        """A template holds the prompt, then the response, once each."""
+        if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
+            raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
+        return template
 
     @field_validator("lm")
     @classmethod
