@@ -145,9 +145,8 @@ class CleanResult(Answer):
         folder may be there, if it holds nothing but such files. Findings of *kinds* alone are acted on, of all if None
         (:meth:`dropped`).
 
-        Raises:
-            ArtifactError: the folder exists, or it cannot be written.
-            ConfigError: the index is not the one that was looked at, or it was changed since; or an unknown kind.
+        ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was looked
+        at, or it was changed since; or an unknown kind.
         """
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())

@@ -372,8 +372,7 @@ def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
 def with_spans(queries: Corpus) -> Corpus:
     """Queries whose field ``span``, which is metadata in training data, says what of the response is asked about.
 
-    Raises:
-        DataError: it is no span of the response; the message has its place.
+    DataError: it is no span of the response; the message has its place.
     """
     names = queries.table["metadata"]
     if names.null_count == len(names):

@@ -22,7 +22,7 @@ from airrep.index.results.kinds import GroupResult, QueryChange, QueryScores, To
 from airrep.index.results.result import Result
 from airrep.reports import result_tables
 from airrep.reports.answers import answers_page
-from airrep.reports.origins import origin_tables
+from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import (
     Run,

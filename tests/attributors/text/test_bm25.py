@@ -11,7 +11,6 @@ from airrep.attributors.text.bm25 import Bm25Attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index
-from airrep.index.editing import append
 
 RESPONSES = ["red red green", "green blue", "blue blue blue sky over sea", "yellow"]
 TRAIN = Corpus.from_examples([Example("p", text, id=str(n)) for n, text in enumerate(RESPONSES)])
@@ -44,7 +43,7 @@ def test_scores_are_those_of_the_formula(changes: dict[str, float]) -> None:
 
 def test_an_appended_example_is_scored_by_the_first_corpus(tmp_path: Path) -> None:
     index = build_index(TRAIN, tmp_path / "index", method="bm25")
-    more = append(index, Corpus.from_examples([Example("p", "blue green new", id="more")]))
+    more = index.append(Corpus.from_examples([Example("p", "blue green new", id="more")]))
     (best, *_) = more.top([Example("p", "green", id="q")], 1)[0].hits
     rows = {hit.example.id: hit.score for hit in more.top([Example("p", "blue", id="q")], 5)[0].hits}
     assert rows["more"] == pytest.approx(bm25("blue", "blue green"), rel=0.2)

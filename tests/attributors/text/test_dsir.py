@@ -14,7 +14,6 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.index import editing
 from airrep.index.selection.picking import resample
 
 TRAIN = Corpus.from_examples(
@@ -121,7 +120,7 @@ def test_a_dsir_index_answers_like_the_attributor(tmp_path: Path) -> None:
     result = index.group_scores(queries, "label")
     expected = [scores[:, label::3].sum(axis=1) for label in range(3)]
     np.testing.assert_allclose(result.scores, np.stack(expected, axis=1), rtol=1e-5)
-    grown = editing.append(index, make_corpus(9, "new"))
+    grown = index.append(make_corpus(9, "new"))
     assert grown.top(queries[0], k=49)[0].score >= index.top(queries[0], k=1)[0].score
     assert len(airrep.select(grown, queries, 5)) == 5
 
@@ -153,7 +152,7 @@ def test_draws_heed_filters_deletions_and_equal_texts(tmp_path: Path) -> None:
     assert sorted(draw.row for draw in only) == list(range(6))
     copies = resample(index, QUERIES, 6, where='source == "copy"', drop_duplicates=True)
     assert sorted(draw.row for draw in copies) == list(range(6, 12))
-    fewer = editing.delete(index, [0])
+    fewer = index.delete([0])
     assert sorted(draw.row for draw in resample(fewer, QUERIES, 11)) == list(range(1, 12))
     with pytest.raises(ConfigError, match="select: count is 12, but there are 11 examples to choose from"):
         resample(fewer, QUERIES, 12)
