@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from airrep.answers.answer import Answer
 from airrep.answers.texts import kept_values
 from airrep.arrays import Mask, Rows
 from airrep.attributors.base import OnProgress
@@ -23,7 +22,7 @@ from airrep.corpus.schemas.values import is_learnt
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.result import ZERO, Provenance
+from airrep.index.results.result import ZERO, Answer, Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, stream_scores

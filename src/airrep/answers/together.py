@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Spread, spread_of
 from airrep.attributors.base import OnProgress
 from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.scoring.asked import stream_scores
 from airrep.scoring.blocks import at_most
 

@@ -19,14 +19,13 @@ from airrep.cli.flags import SetFlag, Setting, SettingsFlags
 from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus, Example
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.contrast import Better
     from airrep.index.index import Index
-    from airrep.index.results.result import Result
+    from airrep.index.results.result import Answer, Result
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead

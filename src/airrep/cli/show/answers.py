@@ -2,7 +2,6 @@
 
 from rich.text import Text
 
-from airrep.answers.answer import PREDICTION, Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult, ExampleFinding
 from airrep.answers.mix import MixResult
@@ -19,7 +18,7 @@ from airrep.cli.show.hits import (
     remark,
 )
 from airrep.corpus.corpus import Example
-from airrep.index.results.result import order_in_words
+from airrep.index.results.result import PREDICTION, Answer, order_in_words
 from airrep.reports.answers import answer_tables
 
 FEW, MANY = 5, 100

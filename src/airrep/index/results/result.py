@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from html import escape
 from itertools import accumulate, islice
@@ -322,6 +322,27 @@ class Result(Shown):
         value = read_json(folder, read_manifest(folder, cls.kind), RESULTS)
         with as_written(folder):
             return cls.from_dict(value, str(folder))
+
+
+PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
+"""Told with every answer."""
+
+
+class Answer(Result):
+    """An answer to one question; docs/answers.md has the layout of its JSON."""
+
+    note: ClassVar[str] = PREDICTION
+    """Told with the answer."""
+
+    def summary(self) -> str:
+        shown = []
+        for name in (one.name for one in fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if isinstance(value, tuple | dict):
+                shown.append(f"{len(value):,} {name}")
+            elif isinstance(value, str | int):
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
 
 
 @cache
