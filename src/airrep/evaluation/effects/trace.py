@@ -97,7 +97,9 @@ class Trace(EffectStudy):
         known = chosen.facts in TEXT_FIELDS or chosen.facts.partition(".")[0] in fields
         self._by = chosen.facts if known else "id"
         self._pools = TrainingPool.of(self.indexes, self._by, chosen.where)
-        self._wanted = [_named_by(value) for value in self.queries.values(chosen.facts, fields if known else ())]
+        self._wanted = [
+            _named_by(value) for value in self.queries.values(chosen.facts, fields if known else (), "--rows")
+        ]
         if not any(self._wanted):
             raise DataError(f"queries: none has a {chosen.facts}; expected one for each. Name their field.")
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
