@@ -380,7 +380,7 @@ class LessSettings(LmSettings):
 
 
 class MetagradientSettings(LmSettings):
-    """Settings of metagradients. The LM is a warm-up on the same data: `airrep warmup DATA --lm MODEL`."""
+    """Settings of metagradients. The LM is a warm-up on the same data, or a sample: `airrep warmup DATA --lm MODEL`."""
 
     base: str | None = None
     """The LM that the warm-up began from, where it has moved; None: where it was."""

@@ -299,13 +299,13 @@ class Corpus(Sequence[Example]):
         rows: list[int] = compute.indices_nonzero(found).to_pylist()
         return rows
 
-    def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
+    def values(self, field: str, known: Iterable[str] = (), where: str = "field") -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
         It is id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
-        ConfigError: no example has it, and it is none of the *known* keys.
+        ConfigError, which begins with *where*: no example has it, and it is none of the *known* keys.
         """
-        return field_values([self.table], field, known)
+        return field_values([self.table], field, known, where=where)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Corpus):

@@ -126,6 +126,6 @@ def test_queries_without_facts_are_left_out_and_wrong_ones_named(indexes: list[t
         evaluate_trace(indexes, QUERIES.take([0]))
     with pytest.raises(ConfigError, match="--count 31 is more than the 30 training examples"):
         evaluate_trace(indexes, QUERIES, {"count": 31}, ToyWorld(), FINE_TUNE)
-    for bare in ({"facts": "nothing"}, {"facts": "fact"}):
-        with pytest.raises((ConfigError, DataError), match=bare["facts"]):
-            evaluate_trace(indexes, [Example("x", "y", "a"), Example("z", "y", "b")], bare)
+    for facts, message in {"nothing": '--rows: there is no field "nothing"', "fact": "none has a fact"}.items():
+        with pytest.raises((ConfigError, DataError), match=message):
+            evaluate_trace(indexes, [Example("x", "y", "a"), Example("z", "y", "b")], {"facts": facts})

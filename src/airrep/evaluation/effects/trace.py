@@ -124,9 +124,8 @@ class Trace:
         known = settings.facts in TEXT_FIELDS or settings.facts.partition(".")[0] in indexes[0][1].fields
         self._by = settings.facts if known else "id"
         self._pools = TrainingPool.of(indexes, self._by, settings.where)
-        self._wanted = [
-            _named_by(value) for value in queries.values(settings.facts, indexes[0][1].fields if known else ())
-        ]
+        held = queries.values(settings.facts, indexes[0][1].fields if known else (), "--rows")
+        self._wanted = [_named_by(value) for value in held]
         if not any(self._wanted):
             raise DataError(f"queries: none has a {settings.facts}; expected one for each. Name their field.")
         self._teachers = [self._teachers_in(pool) for pool in self._pools]

@@ -17,6 +17,7 @@ from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
+from airrep.lm.warmup import sample_rows
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.seeding import stream_seed
@@ -29,6 +30,8 @@ STEADY = 1e-6
 """AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
 KEYS = "keys"
 """Name of the examples' keys among the arrays that an index keeps."""
+MEMBERS = "members"
+"""Likewise, of the rows that the fine-tune had, where it had not all."""
 
 
 class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[MetagradientSettings], DirectAttributor):
@@ -36,8 +39,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
     fine-tune is done again, with its own data, order and seed, and followed back: see
-    :class:`airrep.attributors.gradient.run.replay.Replay`. Where a text stands in the data several times, each of its
-    rows has the mean over them.
+    :class:`airrep.attributors.gradient.run.replay.Replay`. If the warm-up was on a sample of the data (``count``), w_z
+    of the others is 0. Where a text stands in the data several times, each of its rows has the mean over them.
     """
 
     name = "metagradient"
@@ -85,7 +88,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
         """Take the data of the fine-tune, in its order.
 
         Raises:
-            ConfigError: the fine-tune was on other data or on a part of these, or with a loss of preferences.
+            ConfigError: the fine-tune was on other data, or with a loss of preferences.
             DataError: the LM cannot read an example.
         """
         if self.lm.settings.loss != "sft":
@@ -94,15 +97,19 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
                 "--recipe lm"
             )
         super().fit(train)
-        if self._request["corpus"] != train.fingerprint or self._request["count"] is not None:
+        if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
                 f"{self.name}: the fine-tune of {self.warmup.path} had other data than these {len(train):,} examples; "
-                "expected exactly these. Run: airrep warmup DATA --lm MODEL --out DIR"
+                "expected exactly these (--dry-run indexes parts: leave it out). Run: airrep warmup DATA --lm MODEL "
+                "--out DIR"
             )
         documents = self.lm.tokenise(train)
         keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)
         arrays = {name: np.asarray(getattr(documents, name)) for name in ("ids", "offsets", "starts")}
         decisive = {"fine_tune": self._request["fine_tune"], "seed": self._request["seed"]}
+        if (count := self._request["count"]) is not None:
+            arrays[MEMBERS] = sample_rows(train, count, self._request["seed"])
+            decisive["count"] = count
         key = json_digest({"run": decisive, "corpus": self.lm.corpus_key(train), "lm": self.lm.fingerprint})
         self.take_learnt(with_key(with_key({**arrays, KEYS: keys}, key), self.reader, "reader"))
 
@@ -149,7 +156,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
         if self._last is None or self._last[0] != asked:
             learnt, tuning = self._fitted(), self.warmup.fine_tune
             documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
-            run = Replay(self.lm, documents, tuning, self._seed)
+            run = Replay(self.lm, documents, tuning, self._seed, learnt.get(MEMBERS))
             scores = run.influence(self.lm.tokenise(queries))
             rows: dict[str, list[int]] = {}
             for row, key in enumerate(learnt[KEYS]):

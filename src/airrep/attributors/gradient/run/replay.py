@@ -21,6 +21,7 @@ from airrep.lm.model import TargetLM
 from airrep.lm.network import accumulate, order_of, token_losses
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.packing import pack
+from airrep.runtime.seeding import stream
 from airrep.shapes import Float64
 
 ADJOINTS = 4
@@ -35,6 +36,8 @@ class _Taken(NamedTuple):
 
     step: AdamStep
     rows: Rows
+    guests: Rows
+    """Examples outside the run that are asked about here."""
     before: AdamState
     gradients: list[Tensor]
 
@@ -48,17 +51,29 @@ class Replay:
     query as large as the weights and the moments (reverse-mode differentiation through the run; Maclaurin et al. 2015;
     MAGIC, arXiv 2504.16430). A step asks for a product with the Hessian of L_t, and so for a second backward pass.
 
+    An example outside the run has a slope too, at w = 0: it joins one step drawn at random. With B_t of the run's n
+    examples in step t, it counts T |B_t| / n times there, so that it is in a batch of each epoch in the mean of draws.
+
     States are kept at every ⌈√T⌉th step, on disk, and those between are made again when their turn comes.
     """
 
-    def __init__(self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int) -> None:
-        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`."""
+    def __init__(
+        self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int, members: Rows | None = None
+    ) -> None:
+        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`.
+
+        *members* are the documents of the run, ascending; None: all.
+        """
         self._lm, self._documents, self._settings, self._seed = lm, documents, settings, seed
-        orders = list(order_of(len(documents), settings, seed))
+        self._members = np.arange(len(documents)) if members is None else members
+        orders = list(order_of(len(self._members), settings, seed))
         self._steps = [
-            (AdamStep(settings, number, settings.rate_at(number, len(orders))), rows)
+            (AdamStep(settings, number, settings.rate_at(number, len(orders))), self._members[rows])
             for number, rows in enumerate(orders)
         ]
+        others = np.setdiff1d(np.arange(len(documents)), self._members)
+        turns = stream(seed, "guests").permutation(len(others)) % max(1, len(orders))
+        self._guests = [others[turns == number] for number in range(len(orders))]
 
     @torch.inference_mode(False)
     def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
@@ -83,7 +98,8 @@ class Replay:
                 self._forward(parameters, states, tell)
                 adjoints = [self._end(parameters, queries.take([row])) for row in range(len(queries))]
                 for taken in self._backward(parameters, states):
-                    found[taken.rows] -= self._back(parameters, taken, adjoints)
+                    for rows, slopes in self._back(parameters, taken, adjoints):
+                        found[rows] -= slopes
                     tell()
                 _put(parameters, states.read(len(self._steps)))
         finally:
@@ -114,7 +130,7 @@ class Replay:
             for step, rows in reversed(stretch):
                 before, gradients = states.read(step.number), states.gradients(step.number)
                 _put(parameters, before)
-                yield _Taken(step, rows, before, gradients)
+                yield _Taken(step, rows, self._guests[step.number], before, gradients)
 
     def _gradients(self, parameters: list[Tensor], documents: Documents) -> list[Tensor]:
         """Gradients of the mean loss over all response tokens of documents; zeros where it does not reach."""
@@ -130,27 +146,40 @@ class Replay:
 
     def _back(
         self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
-    ) -> Float64[np.ndarray, "rows q"]:
-        """Carry the adjoints back over a step, in place; returns ∂ℓ_x/∂w_z of its examples."""
-        lm, documents = self._lm, self._documents.take(taken.rows)
+    ) -> Iterator[tuple[Rows, Float64[np.ndarray, "rows q"]]]:
+        """Carry the adjoints back over a step, in place; gives ∂ℓ_x/∂w_z of its examples, and of those asked about."""
+        tokens = float(self._documents.take(taken.rows).response_lengths.sum())
         leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
-        found = np.zeros((len(documents), len(adjoints)))
-        tokens = int(documents.response_lengths.sum())
+        yield taken.rows, self._slopes(parameters, taken.rows, tokens, leads, adjoints)
+        if len(taken.guests):
+            times = len(self._steps) * len(taken.rows) / len(self._members)
+            yield taken.guests, self._slopes(parameters, taken.guests, tokens / times, leads)
+
+    def _slopes(
+        self,
+        parameters: list[Tensor],
+        rows: Rows,
+        divisor: float,
+        leads: Sequence[list[Tensor]],
+        adjoints: Sequence[AdamState] = (),
+    ) -> Float64[np.ndarray, "rows q"]:
+        """λ·∂g/∂w_z of examples whose losses are divided by *divisor*; λᵀ ∂g/∂θ is added to the adjoints."""
+        lm, documents = self._lm, self._documents.take(rows)
+        found = np.zeros((len(documents), len(leads)))
         for batch in pack(documents.lengths, lm.execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
             with lm.execution.autocast():
                 losses = token_losses(lm.model, packed)
             weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
-            loss = (weights[packed.owners] * losses).sum() / tokens
+            loss = (weights[packed.owners] * losses).sum() / divisor
             gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
             reached = {n: one for n, one in enumerate(gradients) if one is not None and one.requires_grad}
-            for query, (adjoint, lead) in enumerate(zip(adjoints, leads, strict=True)):
-                led = [lead[n] for n in reached]
-                by_weight, *by_parameters = self._second(list(reached.values()), led, [weights, *parameters])
+            by = [weights, *parameters] if adjoints else [weights]
+            for query, lead in enumerate(leads):
+                by_weight, *by_parameters = self._second(list(reached.values()), [lead[n] for n in reached], by)
                 found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
-                for own, more in zip(adjoint.weights, by_parameters, strict=True):
-                    if more is not None:
-                        own.add_(more)
+                if adjoints:
+                    _add(adjoints[query].weights, by_parameters)
         return found
 
     def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
@@ -167,6 +196,13 @@ class Replay:
 
     def _once(self, why: str) -> ConfigError:
         return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
+
+
+def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
+    """Add in place; None is nothing."""
+    for own, one in zip(sums, more, strict=True):
+        if one is not None:
+            own.add_(one)
 
 
 def _put(parameters: list[Tensor], state: AdamState) -> None:
