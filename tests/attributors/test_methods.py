@@ -18,7 +18,6 @@ from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
-from airrep.index import editing
 from airrep.lm.model import load_lm
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
@@ -190,7 +189,7 @@ def test_tfidf_index_answers_like_the_attributor(tmp_path: Path) -> None:
     result = index.group_scores(queries, "label")
     expected = [scores[:, label::3].sum(axis=1) for label in range(3)]
     np.testing.assert_allclose(result.scores, np.stack(expected, axis=1), rtol=1e-5)
-    grown = editing.compact(editing.delete(editing.append(index, make_corpus(9, "new")), range(20)))
+    grown = index.append(make_corpus(9, "new")).delete(range(20)).compact()
     assert len(grown) == 29
     assert grown.top(queries[0], k=1)[0].example.id in {hit.example.id for hit in index.top(queries[0], k=40)} | {
         example.id for example in make_corpus(9, "new")

@@ -36,9 +36,8 @@ def score_instance(
     An attributor is fitted on the instance's train pool. Where no pool is given it is the attributor's own; for an
     encoder the one that it was trained with, or attention; the larger its temperature, the flatter.
 
-    Raises:
-        ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
-        DataError: features or scores are not finite.
+    ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method. DataError:
+    features or scores are not finite.
     """
     asked = ask_instance(method, instance)
     if isinstance(method, Encoder):

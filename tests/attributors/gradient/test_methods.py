@@ -20,7 +20,6 @@ from airrep.attributors.gradient.store import READER, STATE, pack_arrays, unpack
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
-from airrep.index import editing
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 
@@ -159,7 +158,7 @@ def test_an_index_answers_like_the_method(lm: str, tmp_path: Path) -> None:
         opened = airrep.Index(tmp_path / name)
         for row, hits in zip(scores, opened.top(queries, k=5), strict=True):
             np.testing.assert_allclose([hit.score for hit in hits], np.sort(row)[::-1][:5], rtol=2e-2, atol=2e-3)
-        more = editing.append(opened, make_corpus(2, "more"))
+        more = opened.append(make_corpus(2, "more"))
         assert len(more) == 22
         attention = more.group_scores(queries, "label", pool="attention").scores
         assert np.isfinite(attention).all()

@@ -21,9 +21,7 @@ from airrep.attributors.text.tokens import tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.index import editing
 from airrep.index.building import build_index
-from airrep.index.editing import append
 from airrep.index.selection.picking import resample
 
 TRAIN = Corpus.from_examples(
@@ -129,7 +127,7 @@ def test_a_dsir_index_answers_like_the_attributor(tmp_path: Path) -> None:
     result = index.group_scores(queries, "label")
     expected = [scores[:, label::3].sum(axis=1) for label in range(3)]
     np.testing.assert_allclose(result.scores, np.stack(expected, axis=1), rtol=1e-5)
-    grown = editing.append(index, make_corpus(9, "new"))
+    grown = index.append(make_corpus(9, "new"))
     assert grown.top(queries[0], k=49)[0].score >= index.top(queries[0], k=1)[0].score
     assert len(airrep.select(grown, queries, 5)) == 5
 
@@ -161,7 +159,7 @@ def test_draws_heed_filters_deletions_and_equal_texts(tmp_path: Path) -> None:
     assert sorted(draw.row for draw in only) == list(range(6))
     copies = resample(index, QUERIES, 6, where='source == "copy"', drop_duplicates=True)
     assert sorted(draw.row for draw in copies) == list(range(6, 12))
-    fewer = editing.delete(index, [0])
+    fewer = index.delete([0])
     assert sorted(draw.row for draw in resample(fewer, QUERIES, 11)) == list(range(1, 12))
     with pytest.raises(ConfigError, match="select: count is 12, but there are 11 examples to choose from"):
         resample(fewer, QUERIES, 12)
@@ -321,7 +319,7 @@ def test_scores_are_those_of_the_formula(changes: dict[str, float]) -> None:
 
 def test_an_appended_example_is_scored_by_the_first_corpus(tmp_path: Path) -> None:
     index = build_index(SAID, tmp_path / "index", method="bm25")
-    more = append(index, Corpus.from_examples([Example("p", "blue green new", id="more")]))
+    more = index.append(Corpus.from_examples([Example("p", "blue green new", id="more")]))
     (best, *_) = more.top([Example("p", "green", id="q")], 1)[0].hits
     rows = {hit.example.id: hit.score for hit in more.top([Example("p", "blue", id="q")], 5)[0].hits}
     assert rows["more"] == pytest.approx(bm25("blue", "blue green"), rel=0.2)

@@ -19,7 +19,7 @@ from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_o
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.labels import REMEDY, Moved, moved, normalise_losses
 from airrep.evaluation.statistics.metrics import RESAMPLES
-from airrep.index.results.frames import Shown
+from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.stage import Stage
