@@ -167,7 +167,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             )
             if on_rows is not None:
                 on_rows(len(rows))
-        return _stacked(parts)
+        return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length.
@@ -183,7 +183,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             parts.append(_rows_of(weights, counted.rows, counted.columns, rows))
             if on_rows is not None:
                 on_rows(rows)
-        return _stacked(parts)
+        return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
         """Gains less gains: a pair of length |z| of its chosen response says by how much that is the likelier."""
@@ -280,8 +280,3 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
     """Features of so many rows, given column by column."""
     return SparseRows.from_cells(rows, columns, values.astype(np.float32), (count, COLUMNS))
-
-
-def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
-    """Features of several batches, float32 CSR."""
-    return below(parts) if parts else SparseRows.empty(0, COLUMNS)
