@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from airrep.answers.answer import Answer
 from airrep.answers.likeness.containment import Contained, Containment, Seen
 from airrep.answers.likeness.neighbours import StoredMeaning
 from airrep.answers.texts import RecordKeys, Templates, kept_examples, most_of_texts, words_of
@@ -17,7 +16,7 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.settings import Settings
 

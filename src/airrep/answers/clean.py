@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, get
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.answer import Answer
 from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, mostly_unknown, robust_deviations, vote
 from airrep.answers.spread import harms, spread_of
@@ -25,7 +24,7 @@ from airrep.errors import ConfigError, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import FIELDS, Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
 from airrep.scoring.asked import stream_scores
@@ -145,9 +144,8 @@ class CleanResult(Answer):
         folder may be there, if it holds nothing but such files. Findings of *kinds* alone are acted on, of all if None
         (:meth:`dropped`).
 
-        Raises:
-            ArtifactError: the folder exists, or it cannot be written.
-            ConfigError: the index is not the one that was looked at, or it was changed since; or an unknown kind.
+        ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was looked
+        at, or it was changed since; or an unknown kind.
         """
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())

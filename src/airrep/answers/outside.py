@@ -93,7 +93,7 @@ def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
         contrast = (part[:count] - part[count:] for part in (scores, mean, own))
         moments.see(values)
         leaders.see(rows, np.minimum(shares, _share(*contrast)), values)
-    return _nearest(leaders.rows, leaders.values, leaders.more, moments.spread)
+    return _nearest(*leaders.found(), moments.spread)
 
 
 def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: ScoreSpread) -> Nearest:

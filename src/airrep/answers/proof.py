@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airrep.answers.answer import Answer
 from airrep.index.results.hits import Record
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 
 Verdict = Literal["taught", "held back", "not shown", "not moved"]
 """The rows taught the answer; they kept the model from it; neither is shown; or the fine-tunes moved nothing."""

@@ -29,8 +29,7 @@ PARTS = ("turn", "preference")
 def find_row(index: IndexRows, name: str) -> int:
     """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
 
-    Raises:
-        ConfigError: there is none.
+    ConfigError: there is none.
     """
     found = index.find([name])
     if found:

@@ -126,21 +126,26 @@ def show_command(
             raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
-    from airrep.cli.running.history import read_history
-    from airrep.cli.show.console import printable
-    from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
     from airrep.runtime.artifacts.making import fetched
-    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
 
     path = fetched(path, loose=True)
     if holds_labels(path):
         _show_labels(path, verify=verify, as_json=as_json)
-        return
-    if (path / ABOUT).is_file():
+    elif (path / ABOUT).is_file():
         _show_record(path, as_json=as_json)
-        return
+    else:
+        _show_artifact(path, verify=verify, as_json=as_json)
+
+
+def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
+    """Show the manifest of an artifact, an evaluation's result too, and the commands that made it."""
+    from airrep.cli.running.history import read_history
+    from airrep.cli.show.console import printable
+    from airrep.cli.show.results import print_manifest
+    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
+
     manifest = read_manifest(path)
     (check_digests if verify else check_sizes)(path, manifest["files"])
     if as_json:
@@ -159,7 +164,7 @@ def show_command(
 
 def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
     from airrep.answers.texts import find_row
-    from airrep.cli.show.examples import example_to_dict, print_example
+    from airrep.cli.show.hits import example_to_dict, print_example
     from airrep.index.index import open_index
 
     index = open_index(path)
@@ -263,15 +268,14 @@ def demo_command(
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""
+    from airrep.cli.demo import run_demo, run_learning_demo
+
+    here = here_only(out, "the demo is made")
     if learn:
         need("airrep demo --learn", "lm", *LM)
-        from airrep.cli.learning_demo import run_learning_demo  # which loads torch
-
-        run_learning_demo(here_only(out, "the demo is made") / "learning")
-        return
-    from airrep.cli.demo import run_demo
-
-    run_demo(here_only(out, "the demo is made"), replace=replace)
+        run_learning_demo(here / "learning")
+    else:
+        run_demo(here, replace=replace)
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
@@ -303,18 +307,10 @@ def make_app(word: str | None = None) -> typer.Typer:
     alone = tuple(name for name, commands in MODULES.items() if word in commands)
     for name in alone or MODULES:
         found = own if name == "app" else import_module(f"airrep.cli.{name}").app
-        _settle(found, OnceCommand if name in _NOT_RECORDED else RecordedCommand)
+        for command in found.registered_commands:
+            command.cls = OnceCommand if name in _NOT_RECORDED else RecordedCommand
         app.add_typer(found)
     return app
-
-
-def _settle(group: typer.Typer, kind: type[OnceCommand]) -> None:
-    """Let all commands of a group record themselves in what they make, or refuse what is given twice alone."""
-    for command in group.registered_commands:
-        command.cls = kind
-    for below in group.registered_groups:
-        if below.typer_instance is not None:
-            _settle(below.typer_instance, kind)
 
 
 def __dir__() -> list[str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep import dropped
 from airrep.cli import options
 from airrep.cli.flags import SetFlag, Setting, SettingsFlags
 from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index, shared_options
+from airrep.dropped import COMMANDS, instead_of
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def evaluate_command(
     --queries --rows: does the index rank the examples that taught a fact first? The values are mean reciprocal rank and
     recall. With --lm and --count it also trains one step on each top example, and measures the gain.
     """
-    gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
+    gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
         raise ConfigError(gone)
     _check_together(by_labels, by_queries)
@@ -370,7 +370,8 @@ def _by_effects(
     made: Drop | Trace
     if asked.remove is not None:
         settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
-        made = Drop(opened, queries, *configuring.of_lm(asked.lm or "", reading=reading), settings, running)
+        lm, tuning = configuring.of_lm(asked.lm or "", reading=reading)
+        made = Drop(opened, queries, lm, settings, tuning, running)
     else:
         counted = {} if asked.count is None else {"count": asked.count}
         facts = TraceSettings.of({**where, **counted, "facts": asked.rows})

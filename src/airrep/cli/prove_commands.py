@@ -53,11 +53,7 @@ class NamedRows:
     where: Annotated[str | None, "Rows that pass this filter, such as 'source == \"forum\"'."] = None
 
     def of(self, index: "Index") -> "RowsLike | Path":
-        """The rows as :func:`airrep.prove` takes them.
-
-        Raises:
-            ConfigError: none are named, or in two ways.
-        """
+        """The rows as :func:`airrep.prove` takes them (ConfigError: none are named, or in two ways)."""
         given = [one for one in (self.rows, self.file, self.where) if one]
         if len(given) != 1:
             raise ConfigError(

@@ -23,8 +23,7 @@ from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, check
 from airrep.corpus.schemas.conversations import MESSAGES, REJECTED, sides
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
-from airrep.corpus.sources.files import LONGEST_LINE
-from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.tables import object_rows
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.corpus.spans import FIELD, Spans, beside_chat, check_spans, plain_spans, span_of_record, without_span
@@ -372,8 +371,7 @@ def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
 def with_spans(queries: Corpus) -> Corpus:
     """Queries whose field ``span``, which is metadata in training data, says what of the response is asked about.
 
-    Raises:
-        DataError: it is no span of the response; the message has its place.
+    DataError: it is no span of the response; the message has its place.
     """
     names = queries.table["metadata"]
     if names.null_count == len(names):

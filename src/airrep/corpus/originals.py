@@ -11,8 +11,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
-from airrep.corpus.sources.files import LONGEST_LINE
-from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 

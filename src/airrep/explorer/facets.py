@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from airrep.answers.likeness.clusters import CLUSTER, find_clusters
+from airrep.answers.likeness.clusters import CLUSTER, find_clusters, groups_of
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import (
     TEXT_FIELDS,
@@ -156,12 +156,7 @@ class Facets:
     def groups(self, name: str) -> Groups:
         """The values of a field as groups of the rows that are not deleted."""
         facet = self.facet(name)
-        rows: Rows = np.flatnonzero(self._index.live)
-        codes = facet.codes[rows]
-        counts = np.bincount(codes, minlength=len(facet.names))
-        names = tuple(value for value, count in zip(facet.names, counts, strict=True) if count)
-        ends = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-        return Groups(names, rows[np.argsort(codes, kind="stable")], ends)
+        return groups_of(facet.names, facet.codes, self._index)
 
 
 class _Values:

@@ -43,8 +43,7 @@ from airrep.explorer.requests import (
 from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, tokens_json, why_json
 from airrep.index.contrast import Question
 from airrep.index.results.citations import cite
-from airrep.index.results.kinds import GroupResult, WhatIfResult
-from airrep.index.results.summary import FIRST
+from airrep.index.results.kinds import FIRST, GroupResult, WhatIfResult
 from airrep.index.selection.picking import Pick
 from airrep.index.selection.picking import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
@@ -459,7 +458,7 @@ class Answers:
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
     """Whether anything of the kept rows stands out; None where the method cannot tell."""
     ends = None if question.better is not None else index.ranking(question, keep, DEEPEST).ends
-    (found,) = verdicts(index, question, index.ask(question), keep, ends)
+    ((found,), _) = verdicts(index, question, index.ask(question), keep, ends)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 

@@ -180,8 +180,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def choose_token(given: str | None, without: bool, host: str) -> str | None:
     """The token that questions must bring; None for nobody asks for one.
 
-    Raises:
-        ConfigError: both or a bad one is given, or none where other machines could ask.
+    ConfigError: both or a bad one is given, or none where other machines could ask.
     """
     if without:
         if given is not None:
@@ -212,8 +211,7 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A socket on which the page is served.
 
-    Raises:
-        ConfigError: the port is in use or not allowed, or there is no such address.
+    ConfigError: the port is in use or not allowed, or there is no such address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

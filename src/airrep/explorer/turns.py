@@ -80,9 +80,8 @@ class Turns:
         Before the work of several questions of one kind, what is *shared* is done for all of them. If that fails, each
         is answered without it, so that one question never harms another.
 
-        Raises:
-            Busy: too many wait already, it took too long to get a turn, or the work takes too long.
-            Left: the client left while it waited.
+        Busy: too many wait already, it took too long to get a turn, or the work takes too long. Left: the client left
+        while it waited.
         """
         if len(self._waiting) >= self._most:
             raise Busy(f"{len(self._waiting)} questions wait already; try again in a moment")

@@ -102,9 +102,7 @@ def write_shard(
 
     It appears under its name only when it is whole; its parent exists.
 
-    Raises:
-        DataError: a feature is not finite, or too large for what it is stored as.
-        ArtifactError: it cannot be written.
+    DataError: a feature is not finite, or too large for what it is stored as. ArtifactError: it cannot be written.
     """
     arrays = {
         folder_of(number, one.name): _arrays_of(encoded[one.name], one.kind, corpus)
@@ -203,11 +201,7 @@ def _metadata_fields(corpus: Corpus) -> list[str]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The content of ``shard.json``.
-
-    Raises:
-        ArtifactError: there is no finished shard here, or it was altered.
-    """
+    """The content of ``shard.json`` (ArtifactError: there is no finished shard here, or it was altered)."""
     with reading(folder / SHARD):
         record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
         for entry in record["files"].values():
@@ -248,11 +242,7 @@ class Shard:
         return {name: value for name, value in vars(self).items() if name not in ("_id_keys", "_blocks")}
 
     def block(self, channel: str) -> "Block":
-        """Features of a channel, for scoring.
-
-        Raises:
-            ArtifactError: a file of the channel was altered.
-        """
+        """Features of a channel, for scoring (ArtifactError: a file of the channel was altered)."""
         if channel not in self._blocks:
             with self._named(channel):
                 self._blocks[channel] = self._opened(channel)

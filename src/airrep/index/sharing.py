@@ -55,11 +55,7 @@ class IndexPart(NamedTuple):
 
 
 def open_part(path: str | Path) -> IndexPart:
-    """Open a finished part.
-
-    Raises:
-        ArtifactError: there is none, or it was altered.
-    """
+    """Open a finished part (ArtifactError: there is none, or it was altered)."""
     folder = fetched(path)
     found = read_manifest(folder, KIND)
     share = Share.parse(found["share"], "--part")

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
@@ -14,7 +13,7 @@ from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded
 from airrep.index.contrast import TOWARDS_SIGN
-from airrep.index.results.result import order_in_words
+from airrep.index.results.result import Answer, order_in_words
 from airrep.reports.page import Exhibit, Section, render_sections
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
 

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from jinja2 import Environment
 
 from airrep._version import __version__
-from airrep.answers.answer import Answer
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
@@ -19,10 +18,10 @@ from airrep.corpus.schemas.conversations import last_message, system_end
 from airrep.errors import ConfigError, DataError
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, QueryChange, QueryScores, TopResult, WhatIfResult
-from airrep.index.results.result import Result
+from airrep.index.results.result import Answer, Result
 from airrep.reports import result_tables
 from airrep.reports.answers import answers_page
-from airrep.reports.origins import origin_tables
+from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import (
     Run,

@@ -113,11 +113,6 @@ def signed(value: float, digits: int = 3) -> str:
     return f"{value:+.1e}" if value and not shown.strip("+-0.") else shown
 
 
-def unsigned(value: float, digits: int = 3) -> str:
-    """The same of a number that has no sign, such as a deviation."""
-    return signed(value, digits).removeprefix("+")
-
-
 def true_minus(text: str) -> str:
     """A number whose hyphen is a minus sign."""
     return text.replace("-", "−")

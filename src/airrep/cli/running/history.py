@@ -58,11 +58,7 @@ class MadeBy:
 
 
 def read_history(artifact: Path) -> list[MadeBy]:
-    """The commands that made an artifact, in order; none if none were recorded.
-
-    Raises:
-        ArtifactError: they cannot be read.
-    """
+    """The commands that made an artifact, in order; none if none were recorded (ArtifactError: they cannot be read)."""
     path = artifact / HISTORY
     if not path.is_file():
         return []
@@ -127,9 +123,8 @@ def _folder(artifact: Path) -> str:
 def run_again(artifact: Path, *, replace: bool) -> None:
     """Run the commands that made an artifact, each in the folder where it ran; the first that fails ends the run.
 
-    Raises:
-        ArtifactError: the history cannot be read, or a folder is gone.
-        ConfigError: nothing was recorded, or a command failed.
+    ArtifactError: the history cannot be read, or a folder is gone. ConfigError: nothing was recorded, or a command
+    failed.
     """
     made = [(one, one.folder_from(artifact)) for one in read_history(artifact)]
     if not made:

@@ -257,8 +257,7 @@ _PRINT = {
 def print_result(path: Path) -> None:
     """Print the result that an artifact holds.
 
-    Raises:
-        ArtifactError: it is altered, or neither an evaluation nor a comparison.
+    ArtifactError: it is altered, or neither an evaluation nor a comparison.
     """
     if read_manifest(path)["kind"] == Comparison.kind:
         print_comparison(Comparison.read(path))

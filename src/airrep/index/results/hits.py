@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.records import RESERVED
-from airrep.index.results.frames import Tabular, shortened
-from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing
+from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing, Tabular, shortened
 from airrep.index.why import Why
 
 

@@ -1,5 +1,6 @@
 """Kinds of results of asking an index: top examples, group scores, what-ifs."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,10 +12,87 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
-from airrep.index.results.frames import Tabular
-from airrep.index.results.hits import Hits, Record
-from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing
-from airrep.index.results.summary import Summary, summarise, with_summary
+from airrep.index.results.hits import Hit, Hits, Record
+from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing, Tabular, form_of
+
+FIRST = 20
+"""Examples that are first over all queries, whose sources, labels and openings are counted."""
+OPENING = 3
+"""Words of a response that are its opening."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many of the first examples have one source, label or opening."""
+
+    name: str
+    examples: int
+
+
+@dataclass(frozen=True)
+class CommonExample:
+    """A training example in the rankings of some of the queries."""
+
+    row: int
+    example: Record
+    queries: int
+    """Of how many queries it is among the first."""
+    best: int
+    """Its best rank."""
+    mean: float
+    """Mean over these queries of its deviations, or of its scores where those are not known."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What several queries have in common."""
+
+    queries: int
+    examples: int
+    """Different examples in all rankings together."""
+    first: tuple[CommonExample, ...]
+    """The first :data:`FIRST` over all queries: those of most queries, then of the greatest mean."""
+    sources: tuple[Shared, ...]
+    """Sources of these, most examples first; without a source none."""
+    labels: tuple[Shared, ...]
+    """Their labels."""
+    openings: tuple[Shared, ...]
+    """The first words of their responses, of those that two or more have."""
+
+
+def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
+    """What rankings have in common.
+
+    Args:
+        rankings: the ranking of each query.
+        least: whether low scores are the strong ones.
+    """
+    found: defaultdict[int, list[Hit]] = defaultdict(list)
+    for ranking in rankings:
+        for hit in ranking:
+            found[hit.row].append(hit)
+    direction = 1 if least else -1
+    common = [_common(row, hits) for row, hits in sorted(found.items())]
+    first = sorted(common, key=lambda one: (-one.queries, direction * one.mean))[:FIRST]
+    sources, labels = (_counted(getattr(one.example, name) for one in first) for name in ("source", "label"))
+    openings = [one for one in _counted(_opening(one.example.response) for one in first) if one.examples > 1]
+    return Summary(len(rankings), len(common), tuple(first), sources, labels, tuple(openings))
+
+
+def _common(row: int, hits: Sequence[Hit]) -> CommonExample:
+    values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
+    return CommonExample(row, hits[0].example, len(hits), min(hit.rank for hit in hits), sum(values) / len(values))
+
+
+def _opening(response: str) -> str | None:
+    words = response[:200].split()  # not all of it: it may be megabytes
+    return " ".join(words[:OPENING]) if len(words) >= OPENING else None
+
+
+def _counted(names: Iterable[str | None]) -> tuple[Shared, ...]:
+    counts = Counter(name for name in names if name is not None)
+    return tuple(Shared(*pair) for pair in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
 
 T = TypeVar("T")
 
@@ -74,7 +152,9 @@ class TopResult(Tabular, Result, Sequence[Hits]):
         return summarise(self.queries, least=self.least)
 
     def to_dict(self) -> dict[str, Any]:
-        return with_summary(super().to_dict(), self.in_common())
+        values = super().to_dict()
+        common = {"in_common": form_of(Summary).dump_python(self.in_common(), mode="json")} if len(self) > 1 else {}
+        return values | common
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for hits in self.queries:
@@ -84,6 +164,23 @@ class TopResult(Tabular, Result, Sequence[Hits]):
     def summary(self) -> str:
         longest = max((len(hits) for hits in self.queries), default=0)
         return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
+
+
+class _OfQueries(Tabular, Result):
+    """A result that has an entry for each query."""
+
+    entries: Sequence[Any]
+
+    @property
+    def queries(self) -> tuple[Example, ...]:
+        """The queries."""
+        return tuple(entry.query for entry in self.entries)
+
+    @property
+    def better(self) -> tuple[Example, ...] | None:
+        """The better answers of contrasts; None where a query has none."""
+        found = tuple(entry.better for entry in self.entries if entry.better is not None)
+        return found if found and len(found) == len(self.entries) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +203,7 @@ class NamedGroup:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupResult(Tabular, Result):
+class GroupResult(_OfQueries):
     """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful.
 
     Example:
@@ -145,16 +242,6 @@ class GroupResult(Tabular, Result):
             for i, (query, row, other) in enumerate(_each(queries, scores, better))
         )
         return cls(tuple(map(NamedGroup, names, sizes)), tuple(entries), provenance)
-
-    @property
-    def queries(self) -> tuple[Example, ...]:
-        """The queries."""
-        return tuple(entry.query for entry in self.entries)
-
-    @property
-    def better(self) -> tuple[Example, ...] | None:
-        """The better answers, of contrasts."""
-        return _better(self.entries)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,7 +307,7 @@ class QueryChange:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WhatIfResult(Tabular, Result):
+class WhatIfResult(_OfQueries):
     """How the group score of the corpus changes when part of it is left out.
 
     ``change = after - before``, one value for each query: below 0, what was removed had been helping.
@@ -263,16 +350,6 @@ class WhatIfResult(Tabular, Result):
             for i, (query, row, other) in enumerate(_each(queries, list(numbers), better))
         )
         return cls(removed, kept, tuple(entries), provenance, removal)
-
-    @property
-    def queries(self) -> tuple[Example, ...]:
-        """The queries."""
-        return tuple(entry.query for entry in self.entries)
-
-    @property
-    def better(self) -> tuple[Example, ...] | None:
-        """The better answers, of contrasts."""
-        return _better(self.entries)
 
     @property
     def before(self) -> np.ndarray:
@@ -321,12 +398,6 @@ def _each(
 
 def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[Any], T]) -> dict[str, T] | None:
     return None if channels is None else {name: made(part[query]) for name, part in channels.items()}
-
-
-def _better(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> tuple[Example, ...] | None:
-    """The better answers of contrasts; None where a query has none."""
-    found = tuple(entry.better for entry in entries if entry.better is not None)
-    return found if found and len(found) == len(entries) else None
 
 
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:

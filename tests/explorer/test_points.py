@@ -15,8 +15,7 @@ import airrep
 from airrep.errors import ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.map.points import MapRequest, Places, points
-from airrep.index.editing import delete
+from airrep.explorer.points import MapRequest, Places, points
 
 QUERY = {"prompt": "Tell me of garlic.", "response": "garlic soup"}
 
@@ -25,7 +24,7 @@ QUERY = {"prompt": "Tell me of garlic.", "response": "garlic soup"}
 def index(tmp_path_factory: pytest.TempPathFactory) -> airrep.Index:
     pytest.importorskip("sklearn")
     made = airrep.build_index(topics(), tmp_path_factory.mktemp("map") / "index")
-    return delete(made, ["stars3"])
+    return made.delete(["stars3"])
 
 
 def read(told: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.likeness.clusters import CLUSTER
-from airrep.answers.likeness.layout import Layout, lay_out
+from airrep.answers.likeness.clusters import CLUSTER, Layout, lay_out
 from airrep.errors import ConfigError
 from airrep.explorer.explorer import Explorer, ServedIndex
 from airrep.explorer.requests import Filters, QueryRef, Row, Short
