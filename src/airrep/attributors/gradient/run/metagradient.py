@@ -154,4 +154,5 @@ def _shares(count: int, members: Rows | None) -> Float64[np.ndarray, "n 1"]:
     inside = np.isin(np.arange(count), np.arange(count) if members is None else members)
     if inside.all():
         return np.ones((count, 1))
-    return (count / 2 / np.where(inside, inside.sum(), (~inside).sum()))[:, None]
+    shares: np.ndarray = count / 2 / np.where(inside, inside.sum(), (~inside).sum())
+    return shares[:, None]
