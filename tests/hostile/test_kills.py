@@ -346,7 +346,7 @@ def test_kills(
     record_property: Callable[[str, object], None],
 ) -> None:
     monkeypatch.chdir(world)
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)
     monkeypatch.setattr(sys, "argv", ["airrep"])
     begun = children_seconds()
     campaign = Campaign(OPERATIONS[name], world, tmp_path)

@@ -88,6 +88,7 @@ class Attributor(ABC):
 
     Features are float32, one row for each example: a dense array ``(rows, d)`` or a CSR matrix. They depend on the
     example alone (and on what :meth:`fit` learnt), never on the other examples of the call, its order or its size.
+    Before :meth:`fit`, a method that learns from the training corpus raises NotFittedError from all that need it.
 
     Example:
         >>> method = airrep.make_attributor("tfidf")
@@ -153,11 +154,7 @@ class Attributor(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name a pool.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name one."""
 
     @property
     def features_fingerprint(self) -> str:
@@ -204,7 +201,6 @@ class Attributor(ABC):
 
         Raises:
             ConfigError: the method made no row of features for each example.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         found = self._of_sides(self.encode_train, examples, on_rows)
         factors = self.factors(examples)
@@ -260,35 +256,22 @@ class Attributor(ABC):
 
         Raises:
             ConfigError: the method made no row of features for each query.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         found = self._of_sides(self.encode_queries, queries, on_rows, "encode_queries")
         return ask(found, kept.blocks(channel or self.name), self.pooling())
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
-        """φ_train of each example, ``(rows, d)``.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """φ_train of each example, ``(rows, d)``."""
         raise ConfigError(
             f"{self.name}: makes no features; expected encode_train, or encode and ask. Correct the method."
         )
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart."""
         return self.encode_train(examples, on_rows)
 
     def places(self, example: Example) -> Places | None:  # noqa: ARG002
-        """Where the features of an example stand in its texts; None where features are not those of words.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """Where the features of an example stand in its texts; None where features are not those of words."""
         return None
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:  # noqa: ARG002
@@ -299,7 +282,6 @@ class Attributor(ABC):
 
         Raises:
             ConfigError: a part of the score has no tokens.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         return None
 
@@ -368,11 +350,7 @@ def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | Non
 
 
 def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
-    """The examples that a method can read; errors call the corpus *what*.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The examples that a method can read; errors call the corpus *what* (DataError: there are none)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")

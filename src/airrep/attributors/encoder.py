@@ -46,18 +46,8 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         """The sentence encoder, loaded when it is first needed."""
         if self._shared is not None:
             return self._shared.encoder
-        chosen = self._settings
-        return load_encoder(
-            chosen.encoder,
-            precision=chosen.precision,
-            device=chosen.device,
-            template=chosen.template,
-            max_tokens=chosen.max_tokens,
-            batch_tokens=chosen.batch_tokens,
-            query_prompt=chosen.query_prompt,
-            train_prompt=chosen.train_prompt,
-            trust_remote_code=chosen.trust_remote_code,
-        )
+        how = self._settings.model_dump(exclude={"encoder", "view"})
+        return load_encoder(self._settings.encoder, **how)
 
     @property
     def fingerprint(self) -> str:

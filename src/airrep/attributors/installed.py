@@ -73,11 +73,7 @@ class InstalledMethod:
 
     @cached_property
     def factory(self) -> Factory:
-        """What the entry point names.
-
-        Raises:
-            ConfigError: it cannot be imported, or is not what airrep can call.
-        """
+        """What the entry point names (ConfigError: it cannot be imported, or is not what airrep can call)."""
         if not self.name.isidentifier():
             raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
         try:
@@ -90,11 +86,7 @@ class InstalledMethod:
             ) from error
 
     def make(self, settings: Settings) -> Attributor:
-        """The attributor of these settings.
-
-        Raises:
-            ConfigError: the package fails, or makes something else.
-        """
+        """The attributor of these settings (ConfigError: the package fails, or makes something else)."""
         factory = self.factory
         try:
             made = factory.function(settings) if factory.takes_settings else factory.function()
@@ -195,11 +187,7 @@ def _normal(name: str) -> str:
 
 
 def installed_method(name: str) -> InstalledMethod | None:
-    """The installed method of a name; None if no package declares it.
-
-    Raises:
-        ConfigError: two packages declare it.
-    """
+    """The installed method of a name; None if no package declares it (ConfigError: two packages declare it)."""
     found = installed_methods().get(name, ())
     if len(found) > 1:
         both = " and ".join(str(one.package) for one in found)

@@ -123,7 +123,7 @@ _PLACES = {
     "airrep": "encoder:AirRepAttributor",
     "gte": "encoder:EmbeddingAttributor",
     "tfidf": "text.lexical:TfidfAttributor",
-    "bm25": "text.bm25:Bm25Attributor",
+    "bm25": "text.lexical:Bm25Attributor",
     "ngram": "text.ngram_lm:NgramAttributor",
     "rds": "language:RdsAttributor",
     "dsir": "text.lexical:DsirAttributor",

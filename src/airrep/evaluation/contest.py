@@ -19,7 +19,7 @@ from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
-from airrep.scoring.min_rank import min_rank
+from airrep.scoring.topk import min_rank
 
 KEY_DIGITS = 16
 RANDOM, FULL, NONE = "random", "full", "none"

@@ -16,7 +16,7 @@ from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, PairedResult, lds, p_value, paired
 from airrep.labels.labels import LabelledInstance
 from airrep.scoring.asked import Asked
-from airrep.scoring.blocks import block_of
+from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
@@ -51,7 +51,7 @@ def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> As
     """What the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
-        return ask(method.encode(instance.queries, queries=True), [block_of(0, method.encode(members))])
+        return ask(method.encode(instance.queries, queries=True), [Block(0, method.encode(members))])
     fit_method(method, instance.train)
     return method.ask(instance.queries, InMemory.of(method, members))
 
@@ -65,7 +65,7 @@ def score_features(
     device: str = "cpu",
 ) -> GroupScores:
     """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`."""
-    asked = ask(queries, [block_of(0, train)], device=device)
+    asked = ask(queries, [Block(0, train)], device=device)
     return group_scores(asked, subsets, pool, temperature=temperature)
 
 

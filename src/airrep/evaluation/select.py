@@ -61,7 +61,7 @@ def evaluate_selection(
 ) -> Evaluation:
     """Select examples for each task, fine-tune the LM on them, and measure its answers to the task's queries.
 
-    Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
+    Each index selects by min-rank (:func:`airrep.scoring.topk.min_rank`). The LM, fine-tuned from its base weights
     on the selection alone, answers the prompts of the task's queries, and :func:`unigram_f1` compares each answer with
     the query's response. F1 is averaged over the queries of a task, then over tasks. No competitor selects a query.
 

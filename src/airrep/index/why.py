@@ -17,13 +17,13 @@ import numpy as np
 
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
+from airrep.attributors.sums.reference import CandidatesAsked
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, Span, spans_of
 from airrep.corpus.views import has_pairs, seen_text
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.scoring.asked import Asked, SumAsked
-from airrep.scoring.candidates import CandidatesAsked
 from airrep.scoring.products import SparseAsked
 
 PHRASES = 10

@@ -283,13 +283,9 @@ class Labels:
     ) -> list[LabelledInstance]:
         """Every instance with its examples and losses, averaged over its seeds.
 
-        Args:
-            train: the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes.
-            queries: the data of the queries, when they were not drawn from *train*.
-            partial: accept unfinished labels: NaN where a fine-tune is missing.
-
-        Raises:
-            ArtifactError: other corpora than those of the labels, or unfinished labels.
+        *train* are the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes, and
+        *queries* those of the queries, when they were not drawn from *train*. *partial* accepts unfinished labels, with
+        NaN where a fine-tune is missing. ArtifactError: other corpora than those of the labels, or unfinished labels.
         """
         if not partial:
             self._finished_manifest()

@@ -16,9 +16,8 @@ from torch.nn import functional
 from airrep.arrays import Rows
 from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
-from airrep.lm.documents import Documents
+from airrep.lm.documents import REFERRED, Documents
 from airrep.lm.losses import Preference, Refer, drift_of, mismatched, side_sums
-from airrep.lm.preferences import REFERRED
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.runtime.packing import pack

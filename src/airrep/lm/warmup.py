@@ -144,8 +144,7 @@ def warm_up(
 ) -> Warmup:
     """Fine-tune an LM on a random sample of a corpus and write it as an LM.
 
-    An existing warm-up that was made in the same way is returned as it is. An interrupted warm-up starts again from
-    the beginning.
+    An existing warm-up that was made in the same way is returned as it is; an interrupted one starts again.
 
     Args:
         corpus: the data to train on.

@@ -33,9 +33,8 @@ from airrep.runtime.publishing import write_file
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.training.linear.recipe import Adapted, adapt
-from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
-from airrep.training.train import train_encoder
+from airrep.training.train import OnRecord, train_encoder
 
 PLAN = "plan.json"
 WARM = "warm"

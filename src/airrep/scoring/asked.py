@@ -206,16 +206,10 @@ class Asked(ABC):
         exact: bool = False,
         examples: int | None = None,  # noqa: ARG002
     ) -> np.ndarray:
-        """Scores of groups, ``(q, m)`` float64.
+        """Scores of groups, ``(q, m)`` float64, by its own pool when None (ConfigError: that needs features).
 
-        Args:
-            groups: which rows belong together.
-            pool: its own pool when None.
-            exact: all is worked out in float64, so that small changes of large groups are right; for a few groups.
-            examples: training examples that order-K removes a group from; all rows when None.
-
-        Raises:
-            ConfigError: the pool needs features that are not here.
+        *exact*: all is worked out in float64, so that small changes of large groups are right; for a few groups.
+        *examples* are the training examples that order-K removes a group from; all rows when None.
         """
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":

@@ -56,11 +56,6 @@ class Block(NamedTuple):
         return self.features
 
 
-def block_of(start: int, features: Features) -> Block:
-    """A block of features in memory."""
-    return Block(start, features)
-
-
 class MappedBlocks(Sequence[Block]):
     """Blocks made of others when they are touched; the last one is kept."""
 
@@ -96,11 +91,8 @@ class Shape(NamedTuple):
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round features ``(b, d)``, float16 or float32, to int8 codes, each row with its own step.
 
-    Returns:
-        codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
-
-    Raises:
-        DataError: a feature is not finite.
+    Returns codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
+    DataError: a feature is not finite.
     """
     codes = np.empty(features.shape, dtype=np.int8)
     scales = np.empty(len(features), dtype=np.float32)

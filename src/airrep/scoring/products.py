@@ -26,11 +26,11 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.scoring.group_scores import linear_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import SUM, Pooling
 from airrep.scoring.pools.gains import gain_scores
 from airrep.scoring.pools.orders import order_scores
-from airrep.scoring.pools.sums import linear_scores
 from airrep.sparse import below
 
 FEW = 16
@@ -284,16 +284,11 @@ class SparseAsked(Asked):
 
 
 def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
-    """What queries ask of stored features, given by features of their own.
+    """What queries ask of stored features, given by features of their own, ``(q, d)`` float32, or CSR as the blocks.
 
-    Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
-        pooling: the pool of group scores that name none.
-        device: device of dense products.
-
-    Raises:
-        DataError: queries and blocks do not fit together, or a feature is not finite.
+    *blocks* are the features of all training examples, in order of rows; *pooling* is the pool of group scores that
+    name none, *device* that of dense products. DataError: queries and blocks do not fit together, or a feature is not
+    finite.
     """
     check_blocks(blocks)
     queries = check_queries(queries, blocks)

@@ -106,8 +106,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
         Raises:
             ConfigError: no such modules, or they have too many weights.
-            DataError: the LM cannot read an example.
-            TrainingError: H + λI is not positive definite, all gradients are zero, or memory is short.
+            TrainingError: H + λI is not positive definite, all gradients are zero.
         """
         if (loss := self._whole.settings.loss) != "sft":
             raise ConfigError(f"{self.name}: knows no Hessian of loss={loss}; expected sft. Take ekfac or logra.")

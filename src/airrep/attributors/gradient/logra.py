@@ -147,8 +147,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
         Raises:
             ConfigError: the rank is larger than a linear map.
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or a linear map gets no gradient.
+            TrainingError: a linear map gets no gradient.
         """
         super().fit(train)
         chosen = self.settings

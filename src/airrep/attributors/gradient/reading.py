@@ -242,7 +242,6 @@ def read_gradients(
 
     Raises:
         ConfigError: a site does not see every token of the batch, or log odds are asked for of preferences.
-        TrainingError: memory is short.
     """
     execution = lm.execution
     tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None

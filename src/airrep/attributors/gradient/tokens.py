@@ -72,7 +72,6 @@ def token_products(
 
     Raises:
         ConfigError: a map does not tell which of the tokens it reads.
-        TrainingError: memory is short.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)
@@ -159,12 +158,9 @@ def in_document(rows: Float[Tensor, "t n"], tokens: Int64[Tensor, " t"] | None, 
 class Projected:
     """Multiplies projected gradients, as they are or as a method makes features of them.
 
-    Args:
-        sites: the linear maps, in the order of features.
-        projections: the small matrices; None for whole gradients.
-        device: where they are to be.
-        finish: makes features of a map's projected gradients; None: they stay as they are.
-        dual: K of a score φ(x)ᵀ K φ(z), applied to features ``(t, d)`` of all maps side by side; None: it is 1.
+    *sites* are the linear maps, in the order of features; *projections* the small matrices, None for whole gradients,
+    brought to a *device*. *finish* makes features of a map's projected gradients; *dual* is K of a score φ(x)ᵀ K φ(z),
+    applied to features ``(t, d)`` of all maps side by side. None: they stay as they are, and K is 1.
     """
 
     def __init__(

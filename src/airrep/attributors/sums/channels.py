@@ -15,16 +15,15 @@ from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
+from airrep.attributors.sums.reference import REFERENCE, CandidatesAsked, Read, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
+from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
-from airrep.lm.preferences import factors_of
 from airrep.lm.settings import LmSettings, LossName
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
-from airrep.scoring.candidates import CandidatesAsked, Read
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")

@@ -12,8 +12,8 @@ from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.manifests import json_digest
 
 if TYPE_CHECKING:
+    from airrep.lm.chat import ResponsePlaces
     from airrep.lm.model import TargetLM
-    from airrep.lm.templates.chat import ResponsePlaces
 
     _Found: TypeAlias = tuple[list[np.ndarray], list[ResponsePlaces]]
 
@@ -36,7 +36,6 @@ def unexpected(
     Raises:
         ConfigError: the LM's tokenizer does not tell places.
         DataError: the LM cannot read an example.
-        TrainingError: memory is short.
     """
     flags = own or [False] * len(examples)
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]

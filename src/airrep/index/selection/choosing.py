@@ -10,7 +10,7 @@ import numpy as np
 from airrep.arrays import DenseFeatures, Rows, SparseFeatures, unit_rows, whole_number
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
-from airrep.scoring.min_rank import Selection
+from airrep.scoring.topk import Selection
 from airrep.sparse import beside
 
 NUMBERS = 2**28

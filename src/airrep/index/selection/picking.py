@@ -26,8 +26,8 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, score_all
 from airrep.scoring.blocks import check_count
 from airrep.scoring.contrast import without_worse
-from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.products import ask
+from airrep.scoring.topk import Selection, first_of_each, gumbel_top_k, min_rank
 
 REASON = "selected_by"
 

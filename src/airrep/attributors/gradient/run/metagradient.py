@@ -1,18 +1,16 @@
 """Attribution by following a whole fine-tune back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.attributors.base import OnRows
-from airrep.attributors.direct import DirectAttributor, QueryScorer
+from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
-from airrep.attributors.gradient.store import LearnsArrays, store_folder, with_key
-from airrep.attributors.gradient.whole.scores import ScoreStore
+from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore, store_folder, with_key
 from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
@@ -24,8 +22,6 @@ from airrep.runtime.seeding import stream_seed
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32
 
-NUMBERS = 2**29
-"""Numbers of queries' adjoints that are held at a time, 2 GiB; for more queries the run is done again."""
 STEADY = 1e-6
 """AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
 KEYS = "keys"
@@ -34,7 +30,7 @@ MEMBERS = "members"
 """Likewise, of the rows that the fine-tune had, where it had not all."""
 
 
-class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[MetagradientSettings], DirectAttributor):
+class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[MetagradientSettings]):
     """Score = −∂ℓ_x(θ_T)/∂w_z: how the query's loss behind a whole fine-tune changes with the weight of an example.
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
@@ -89,7 +85,6 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
 
         Raises:
             ConfigError: the fine-tune was on other data, or with a loss of preferences.
-            DataError: the LM cannot read an example.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
@@ -113,29 +108,13 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
         key = json_digest({"run": decisive, "corpus": self.lm.corpus_key(train), "lm": self.lm.fingerprint})
         self.take_learnt(with_key(with_key({**arrays, KEYS: keys}, key), self.reader, "reader"))
 
-    def score(
-        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; those that were computed before come from the user's cache.
+    @property
+    def at_once(self) -> int:
+        weights: int = sum(each.numel() for each in self.lm.model.parameters())
+        return min(QUERY_NUMBERS, self.lm.sums) // (ADJOINTS * weights)
 
-        Raises:
-            ConfigError: an example was not in the fine-tune, or the LM's code has no second derivative.
-            DataError: the LM cannot read a query.
-            TrainingError: memory is short.
-        """
-        found = np.zeros((len(train), len(queries)), np.float32)
-        for part, score in self.scorers(queries):
-            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
-        return found
-
-    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
-        self._fitted()
-        weights = sum(each.numel() for each in self.lm.model.parameters())
-        size = max(1, min(NUMBERS, self.lm.sums) // (ADJOINTS * weights))
-        parts = (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
-        return ((part, self._scorer(queries[part])) for part in parts)
-
-    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
+        """Scores of examples for some queries (ConfigError: one was not in the fine-tune)."""
         key = json_digest({"scores": self.fingerprint, **self.execution})
         store = ScoreStore(self.folder, key, queries, self.lm.key)
 

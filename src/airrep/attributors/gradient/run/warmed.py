@@ -23,11 +23,7 @@ class ReadsWarmup(LanguageAttributor[S]):
 
     @cached_property
     def warmup(self) -> Warmup:
-        """The warm-up.
-
-        Raises:
-            ConfigError: the LM is none, or it lacks what is read.
-        """
+        """The warm-up (ConfigError: the LM is none, or it lacks what is read)."""
         path = Path(self._settings.lm)
         warmup = open_warmup(path if path.is_dir() else find_lm(self._settings.lm).folder)
         if warmup is None or not self.suits(warmup):

@@ -10,7 +10,7 @@ from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.templates.chat import PLAIN, Chat, Rendered, shortest
+from airrep.lm.chat import PLAIN, Chat, Rendered, shortest
 
 ASKED = Example("why", "so it is", "one")
 
@@ -161,7 +161,7 @@ def test_chats_of_any_length_are_tried_as_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_kept_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.lm.templates.chat._FORMS", 2)
+    monkeypatch.setattr("airrep.lm.chat._FORMS", 2)
     chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
     for roles in (["tool"], ["assistant"], ["user"], ["tool", "tool"]):
         prompt = talk([{"role": role, "content": "a"} for role in ("user", *roles, "user")]).prompt
@@ -356,7 +356,7 @@ DOUBLED = "{% set s = namespace(x='aaaaaaaaaa') %}{% for _ in range(60) %}{% set
     ],
 )
 def test_hostile_templates_end_in_one_line(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.lm.templates.chat._SECONDS", 1.0)
+    monkeypatch.setattr("airrep.lm.chat._SECONDS", 1.0)
     with pytest.raises((ConfigError, DataError), match=message) as told:
         make(tiny_tokenizer(chat=template)).tokenise([ASKED])
     assert "\n" not in str(told.value)

@@ -11,7 +11,7 @@ from worlds.tiny_lms import VOCABULARY, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.templates.chat import Chat
+from airrep.lm.chat import Chat
 
 TEMPLATE = (
     "{% if tools %}[{% for t in tools %}{{ t.name }}{% endfor %}]{% endif %}{% for m in messages %}<{{ m.role }}>"

@@ -1,4 +1,4 @@
-"""A channel that reads candidates alone: the other channels pick them, and each query has its own."""
+"""What channels of a sum are given: candidates that others pick, contrasts, pairs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,18 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds.planted_chats import FORMS, Form, contrasts_of, plant_chats, rank_of
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.attributors.base import OnRows
-from airrep.attributors.direct import DirectAttributor
-from airrep.attributors.methods import METHODS, Method
+from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.direct import DirectAttributor, InMemory
+from airrep.attributors.methods import METHODS, Method, make_attributor
+from airrep.attributors.recipes import read_channels
 from airrep.attributors.settings import METHOD_SETTINGS
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.attributors.sums.reference import FEW, REFERENCE
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
+from airrep.index.building import build_index
 from airrep.runtime.settings import Settings
-from airrep.scoring.asked import score_all
+from airrep.scoring.asked import Asked, SumAsked, even_pairs, score_all
 
 TRAIN, K = make_corpus(60), 7
 READ: list[str] = []
@@ -237,3 +241,78 @@ def test_bad_candidates_are_refused_before_any_work(
     assert message in str(refused.value)
     assert not READ
     assert not (tmp_path / "index").exists()
+
+
+CHATS = plant_chats(7, ordinary=0, kinds=("sums", "facts"))
+
+
+def _first(folder: Path, form: Form, *, prompts: bool) -> float:
+    """How often the planted row is first by the channels of words, TF-IDF of *prompts* and responses among them."""
+    channels = [
+        one for one in read_channels("contrast") if one.method == "ngram" or (prompts and one.method == "tfidf")
+    ]
+    index = build_index(CHATS.train, folder, "channels", settings={"channels": channels})
+    asked = [*CHATS.of("sums", form), *CHATS.of("facts", form)]
+    ids = [row.id for row in CHATS.train]
+    return float(np.mean([rank_of(*pair, ids) == 1 for pair in zip(asked, contrasts_of(index, asked), strict=True)]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_finds_what_taught_an_answer_whatever_words_it_is_asked_in(tmp_path: Path, form: Form) -> None:
+    assert _first(tmp_path / "index", form, prompts=True) >= 0.9
+
+
+def test_without_prompts_an_answer_in_other_words_has_lost_its_subject(tmp_path: Path) -> None:
+    assert _first(tmp_path / "index", "own words", prompts=False) < 0.8
+
+
+def test_it_is_the_default_with_a_channel_more() -> None:
+    channels, text = read_channels("contrast"), read_channels("text")
+    assert [(one.title, one.weight) for one in channels[:-1]] == [(one.title, one.weight) for one in text]
+    assert channels[-1].method == "tfidf"
+
+
+WORDS = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]
+PAIRS = Corpus.from_examples(
+    Example(f"p{n}", " ".join(WORDS[(n * k * k + k) % 11] for k in range(2, 7)), str(n)) for n in range(60)
+)
+ANSWERS = [Example("p", "ab cd ef gh", "a"), Example("q", "kl mn", "b")]
+BETTER = [Example("p", "ab cd st", "a-better"), Example("q", "uv op ij ab", "b-better")]
+PLAIN = {"method": "ngram", "settings": {"tokenizer": "words"}}
+SPARSE, DENSE = ({"method": one, "relative": True, "weight": 0.7} for one in ("tfidf", "airrep"))
+
+
+def _fitted(*channels: dict[str, Any]) -> ChannelsAttributor:
+    method = make_attributor("channels", {"channels": channels})
+    assert isinstance(method, ChannelsAttributor)
+    method.fit(PAIRS)
+    return method
+
+
+def _asked(method: Attributor) -> Asked:
+    return method.ask([*ANSWERS, *BETTER], InMemory.of(method, PAIRS))
+
+
+@pytest.mark.parametrize("relative", [SPARSE, DENSE])
+def test_both_answers_of_a_pair_count_a_relative_channel_at_the_mean_of_their_weights(relative: dict[str, Any]) -> None:
+    method, plain = _fitted(PLAIN, relative), make_attributor(relative["method"])
+    plain.fit(PAIRS)
+    asked = _asked(method)
+    found = even_pairs(asked)
+    assert isinstance(asked, SumAsked)
+    assert isinstance(found, SumAsked)
+    own = asked.weights
+    assert np.abs(np.log(own[:2, 1] / own[2:, 1])).min() > 0.05  # the weights of the answers differ
+    common = np.sqrt(own[:2, 1] * own[2:, 1])
+    np.testing.assert_allclose(found.weights[:, 1], [*common, *common])
+    single = score_all(_asked(plain))
+    expected = score_all(asked) + (found.weights[:, 1] - own[:, 1])[:, None] * single
+    np.testing.assert_allclose(score_all(found), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_without_relative_channels_weights_stay_as_they_are() -> None:
+    asked = _asked(_fitted(PLAIN, {"method": "tfidf", "weight": 0.3}))
+    found = even_pairs(asked)
+    assert isinstance(asked, SumAsked)
+    assert isinstance(found, SumAsked)
+    np.testing.assert_allclose(found.weights, asked.weights, rtol=1e-15)
