@@ -86,20 +86,20 @@ def test_runs_on_samples_are_averaged_by_a_recipe(warm: Path, tmp_path: Path) ->
     lm, asked = LmSettings(lm=str(warm.parent / "lm"), **ON_CPU), [QUERIES[1]]
     channels, expected = [], np.zeros((1, len(TRAIN)))
     for seed in (1, 2):
-        made = warm_up(TRAIN, tmp_path / f"run-{seed}", lm, TUNING, count=5, seed=seed)
+        made = warm_up(TRAIN, tmp_path / f"run-{seed}", lm, TUNING, count=4, seed=seed)
         channels.append({"method": "metagradient", "name": f"run {seed}", "settings": settings(made.path)})
         method = make_attributor("metagradient", settings(made.path))
         method.fit(TRAIN)
-        scores = method.score(list(TRAIN), asked).T
-        assert (scores != 0).all()
-        rows = sample_rows(TRAIN, 5, seed)
-        run = Replay(method.lm, method.lm.tokenise(TRAIN.take(rows)), TUNING, method._seed)
-        own = run.influence(method.lm.tokenise(asked)).T
-        single = ~np.isin(rows, [2, 9])  # rows of one text
-        np.testing.assert_allclose(scores[:, rows[single]], own[:, single], rtol=1e-4, atol=1e-8)
-        expected += scores
+        rows = sample_rows(TRAIN, 4, seed)
+        run = Replay(method.lm, method.lm.tokenise(TRAIN), TUNING, method._seed, rows)
+        slopes = run.influence(method.lm.tokenise(asked)).T
+        slopes *= np.where(np.isin(np.arange(10), rows), 10 / 2 / 4, 10 / 2 / 6)  # both ends of a weight count alike
+        slopes[:, [2, 9]] = slopes[:, [2, 9]].mean()  # rows of one text
+        assert (slopes != 0).all()
+        np.testing.assert_allclose(method.score(list(TRAIN), asked).T, slopes, rtol=1e-4, atol=1e-8)
+        expected += slopes
     index = airrep.build_index(TRAIN, tmp_path / "index", recipe=channels)
-    np.testing.assert_allclose(index.scores(asked), expected, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(index.scores(asked), expected, rtol=1e-4, atol=1e-8)
 
 
 def test_other_data_than_those_of_the_run_are_refused(warm: Path, tmp_path: Path) -> None:

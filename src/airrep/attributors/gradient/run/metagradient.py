@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from airrep.arrays import Rows
 from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
@@ -20,7 +21,7 @@ from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.seeding import stream_seed
 from airrep.scoring.pooling import Pool
-from airrep.shapes import Float32
+from airrep.shapes import Float32, Float64
 
 STEADY = 1e-6
 """AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
@@ -35,8 +36,12 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
     fine-tune is done again, with its own data, order and seed, and followed back: see
-    :class:`airrep.attributors.gradient.run.replay.Replay`. If the warm-up was on a sample of the data (``count``), w_z
-    of the others is 0. Where a text stands in the data several times, each of its rows has the mean over them.
+    :class:`airrep.attributors.gradient.run.replay.Replay`. Where a text stands in the data several times, each of its
+    rows has the mean over them.
+
+    If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. What z does
+    is the integral of the slope from 0 to 1, by the trapezoidal rule the mean of both ends. So slopes are multiplied by
+    N / 2n of the sample, and by N / 2 (N − n) of the others: the mean over samples is that mean.
     """
 
     name = "metagradient"
@@ -136,9 +141,18 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
             learnt, tuning = self._fitted(), self.warmup.fine_tune
             documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
             run = Replay(self.lm, documents, tuning, self._seed, learnt.get(MEMBERS))
-            scores = run.influence(self.lm.tokenise(queries))
+            scores = run.influence(self.lm.tokenise(queries)) * _shares(len(documents), learnt.get(MEMBERS))
             rows: dict[str, list[int]] = {}
             for row, key in enumerate(learnt[KEYS]):
                 rows.setdefault(bytes(key).hex(), []).append(row)
             self._last = asked, {key: scores[own].mean(axis=0).astype(np.float32) for key, own in rows.items()}
         return self._last[1]
+
+
+def _shares(count: int, members: Rows | None) -> Float64[np.ndarray, "n 1"]:
+    """What slopes are multiplied by, so that both ends of a weight count alike in a mean over samples."""
+    inside = np.isin(np.arange(count), np.arange(count) if members is None else members)
+    if inside.all():
+        return np.ones((count, 1))
+    shares: np.ndarray = count / 2 / np.where(inside, inside.sum(), (~inside).sum())
+    return shares[:, None]
