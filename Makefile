@@ -100,6 +100,7 @@ $(VENV)/airrep: constraints.txt pyproject.toml
 $(VENV)/dev: $(VENV)/airrep
 	$(PIP) torch
 	$(PIP) --editable ".[all]" --group dev
+	-$(BIN)/python -W ignore -m compileall -q -j 0 -x '/(rllib|tests)/' $(VENV)/lib > /dev/null 2>&1
 	touch $@
 
 $(VENV)/docs: $(VENV)/dev
