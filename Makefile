@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALL := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# pip would compile all modules on one core; see below.
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
-TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
+# In the order of tests/conftest.py: files of slow tests first, so that the processes end at the same time.
+TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast plain hostile bench oracles trainers other-trainers format docs clean
+.PHONY: demo test check lint types style fast plain hostile bench oracles trainers other-trainers format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -33,10 +35,14 @@ plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's new
 
 check: lint fast  ## format, lint, types, layers, dependencies, fast tests
 
-lint: $(VENV)/dev  ## format, lint, types, layers, dependencies, and counts that may not rise
+lint: types style  ## format, lint, types, layers, dependencies, and counts that may not rise
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+style: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 	$(BIN)/python .ci/counts.py

@@ -181,6 +181,10 @@ def check_unicode(what: str, text: str) -> None:
         ) from None
 
 
+_FIT: set[str] = set()
+"""Packages whose versions were looked at and fit: their metadata take a hundredth of a second to read."""
+
+
 def need(feature: str, extra: str, *modules: str) -> None:
     """Import the modules of an extra that a feature needs; ask before a folder is made or a model is read.
 
@@ -191,7 +195,9 @@ def need(feature: str, extra: str, *modules: str) -> None:
         >>> need("exports", "pandas", "pandas")
     """
     for name in modules:
-        _check_version(feature, extra, name.partition(".")[0])
+        if (package := name.partition(".")[0]) not in _FIT:
+            _check_version(feature, extra, package)
+            _FIT.add(package)
         try:
             import_module(name)
         except Exception as error:  # also of a shared library that is missing, and of packages that do not fit others
@@ -201,8 +207,8 @@ def need(feature: str, extra: str, *modules: str) -> None:
             reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
             from importlib.metadata import packages_distributions
 
-            package = packages_distributions().get(name.partition(".")[0], [name])[0]
-            raise MissingExtraError(feature, extra, reason, package) from error
+            named = packages_distributions().get(package, [name])[0]
+            raise MissingExtraError(feature, extra, reason, named) from error
 
 
 def has(module: str) -> bool:
