@@ -19,13 +19,14 @@ test: $(VENV)/dev  ## the full test suite
 fast: $(VENV)/dev  ## the test suite without the slow tests
 	$(TEST) -m "not slow"
 
-COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training test_agreement.py)
+COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training)
 # What of these rooms works on texts, files and processes alone.
 NOT_COMPUTING := $(addprefix --ignore=tests/,answers/likeness answers/proof answers/test_reading.py \
-	answers/test_dropped.py attributors/test_methods.py attributors/test_installed.py \
+	answers/test_dropped.py attributors/gradient/test_conversations.py attributors/test_methods.py \
+	attributors/test_installed.py attributors/test_recipes.py attributors/text/test_places.py \
 	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/test_prove.py \
-	evaluation/test_select.py evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_documents.py lm/test_files.py \
-	lm/test_settings.py)
+	evaluation/test_select.py evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_chat.py lm/test_documents.py \
+	lm/test_files.py lm/test_messages.py lm/test_settings.py)
 
 plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's newer instruction sets held back
 	env $$($(BIN)/python tests/worlds/plain_processor.py) $(TEST) -m "not slow" $(NOT_COMPUTING) $(COMPUTING)
@@ -99,6 +100,7 @@ $(VENV)/airrep: constraints.txt pyproject.toml
 $(VENV)/dev: $(VENV)/airrep
 	$(PIP) torch
 	$(PIP) --editable ".[all]" --group dev
+	-$(BIN)/python -W ignore -m compileall -q -j 0 -x '/(rllib|tests)/' $(VENV)/lib > /dev/null 2>&1
 	touch $@
 
 $(VENV)/docs: $(VENV)/dev

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.browser import LOOKS, barriers, browser_page, needs_chromium, served
+from worlds.browser import SIZES, barriers, browser_page, needs_chromium, served
 from worlds.commands import runner
 from worlds.topics import WORDS, topics
 
@@ -123,9 +123,9 @@ def test_a_map_is_drawn_pointed_at_and_taken_from(address: str) -> None:
 
 @needs_chromium
 @pytest.mark.slow
-@pytest.mark.parametrize("looks", LOOKS)
-def test_a_map_has_no_barrier(looks: dict[str, Any], address: str) -> None:
-    with browser_page(bypass_csp=True, **looks) as page:
+@pytest.mark.parametrize("size", SIZES)
+def test_a_map_has_no_barrier(size: dict[str, int], address: str) -> None:
+    with browser_page(viewport=size, bypass_csp=True) as page:
         page.goto(address)
         page.click("text=see all of them on a map")
         page.wait_for_selector(".map-labels span")

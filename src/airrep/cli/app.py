@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +41,6 @@ def root(
 
 
 @own.command("report")
-@shared_options
 def report_command(
     runs: Annotated[
         list[Path],
@@ -92,7 +92,6 @@ def report_command(
 
 
 @own.command("show")
-@shared_options
 def show_command(
     path: Annotated[
         Path,
@@ -234,7 +233,6 @@ def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
 
 
 @own.command("push")
-@shared_options
 def push_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished directory that airrep wrote.")],
     to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
@@ -261,7 +259,6 @@ def push_command(
 
 
 @own.command("demo")
-@shared_options
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
     learn: Annotated[bool, "Also train the encoder on labels from a small language model. This takes minutes."] = False,
@@ -289,13 +286,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "train_commands": ("train", "adapt"),
     "evaluate_commands": ("evaluate", "compare"),
 }
-"""The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
-as all of them together take longer than most answers."""
+"""The commands of each module, in the order of a user's work. One that is asked for is made alone, and its module alone
+is loaded, as all of them together take longer than most answers."""
 _NOT_RECORDED = ("app", "running.history")
 
 
 def make_app(word: str | None = None) -> typer.Typer:
-    """The program with the commands of the module that has one of this name; with all, where none has."""
+    """The program with the command of this name; with all, where none has it."""
     app = typer.Typer(
         name="airrep",
         cls=OneLineGroup,
@@ -306,10 +303,12 @@ def make_app(word: str | None = None) -> typer.Typer:
     app.callback()(root)
     alone = tuple(name for name, commands in MODULES.items() if word in commands)
     for name in alone or MODULES:
-        found = own if name == "app" else import_module(f"airrep.cli.{name}").app
-        for command in found.registered_commands:
-            command.cls = OnceCommand if name in _NOT_RECORDED else RecordedCommand
-        app.add_typer(found)
+        for command in (own if name == "app" else import_module(f"airrep.cli.{name}").app).registered_commands:
+            if not alone or command.name == word:
+                made = copy(command)
+                made.cls = OnceCommand if name in _NOT_RECORDED else RecordedCommand
+                made.callback = shared_options(command.callback)  # type: ignore[arg-type]
+                app.registered_commands.append(made)
     return app
 
 

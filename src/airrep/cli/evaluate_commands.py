@@ -11,7 +11,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import SetFlag, Setting, SettingsFlags
-from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index, shared_options
+from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index
 from airrep.dropped import COMMANDS, instead_of
 from airrep.errors import ConfigError, need
 
@@ -246,7 +246,6 @@ class ByQueries:
 
 
 @app.command("evaluate")
-@shared_options
 def evaluate_command(
     ctx: typer.Context,
     reading: options.ReadingOptions,
@@ -489,7 +488,6 @@ def _tell_why(
 
 
 @app.command("compare")
-@shared_options
 def compare_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")

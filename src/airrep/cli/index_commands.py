@@ -10,7 +10,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import DryRunOption, note, open_moved_index, shared_options
+from airrep.cli.options import DryRunOption, note, open_moved_index
 from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class ShardOptions:
 
 
 @app.command("index")
-@shared_options
 def index_command(
     train: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
@@ -226,7 +225,6 @@ def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
 
 
 @app.command("append")
-@shared_options
 def append_command(
     ctx: typer.Context,
     path: options.IndexArgument,
@@ -284,7 +282,6 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
 
 
 @app.command("delete")
-@shared_options
 def delete_command(
     path: options.IndexArgument,
     where: options.WhereOption = None,
@@ -307,7 +304,6 @@ def delete_command(
 
 
 @app.command("export")
-@shared_options
 def export_command(
     ctx: typer.Context,
     path: options.IndexArgument,

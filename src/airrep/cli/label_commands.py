@@ -9,7 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import DryRunOption, note, print_json, shared_options
+from airrep.cli.options import DryRunOption, note, print_json
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ SamplingOptions = Annotated[
 
 
 @app.command("sample")
-@shared_options
 def sample_command(
     data: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
@@ -139,7 +138,6 @@ class TaskOptions:
 
 
 @app.command("label")
-@shared_options
 def label_command(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="Directory that `airrep sample` wrote.")],
@@ -238,7 +236,6 @@ class WarmupOptions:
 
 
 @app.command("warmup")
-@shared_options
 def warmup_command(
     data: options.DataArgument,
     lm: options.LmOption,

@@ -11,7 +11,7 @@ from rich.markup import escape
 from airrep.answers.proof import ProofResult
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
-from airrep.cli.options import note, shared_options
+from airrep.cli.options import note
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.errors import LM, ConfigError, need
@@ -70,7 +70,6 @@ class NamedRows:
 
 
 @app.command("prove")
-@shared_options
 def prove_command(
     ctx: typer.Context,
     path: options.IndexArgument,
@@ -105,7 +104,6 @@ def prove_command(
     scores predict the losses.
     """
     need("airrep prove", "lm", *LM)
-    from airrep.cli.prove_commands import print_judgement, print_proof
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.prove import prove
     from airrep.index.index import Index

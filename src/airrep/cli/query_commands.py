@@ -10,7 +10,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.options import note, print_json
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ LOCAL = "127.0.0.1"
 
 
 @app.command("top")
-@shared_options
 def top_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -73,7 +72,6 @@ def top_command(
 
 
 @app.command("group")
-@shared_options
 def group_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -115,7 +113,6 @@ def _pool(typed: str | None) -> "Pooling | None":
 
 
 @app.command("what-if")
-@shared_options
 def what_if_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -208,7 +205,6 @@ class PickOptions:
 
 
 @app.command("select")
-@shared_options
 def select_command(
     asking: options.QueryOptions,
     picking: PickOptions,
@@ -255,7 +251,6 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
 
 
 @app.command("serve")
-@shared_options
 def serve_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
@@ -301,7 +296,6 @@ def serve_command(
 
 
 @app.command("mcp")
-@shared_options
 def mcp_command(
     paths: Annotated[
         list[Path],

@@ -7,14 +7,13 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, shared_options
+from airrep.cli.options import note
 from airrep.errors import ConfigError
 
 app = typer.Typer()
 
 
 @app.command("clean")
-@shared_options
 def clean_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
@@ -82,7 +81,6 @@ def _split(kinds: list[str] | None) -> list[str]:
 
 
 @app.command("audit")
-@shared_options
 def audit_command(
     path: options.IndexArgument,
     items: Annotated[str, typer.Argument(metavar="EVAL", help=f"Evaluation items. {options.DATA_HELP}")],
@@ -134,7 +132,6 @@ def _places(texts: list[str] | None) -> dict[str, Path]:
 
 
 @app.command("mix")
-@shared_options
 def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,

@@ -9,7 +9,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import DryRunOption, note, shared_options, show
+from airrep.cli.options import DryRunOption, note, show
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ TrainingOptions = Annotated[
 
 
 @app.command("train")
-@shared_options
 def train_command(
     ctx: typer.Context,
     out: Annotated[Path, "Folder of the trained encoder."],
@@ -192,7 +191,6 @@ class GivenLabels:
 
 
 @app.command("adapt")
-@shared_options
 def adapt_command(
     ctx: typer.Context,
     data: options.DataArgument,

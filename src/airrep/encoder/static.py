@@ -1,4 +1,4 @@
-"""Encoders of one vector a word piece and no layers, run by NumPy alone; their folders."""
+"""Encoders of one vector a word piece, run by NumPy alone; their folders."""
 
 import hashlib
 import json

@@ -178,8 +178,7 @@ class DenseAsked(Asked):
     ) -> np.ndarray:
         pooling = pool or self.pooling
         if pooling.kind == "order":
-            rows = sum(span.rows for span in self.spans)
-            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
         if pooling.kind == "diminishing" or (pooling.linear and not exact):
             return linear_scores(self.queries, self.blocks, groups, pooling)
         return super().groups(groups, pooling, exact=exact)
@@ -278,8 +277,7 @@ class SparseAsked(Asked):
         if pooling.kind == "ngram-lm":
             return gain_scores(self.queries, self.blocks, groups)
         if pooling.kind == "order":
-            rows = sum(span.rows for span in self.spans)
-            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
         return super().groups(groups, pooling, exact=exact)
 
 

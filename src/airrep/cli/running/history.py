@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from airrep._version import __version__
-from airrep.cli.options import ReplaceOption, note, shared_options
+from airrep.cli.options import ReplaceOption, note
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST
 from airrep.runtime.publishing import append_line
@@ -152,7 +152,6 @@ app = typer.Typer()
 
 
 @app.command("rerun")
-@shared_options
 def rerun_command(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Directories that commands wrote.")],
     replace: ReplaceOption = False,

@@ -1,4 +1,4 @@
-"""GGUF files as target LMs, read once into a folder of the cache; where matrices lie."""
+"""GGUF files as target LMs, read once into the cache; where matrices lie."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The network of an LM around weights that are held as quantised formats store them."""
+"""The network of an LM around weights held as quantised formats store them."""
 
 import json
 from collections.abc import Callable, Mapping
