@@ -48,6 +48,8 @@ def main() -> None:
     for name in ("pool", "queries_file", "lm", "out"):
         one.add_argument(name, type=Path)
     one.add_argument("--rate", type=float, default=5e-4, help="learning rate of the fine-tunes")
+    one.add_argument("--count", type=int, default=COUNT, help="examples of a run")
+    one.add_argument("--batch", type=int, default=32, help="examples of a step")
     one.add_argument("--queries", type=int, default=10)
     one.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 9)))
     one.set_defaults(run=follow)
@@ -64,13 +66,16 @@ def follow(given: argparse.Namespace) -> None:
     """Write a file for each run: its members, and slopes ``(n, q)``."""
     pool = airrep.read_corpus(given.pool)
     asked = airrep.read_corpus(given.queries_file).take(np.arange(given.queries))
-    lm, tuning = load_lm(LmSettings.named(given.lm)), FineTuneSettings.of(TUNING | {"learning_rate": given.rate})
+    lm, tuning = (
+        load_lm(LmSettings.named(given.lm)),
+        FineTuneSettings.of(TUNING | {"learning_rate": given.rate, "batch_examples": given.batch}),
+    )
     given.out.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:
         path = given.out / f"run-{seed:02}.npz"
         if path.exists():
             continue
-        begin, members = time.process_time(), sample_rows(pool, COUNT, seed)
+        begin, members = time.process_time(), sample_rows(pool, given.count, seed)
         run = Quick(lm, lm.tokenise(pool), tuning, stream_seed(seed, "warm-up"), members)
         others = np.setdiff1d(np.arange(len(pool)), members)
         turns = np.random.default_rng([seed, 7]).permutation(np.arange(len(others)) % len(run._steps))
@@ -153,7 +158,8 @@ def judge(given: argparse.Namespace) -> None:
         }
         found = {name: slope.T @ members.T for name, slope in ways.items()}
         for name, scores in found.items():
-            print(f"  {f'{count} runs, {name}':36} {told(lds(scores))}")
+            if name == "of both" or not inside.all():
+                print(f"  {f'{count} runs, {name}':36} {told(lds(scores))}")
         alone = found["of both"]
         print(f"    {'less slopes as they are':34} {told(lds(alone) - lds(found['of both, slopes as they are']))}")
         for name, values in best.items():
