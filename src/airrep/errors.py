@@ -142,17 +142,17 @@ def escaped(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says in its first line, without its full stop; or else its type."""
+    """Return what an error of a library says in its first line, without its full stop; or else its type."""
     return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
-    """What to do about a name that is none of some known ones: ask whether the nearest is meant, where one is near."""
+    """Advise on a name that is none of some known ones: ask whether the nearest is meant, if one is near."""
     return _meant(name, {one: one for one in known}, otherwise)
 
 
 def near_path(path: Path, otherwise: str = "Check the path.") -> str:
-    """The same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
+    """Return the same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
     try:
         beside = {one.stem: one.name for one in islice(path.parent.iterdir(), BESIDE)}
     except (OSError, ValueError):
@@ -212,7 +212,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
 
 
 def has(module: str) -> bool:
-    """Whether a module is installed; it is not imported."""
+    """Tell whether a module is installed; it is not imported."""
     try:
         return find_spec(module) is not None
     except ImportError:

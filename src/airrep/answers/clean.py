@@ -82,7 +82,7 @@ class ExampleFinding:
 
 @dataclass(frozen=True, repr=False)
 class CleanResult(Answer):
-    """What was found, strongest first within each kind, and how it was looked for."""
+    """Findings, strongest first within each kind, and the settings of the search."""
 
     findings: tuple[ExampleFinding, ...]
     examples: int
@@ -92,7 +92,7 @@ class CleanResult(Answer):
     """Kinds that could not be checked, and why."""
     settings: CleanSettings
     encoder: str
-    """What told how near prompts and answers are."""
+    """The encoder that compared prompts and answers."""
     where: str | None
     """The filter that chose the examples."""
     provenance: Provenance
@@ -249,7 +249,7 @@ class _Encoded(NamedTuple):
     units: np.ndarray
     """Their embeddings, of unit length."""
     known: Mask
-    """Whether half of the text or more is known to the encoder."""
+    """True if half of the text or more is known to the encoder."""
 
 
 @dataclass(eq=False)
@@ -265,7 +265,7 @@ class _Looking:
     _progress: OnProgress | None
     _last_near: tuple[Rows, Neighbours] | None = None
     templates: Templates | None = None
-    """What :meth:`look` took for templates, once it has looked for duplicates."""
+    """The templates that :meth:`look` found, once it has looked for duplicates."""
     not_judged: dict[str, int] = field(default_factory=dict)
     """By kind the examples that :meth:`look` left out as unknown to the encoder."""
 
@@ -335,7 +335,7 @@ class _Looking:
         return np.flatnonzero(known)
 
     def _judged(self, kind: Kind) -> Rows:
-        """The same, and takes note of how many are left out."""
+        """Return the same, and take note of how many are left out."""
         places = self._known(kind)
         if len(places) < len(self._rows):
             self.not_judged[kind] = len(self._rows) - len(places)

@@ -49,7 +49,7 @@ def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
 
 
 def harms(scores: np.ndarray, spread: Spread) -> Mask:
-    """Whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
+    """Tell whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
     found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
     return found
 

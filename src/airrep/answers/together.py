@@ -44,7 +44,7 @@ class SetResult(Answer):
     even: int
     """Queries left out, since all their scores are equal."""
     least: bool
-    """Whether the most harmful come first."""
+    """True if the most harmful come first."""
     provenance: Provenance
     kind: ClassVar[str] = "top-of-set"
 

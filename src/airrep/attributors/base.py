@@ -99,11 +99,11 @@ class Attributor(ABC):
     name: ClassVar[str]
     """The method's name, as users type it."""
     reads_spans: ClassVar[bool] = False
-    """Whether queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
+    """True if queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
     leads: ClassVar[bool] = False
-    """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
+    """True if it leaves losses of its LM for other methods of a sum, and so comes before them."""
     reads_pairs: ClassVar[bool] = False
-    """Whether it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
+    """True if it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
     response less those of the rejected one, where it does not."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
@@ -120,7 +120,7 @@ class Attributor(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
+        """Tell whether queries are encoded as training examples are, so that order-k pools have a meaning."""
         return type(self).encode_queries is Attributor.encode_queries
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
@@ -197,7 +197,7 @@ class Attributor(ABC):
         return {}
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
-        """What an index keeps of each example, by channel; a method that is no sum of channels is one itself.
+        """Return what an index keeps of each example, by channel; a method that is no sum of channels is one itself.
 
         Raises:
             ConfigError: the method made no row of features for each example.
@@ -207,7 +207,7 @@ class Attributor(ABC):
         return {self.name: found if factors is None else self.times(found, factors)}
 
     def factors(self, examples: Sequence[Example]) -> Float64[np.ndarray, " rows"] | None:  # noqa: ARG002
-        """What the features of training examples are multiplied by; None: 1, as for most data.
+        """Return what the features of training examples are multiplied by; None: 1, as for most data.
 
         Raises:
             DataError: the loss of the fine-tune cannot learn an example.
@@ -252,7 +252,7 @@ class Attributor(ABC):
     def ask(
         self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
     ) -> Asked:
-        """What queries ask of what is kept of training examples; *channel* is the name under which that is kept.
+        """Return what queries ask of what is kept of training examples; *channel* is the name under which that is kept.
 
         Raises:
             ConfigError: the method made no row of features for each query.
@@ -412,7 +412,7 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
 
     @property
     def counted(self) -> tuple[bool, ...]:
-        """Whether each of them counts; what a weight of 0 leaves out need not be computed."""
+        """Tell whether each of them counts; what a weight of 0 leaves out need not be computed."""
         return (True,) * len(self.parts)
 
     @property

@@ -33,7 +33,7 @@ class TokenProducts:
     query: Stretches
     example: Stretches
     scores: Float64[np.ndarray, "q t"]
-    """What each token of the query (row) has of each of the training example (column); all add up to the score."""
+    """Scores of each token of the query (row) by each of the training example (column); all add up to the score."""
 
     @classmethod
     def of(cls, query: Stretches, example: Stretches, scores: Float64[np.ndarray, "q t"]) -> "TokenProducts":
@@ -72,13 +72,13 @@ class WordScores:
 
     @property
     def of_query(self) -> list[float]:
-        """What each word of the query has of the score."""
+        """Return what each word of the query has of the score."""
         found: list[float] = self.matrix.sum(axis=1)[:-1].tolist()
         return found
 
     @property
     def of_example(self) -> list[float]:
-        """What each word of the training example has of the score."""
+        """Return what each word of the training example has of the score."""
         found: list[float] = self.matrix.sum(axis=0)[:-1].tolist()
         return found
 

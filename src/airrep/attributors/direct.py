@@ -95,7 +95,7 @@ class RecentScores:
 
 
 class InMemory:
-    """What is kept of examples in memory."""
+    """Features of examples, or their scores' parts, kept in memory."""
 
     def __init__(self, encoded: Encoded, examples: Sequence[Example] | None, held: RecentScores | None = None) -> None:
         """*examples* are read by methods that keep no features; their scores stay in *held*, where there is one."""
@@ -106,7 +106,7 @@ class InMemory:
 
     @classmethod
     def of(cls, method: Attributor, examples: Sequence[Example]) -> "InMemory":
-        """What a method keeps of examples."""
+        """Return what a method keeps of examples."""
         return cls(method.encode(examples), examples)
 
     def taken(self, rows: Rows) -> "InMemory":
@@ -135,7 +135,7 @@ class InMemory:
 
 
 def is_direct(attributor: Attributor, *, counted: bool = False) -> bool:
-    """Whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
+    """Tell whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
     if not isinstance(attributor, SeveralMethods):
         return isinstance(attributor, DirectAttributor)
     parts = zip(attributor.parts, attributor.counted, strict=True)

@@ -73,7 +73,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return self._encode(examples, on_rows, queries=True)
 
     def _spanned(self, examples: Sequence[Example]) -> tuple[Sequence[Example], Float64[np.ndarray, " n"] | None]:
-        """What is read of queries, and what each counts; None where each counts 1."""
+        """Return what is read of queries, and what each counts; None where each counts 1."""
         if self._settings.view == "prompt" or not have_spans(examples):
             return examples, None
         read, counts = list[Example](), list[float]()

@@ -37,7 +37,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Factory:
-    """What an entry point names: makes an attributor from settings."""
+    """The object that an entry point names: it makes an attributor from settings."""
 
     function: Callable[..., Attributor]
     """A subclass of Attributor, or a function that returns one; takes its settings, or nothing."""
@@ -75,7 +75,7 @@ class InstalledMethod:
 
     @cached_property
     def factory(self) -> Factory:
-        """What the entry point names (ConfigError: it cannot be imported, or is not what airrep can call)."""
+        """Return what the entry point names (ConfigError: it cannot be imported, or is not what airrep can call)."""
         if not self.name.isidentifier():
             raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
         try:
@@ -178,7 +178,7 @@ def _speaks_of_methods(distribution: Distribution) -> bool:
 
 
 def _is_hidden(distribution: Distribution, name: str) -> bool:
-    """Whether an earlier place has a package of the same name, which counts when it is imported, too."""
+    """Tell whether an earlier place has a package of the same name, which counts when it is imported, too."""
     with suppress(PackageNotFoundError, ValueError):
         return first_of(name).locate_file("") != distribution.locate_file("")
     return False

@@ -58,7 +58,7 @@ class HeardLosses:
 
 
 def heard_losses(lm: "TargetLM") -> HeardLosses:
-    """What is remembered of an LM, with its weights as they are."""
+    """Return what is remembered of an LM, with its weights as they are."""
     return _heard.setdefault(lm, HeardLosses())
 
 

@@ -148,7 +148,7 @@ def _pair(example: Example) -> tuple[int, int]:
 
 
 def _digest(keys: np.ndarray) -> str:
-    """What ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
+    """Return what ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
     digest, between = hashlib.sha256(b"["), b""
     for start in range(0, len(keys), _DIGESTED):
         digest.update(between + json.dumps(keys[start : start + _DIGESTED].tolist(), indent=1)[1:-2].encode())

@@ -28,11 +28,11 @@ OF_LM = ("max_tokens", "cut", "template", "batch_tokens", "memory")
 _COMMON = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that channels share."""
 _OF_BEFORE = ("lm", "base", "merged")
-"""Of these, those that say which LM is the one before a warm-up."""
+"""Settings among these that say which LM is the one before a warm-up."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
-"""Of a channel: above it ordinary scores do not fit in float32."""
+"""Largest weight of a channel: above it ordinary scores do not fit in float32."""
 KEEPS_NOTHING = ("ekfac",)
 """Methods that read all examples again for a new question."""
 LARGEST = 2**20
@@ -51,7 +51,7 @@ class Channel(Settings):
     pool: str | None = None
     """How the scores of a group's members are pooled; None takes the method's own pool."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Of attention: the larger, the flatter."""
+    """Temperature of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
     relative: bool = False
@@ -105,7 +105,7 @@ class Channel(Settings):
         return self
 
     def has(self, setting: str) -> bool:
-        """Whether its method has a setting of this name."""
+        """Tell whether its method has a setting of this name."""
         known = self.known
         return known is not None and setting in known.model_fields
 
@@ -174,14 +174,14 @@ class ChannelsSettings(LmReading):
     """Target LM before fine-tuning, a folder or a Hub id: it fills the recipe's first slot.
     Its tokens are counted, less if it expects them already."""
     warmed: str | None = Field(default=None, min_length=1)
-    """The same LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
+    """The LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
     encoder: str | None = Field(default=None, min_length=1)
     """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
     the one that comes with airrep."""
     device: str | None = None
-    """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
+    """Device of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
-    """Likewise: auto, float32 or bfloat16."""
+    """Precision of all channels that read an LM: auto, float32 or bfloat16."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: read_channels("text"), min_length=1, max_length=MOST_CHANNELS
     )
@@ -297,7 +297,7 @@ def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[t
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
-    """What is set for all, for channels that read the LM after a warm-up: adapters of that are of the LM before."""
+    """Return common settings for channels that read the LM after a warm-up: its adapters are of the LM before."""
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
@@ -387,7 +387,7 @@ def recipe_of(channels: Sequence[Channel]) -> str:
 
 
 def _is_filled(recipe: Channel, own: Channel) -> bool:
-    """Whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
+    """Tell whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
     free = ("tokenizer", "encoder")
     return all(own.settings.get(name) == one for name, one in recipe.settings.items() if name not in free)
 

@@ -59,7 +59,7 @@ class EncoderSettings(Settings):
         return encoder if encoder in BUNDLED else whole_folder(encoder)
 
     view: View = "whole"
-    """What of an example is read: whole, response or prompt; the template has nothing in place of the rest."""
+    """The part of an example that is read: whole, response or prompt; the template has nothing in place of the rest."""
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
     max_tokens: int | None = Field(default=None, ge=8)
@@ -83,9 +83,9 @@ class WordSettings(Settings):
     """Settings of methods that count words."""
 
     view: View = "whole"
-    """What of an example is read: whole, response or prompt."""
+    """The part of an example that is read: whole, response or prompt."""
     signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
     not, all between two spaces or stops is one word."""
 
 
@@ -106,7 +106,7 @@ class Bm25Settings(WordSettings):
     added = ("signs",)  # fingerprints of older indexes have it not
 
     view: View = "response"
-    """What of an example is read: whole, response or prompt."""
+    """The part of an example that is read: whole, response or prompt."""
     saturation: float = Field(default=1.2, gt=0, allow_inf_nan=False)
     """k: the smaller, the less a term counts that comes again."""
     length: float = Field(default=0.75, ge=0, le=1)
@@ -119,14 +119,14 @@ class NgramSettings(LmReading):
     added = ("skip", "copied", "space", "signs", "rendered", "lm", "device", "precision", *LmReading.model_fields)
 
     view: View = "response"
-    """What of an example is read: whole, response or prompt. The loss counts the response alone."""
+    """The part of an example that is read: whole, response or prompt. The loss counts the response alone."""
     lm: str | None = Field(default=None, min_length=1)
     """The target LM as it is before fine-tuning, which reads each example once, forward: a token counts 1 − p, so
     little if the LM expects it. Its tokens are counted unless a tokenizer is given. None: all count alike."""
     device: str = "auto"
-    """Of the LM: auto, cpu, cuda or cuda:N."""
+    """Device of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
+    """Precision of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"
@@ -141,15 +141,15 @@ class NgramSettings(LmReading):
     skip: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
     space: bool = False
-    """Whether a text is read behind a space, so that its first word is the token that it is elsewhere."""
+    """True if a text is read behind a space, so that its first word is the token that it is elsewhere."""
     copied: bool = False
-    """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
+    """True if words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
     tokenizer 'words' and the view 'response'."""
     signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
+    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
     tokenizer 'words'; if not, all between two spaces or stops is one word."""
     rendered: bool = False
-    """Whether a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
+    """True if a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
     writes it, its calls of tools and thoughts too, under template, cut and max_tokens. A row that no template writes
     counts as it stands. With the view 'response'."""
 
@@ -166,7 +166,7 @@ class NgramSettings(LmReading):
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """Whether the LM's own tokens are counted."""
+        """Tell whether the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
@@ -224,7 +224,7 @@ class GradientSettings(LmSettings):
     rank: int | None = Field(default=8, ge=1)
     """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
     seed: int = 0
-    """Of random projections and samples."""
+    """Random seed of projections and samples."""
     store: str | None = None
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
@@ -343,7 +343,7 @@ class LessSettings(LmSettings):
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""
     seed: int = 0
-    """Of the random projection."""
+    """Random seed of the projection."""
     base: str | None = None
     """The LM that the adapters belong to, where it has moved; None: where it was at the warm-up."""
     store: str | None = None
@@ -407,7 +407,7 @@ class DatamodelsSettings(Settings):
     """Settings of datamodels."""
 
     weights: str
-    """What `airrep train --method datamodels` wrote."""
+    """The folder that `airrep train --method datamodels` wrote."""
 
     _whole_paths = field_validator("weights")(_whole)
 

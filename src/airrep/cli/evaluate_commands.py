@@ -53,7 +53,7 @@ class EvaluationOptions:
 
     @cached_property
     def tracker(self) -> "Tracker":
-        """What logs the numbers."""
+        """Return what logs the numbers."""
         raise AssertionError("begin() makes it")
 
     def deliver(
@@ -184,7 +184,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class ByLabels:
-    """What judges by labels."""
+    """Options of judging by labels."""
 
     labels: LabelsOption = None
     data: DataOption = None
@@ -200,7 +200,7 @@ class ByLabels:
 
 @dataclass(frozen=True)
 class ByQueries:
-    """What judges by queries: by their classes or facts, or by fine-tuning an LM with or without what is found."""
+    """Options of judging by queries: by their classes or facts, or by fine-tunes with or without what is found."""
 
     selection: SelectionOptions
     running: options.EngineOptions
@@ -222,8 +222,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names the examples that taught them: their ids, or a value that they have in the "
-        "same field.",
+        "Field of the queries that says which training examples taught each query. It holds the ids of these examples, "
+        "or a value that they have in their own field of that name.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -237,7 +237,7 @@ class ByQueries:
 
     @property
     def named(self) -> str:
-        """What is given that decides the measure, as in :data:`_EFFECTIVE`."""
+        """Return what is given that decides the measure, as in :data:`_EFFECTIVE`."""
         if self.remove is not None:
             return "queries and --remove"
         if self.rows is not None:

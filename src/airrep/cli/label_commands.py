@@ -73,7 +73,7 @@ def sample_command(
 
 
 def _drawn(plan: "SubsetPlan", count: int) -> str:
-    """What was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
+    """Return what was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
     from airrep.reports.tables import span_text
 
     first, many = plan.instance(0), len(plan)
@@ -100,7 +100,7 @@ class ElsewhereOptions:
     ] = None
 
     def __bool__(self) -> bool:
-        """Whether another trainer makes them."""
+        """Tell whether another trainer makes them."""
         return self.imported is not None or self.command is not None
 
     def check(self, lm: str | None, part: str | None, settings: Mapping[str, Any], *, dry_run: bool) -> None:

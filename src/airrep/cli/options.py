@@ -92,7 +92,7 @@ TrackOption = Annotated[str | None, "Log numbers live: trackio, wandb or mlflow,
 
 
 def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
-    """What logs the numbers of a command, to its end; without *asked* nothing. ConfigError: there is none such."""
+    """Log the numbers of a command, to its end; nothing without *asked*. ConfigError: there is no such logger."""
     from airrep.runtime.tracking import Tracker
 
     config = {name: value for name, value in ctx.params.items() if name not in ("track", "replace", "as_json")}
@@ -103,7 +103,7 @@ def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
 
 
 def _fails() -> bool:
-    """Whether the command that closes now ends by an error; Typer ends others by one of its own, too."""
+    """Tell whether the command that closes now ends by an error; Typer ends others by one of its own, too."""
     error = sys.exc_info()[1]
     return error is not None and getattr(error, "exit_code", 1) != 0
 
@@ -372,7 +372,7 @@ class ReadingOptions:
 
 
 def better_of(better: str | None, reading: ReadingOptions, asked: "Sequence[Example]") -> "Better | None":
-    """What --better names beside a file of queries: another file, a field of the queries, or a text."""
+    """Return what --better names beside a file of queries: another file, a field of the queries, or a text."""
     from airrep.corpus.inputs import is_place
 
     if better is None:

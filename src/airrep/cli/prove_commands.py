@@ -83,7 +83,7 @@ def prove_command(
     budget: Annotated[
         str | None, "Judge the scores of the whole index instead of single rows, within this time, such as 30m or 2h."
     ] = None,
-    prompt: Annotated[str | None, "One answer, typed in: its prompt."] = None,
+    prompt: Annotated[str | None, "Prompt of one answer that you type here, instead of a file of QUERIES."] = None,
     response: Annotated[str | None, "Response of the answer that you type."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,

@@ -115,7 +115,7 @@ def audit_command(
 
 
 FORMS = ("yaml", "llama-factory", "axolotl")
-"""What --write of mix can write."""
+"""Formats that --write of mix can write."""
 
 
 def _places(texts: list[str] | None) -> dict[str, Path]:

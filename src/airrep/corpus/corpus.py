@@ -72,7 +72,7 @@ class Example:
     place: str | None = field(default=None, compare=False)
     """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
     span: Spans | None = None
-    """Of a query, the part of the response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
+    """The part of a query's response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
     Training examples have none."""
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Example:
 
     @property
     def whole(self) -> "Example":
-        """The same without a span."""
+        """Return the same without a span."""
         return self if self.span is None else replace(self, span=None)
 
     @property
@@ -353,7 +353,7 @@ def plain_example(example: Example) -> Example:
 
 
 def have_spans(examples: Sequence[Example]) -> bool:
-    """Whether a span of one of some examples is asked about."""
+    """Tell whether a span of one of some examples is asked about."""
     if not isinstance(examples, Corpus):
         return any(one.span is not None for one in examples)
     chats = examples.table["chat"]
@@ -364,7 +364,7 @@ def have_spans(examples: Sequence[Example]) -> bool:
 
 
 def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
-    """The same examples without spans; None where none has one."""
+    """Return the same examples without spans; None where none has one."""
     return [one.whole for one in examples] if have_spans(examples) else None
 
 

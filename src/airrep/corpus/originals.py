@@ -16,7 +16,7 @@ from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
-"""What a corpus adds to the id that it made of texts that occur again."""
+"""Suffix that a corpus adds to the id that it made of texts that occur again."""
 _log = logging.getLogger(__name__)
 DROP = "drop"
 """Decision of `airrep serve` on an example that is not to be kept."""

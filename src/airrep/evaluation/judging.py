@@ -48,7 +48,7 @@ def score_instance(
 
 
 def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> Asked:
-    """What the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
+    """Return what the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
         return ask(method.encode(instance.queries, queries=True), [Block(0, method.encode(members))])

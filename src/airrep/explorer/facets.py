@@ -49,7 +49,7 @@ class Facet(NamedTuple):
     codes: np.ndarray
     """``(rows,)`` int16: which value each row has, deleted rows too."""
     values: tuple[Any, ...] | None
-    """The same as they are stored; None where values of unlike types look alike or stand beside each other."""
+    """The values as they are stored; None where values of unlike types look alike or stand beside each other."""
 
     def members(self, values: Sequence[str]) -> Mask:
         """Which rows have one of the values, ``(rows,)``; unknown values have none."""
@@ -81,7 +81,7 @@ class Facets:
 
     @cached_property
     def _may_cluster(self) -> bool:
-        """Whether examples can be clustered: by vectors, with scikit-learn."""
+        """Tell whether examples can be clustered: by vectors, with scikit-learn."""
         dense = any(one.kind == "dense" for one in self._index.channels)
         return dense and CLUSTER not in self._index.fields and has("sklearn")
 

@@ -39,11 +39,11 @@ class Route(NamedTuple):
     """A body of it; rows of an example are there in every index."""
     pages: Pages | None = None
     together: Callable[[Explorer, Sequence[Any]], object] | None = None
-    """What serves several questions that wait at the same time."""
+    """Function that serves several questions that wait at the same time."""
 
     @property
     def about(self) -> str:
-        """What it answers, in a line."""
+        """Return what it answers, in a line."""
         return (self.answering.__doc__ or "").partition("\n")[0]
 
 
@@ -128,7 +128,7 @@ _HEAD = (
 
 
 def described(name: str, route: Route) -> dict[str, Any]:
-    """What FastAPI is told of a route beside its model, so that the document says it."""
+    """Return what FastAPI is told of a route beside its model, so that the document says it."""
     content: dict[str, Any] = {"application/json": {}}
     if route.pages is not None:
         told = f"The answer without `{route.pages.items}`, then each of these, then `end` with their count, or `error`."

@@ -133,7 +133,7 @@ async def _told(
     *,
     raising: bool = True,
 ) -> Any:
-    """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
+    """Return what answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
         return await turns.take(work, request.is_disconnected, shared)
     except tuple(FAILURES) as error:

@@ -135,7 +135,7 @@ class Turns:
 
 
 def _alike(one: Shared | None, other: Shared | None) -> bool:
-    """Whether two questions are of one kind."""
+    """Tell whether two questions are of one kind."""
     return one is not None and other is not None and one.ahead is other.ahead and one.of is other.of
 
 

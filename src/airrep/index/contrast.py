@@ -80,7 +80,7 @@ class Question:
         return less
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
-        """What examples are ranked by: scores, or contrasts.
+        """Return what examples are ranked by: scores, or contrasts.
 
         Args:
             asked: all of :attr:`all`.

@@ -198,7 +198,7 @@ def count_merged(rows: Sequence[int], more: int, full: int) -> int:
 
 
 def _has_all(index: IndexRows, more: Corpus) -> bool:
-    """Whether every example is in the index already; DataError when only some are, or their texts differ."""
+    """Tell whether every example is in the index already; DataError when only some are, or their texts differ."""
     known = index.find(more.ids)
     if not known:
         return False

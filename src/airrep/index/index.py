@@ -114,7 +114,7 @@ class Index(EditableIndex):
 
     @property
     def made(self) -> Made:
-        """What it was made of, and by what it is asked."""
+        """Return what it was made of, and by what it is asked."""
         return made_of(self.manifest, None if self._asked is None else self._asked[1])
 
     @cached_property
@@ -136,7 +136,7 @@ class Index(EditableIndex):
         return found
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
-        """The same index with some settings of its method changed, such as the new place of a model that has moved.
+        """Return this index with some settings of its method changed, such as the new place of a model that has moved.
 
         Raises:
             ConfigError: there is no such setting, or the method is not known here.
@@ -284,7 +284,7 @@ class Index(EditableIndex):
         return Question.of(queries, better, self.asking)
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
-        """What was found for each query; each example is read once, however many queries have it."""
+        """Return what was found for each query; each example is read once, however many queries have it."""
         rows = distinct(found.rows.ravel())
         known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
         told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
@@ -444,7 +444,7 @@ class Index(EditableIndex):
         return np.flatnonzero(mask)
 
     def _removal(self, remove: RowsLike | None, keep: RowsLike | None, kept: Rows) -> str:
-        """What is left out, in words: a filter as it is, other examples by their ids."""
+        """Return what is left out, in words: a filter as it is, other examples by their ids."""
         verb, chosen = ("without", remove) if keep is None else ("only", keep)
         if isinstance(chosen, str):
             return f"{verb} {chosen}"
@@ -477,7 +477,7 @@ class Index(EditableIndex):
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
-        """What queries ask of the index: their scores of its rows, however these come about.
+        """Return what queries ask of the index: their scores of its rows, however these come about.
 
         Of a question with better answers, the answers stand before the better ones, and each channel counts the same
         for both of a pair. Methods that keep no features score all rows here.
@@ -499,7 +499,7 @@ class Index(EditableIndex):
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What an index's attributor depends on: its method, settings, and the files of what it learnt."""
+    """Return what an index's attributor depends on: its method, settings, and the files of what it learnt."""
     state = {name: entry for name, entry in manifest["files"].items() if name.startswith("state/")}
     return {"attributor": manifest["attributor"], "settings": manifest["settings"], "state": state}
 

@@ -91,7 +91,7 @@ def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def stacked(parts: Sequence[Encoded]) -> Encoded:
-    """What is kept of several parts of a corpus, one below the other."""
+    """Return what is kept of several parts of a corpus, one below the other."""
     found: dict[str, Features | None] = {}
     for channel in parts[0]:
         some = [features for part in parts if (features := part[channel]) is not None]

@@ -50,7 +50,7 @@ RETRIES = 2
 
 
 class Made(NamedTuple):
-    """What was made of a shard."""
+    """Files and counts of a shard that was made."""
 
     encoded: Encoded
     spent: MeasuredCost

@@ -62,7 +62,7 @@ class Sieve:
         self._bits[keys & (_SIEVE - 1)] = True
 
     def holds_some(self, keys: np.ndarray) -> bool:
-        """Whether one of these keys is looked for."""
+        """Tell whether one of these keys is looked for."""
         some = keys[self._bits[keys & (_SIEVE - 1)]]
         places = np.minimum(np.searchsorted(self._keys, some), len(self._keys) - 1)
         return bool((self._keys[places] == some).any())
@@ -150,7 +150,7 @@ def _arrays_of(features: Features | None, kind: Kind, corpus: Corpus) -> dict[st
 
 
 def _filled(arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
+    """Tell whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
     if "features" in arrays:
         return np.asarray(arrays["features"].any(axis=1))
     filled = np.zeros(rows, bool)
@@ -210,7 +210,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a finished shard is here with every byte as it was written."""
+    """Tell whether a finished shard is here with every byte as it was written."""
     try:
         check_digests(folder, read_record(folder)["files"])
     except ArtifactError:
@@ -329,7 +329,7 @@ class Shard:
         return SparseRows(data, indices, indptr, (self.rows, columns))
 
     def may_have(self, wanted: Sieve) -> bool:
-        """Whether some of the ids may be here, told by their keys, which other ids hardly have."""
+        """Tell whether some of the ids may be here, told by their keys, which other ids hardly have."""
         return wanted.holds_some(self._id_keys)
 
     @cached_property

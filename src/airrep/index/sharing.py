@@ -27,7 +27,7 @@ KIND = "index-part"
 
 
 def is_part(path: str | Path) -> bool:
-    """Whether a part of an index lies at a path or URL."""
+    """Tell whether a part of an index lies at a path or URL."""
     try:
         return bool(read_manifest(fetched(path))["kind"] == KIND)
     except (AirRepError, OSError):

@@ -67,13 +67,13 @@ class LabelledInstance:
 
 
 def is_of_removals(instance: LabelledInstance) -> bool:
-    """Whether the first subset is the whole pool and the others leave less than half of it out."""
+    """Tell whether the first subset is the whole pool and the others leave less than half of it out."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n)
 
 
 def leaves_little_out(instance: LabelledInstance) -> bool:
-    """Whether each subset leaves out some of its pool, but at most a tenth."""
+    """Tell whether each subset leaves out some of its pool, but at most a tenth."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) and max(sizes) < n <= min(sizes) / (1 - LITTLE))
 

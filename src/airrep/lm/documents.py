@@ -23,7 +23,7 @@ _WANTED = {"true": 1.0, "1": 1.0, "chosen": 1.0, "false": -1.0, "0": -1.0, "reje
 
 
 def factor_of(example: Example, loss: LossName) -> float:
-    """What an example's loss is multiplied by: its weight, or ±1 for an answer to give or to avoid; NaN: not told."""
+    """Return the factor of an example's loss: its weight, or ±1 for an answer to give or to avoid; NaN: not told."""
     if loss == "weighted":
         found = next((value for name in WEIGHTS if (value := example.metadata.get(name)) is not None), None)
         numeric = isinstance(found, int | float) and not isinstance(found, bool)
@@ -40,7 +40,7 @@ def factors_of(examples: Sequence[Example], loss: LossName) -> Float64[np.ndarra
 
 
 def lacking(example: Example, loss: LossName) -> str:
-    """What an example lacks to be learnt by a loss; empty if it has all."""
+    """Return what an example lacks to be learnt by a loss; empty if it has all."""
     if loss in PAIRED:
         return "" if example.is_pair else 'rejected response. Read pairs with preferences="pairs", or leave it out'
     if not np.isnan(factor_of(example, loss)):

@@ -247,7 +247,7 @@ class TargetLM:
                 self.model.zero_grad()
 
     def _goals(self, documents: Documents, settings: FineTuneSettings, seed: int) -> list[Goal] | None:
-        """What each step of a fine-tune lowers, where that is not the loss of responses."""
+        """Return what each step of a fine-tune lowers, where that is not the loss of responses."""
         preference = self._preference(documents)
         if preference is None:
             return None

@@ -320,7 +320,7 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
 
 
 class Goal(NamedTuple):
-    """What one step of a fine-tune on preferences lowers."""
+    """The loss that one step of a fine-tune on preferences lowers."""
 
     preference: Preference
     mixed: Documents | None
@@ -332,7 +332,7 @@ class Goal(NamedTuple):
 def goals_of(
     documents: Documents, settings: FineTuneSettings, seed: int, preference: Preference, refer: Refer
 ) -> Iterator[Goal]:
-    """What each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
+    """Return what each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
     if preference.loss in REFERRED:
         preference = replace(preference, reference=refer(documents))
     for rows in order_of(len(documents), settings, seed):

@@ -117,7 +117,7 @@ def _audited(result: AuditResult) -> Iterator[Table]:
 
 
 def _templates(found: Templates | None, words: int, texts: str) -> str:
-    """What was taken for templates, as a sentence behind others; empty if nothing was."""
+    """Return what was taken for templates, as a sentence behind others; empty if nothing was."""
     if found is None:
         return ""
     return (

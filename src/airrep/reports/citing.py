@@ -176,7 +176,7 @@ def _examples(cited: Mapping[int, Citation], shares: Mapping[int, float], hits: 
 
 
 def _index(index: str, made: Made | None, cited: Iterable[Citation]) -> Table:
-    """What was asked, and what it was made of; then what was not recorded."""
+    """Return what was asked, and what it was made of; then what was not recorded."""
     rows = [("index", index)]
     if made is not None:
         rows += [(f"corpus of {part.rows:,} rows, SHA-256", part.fingerprint) for part in made.corpora]

@@ -39,7 +39,7 @@ class Line(NamedTuple):
     head: Cell
     cells: tuple[Cell, ...]
     reference: bool = False
-    """Whether it is a reference, such as a noise ceiling, rather than a method."""
+    """True if it is a reference, such as a noise ceiling, rather than a method."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Table:
     more: tuple["Table", ...] = ()
     """Tables that are folded below it."""
     words: bool = False
-    """Whether its cells are words rather than numbers."""
+    """True if its cells are words rather than numbers."""
 
     @classmethod
     def of_texts(
@@ -176,7 +176,7 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a JSON value is a number."""
+    """Tell whether a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -203,7 +203,7 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
 
 
 def _is_member_list(members: object) -> bool:
-    """Whether it is a list of ids alone, or of row numbers alone."""
+    """Tell whether it is a list of ids alone, or of row numbers alone."""
     if not isinstance(members, list) or not members:
         return False
     return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

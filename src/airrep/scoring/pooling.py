@@ -71,17 +71,17 @@ class Pooling:
 
     @property
     def attends(self) -> bool:
-        """Whether members are weighted by their scores, at a temperature."""
+        """Tell whether members are weighted by their scores, at a temperature."""
         return self.kind in ATTENTIONS
 
     @property
     def linear(self) -> bool:
-        """Whether each member weighs the same for all queries, so that features can be added up first."""
+        """Tell whether each member weighs the same for all queries, so that features can be added up first."""
         return self.kind in ("sum", "mean", "diminishing")
 
     @property
     def reads_features(self) -> bool:
-        """Whether the scores of the members alone do not tell the group's."""
+        """Tell whether the scores of the members alone do not tell the group's."""
         return self.kind in ("diminishing", "order", "ngram-lm")
 
     @property

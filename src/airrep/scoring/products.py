@@ -282,7 +282,7 @@ class SparseAsked(Asked):
 
 
 def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
-    """What queries ask of stored features, given by features of their own, ``(q, d)`` float32, or CSR as the blocks.
+    """Ask stored features by features of the queries, ``(q, d)`` float32, or CSR as the blocks.
 
     *blocks* are the features of all training examples, in order of rows; *pooling* is the pool of group scores that
     name none, *device* that of dense products. DataError: queries and blocks do not fit together, or a feature is not
@@ -313,7 +313,7 @@ def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def takes_codes(queries: np.ndarray, device: Device) -> bool:
-    """Whether queries are multiplied with int8 codes where these lie: the processor's sums of them fit into int32."""
+    """Tell whether queries are multiplied with int8 codes in place: the processor's sums of them fit into int32."""
     return len(queries) <= FEW and queries.shape[1] < 2**17 and device is CPU
 
 

@@ -29,7 +29,7 @@ class Layout:
     places: np.ndarray
     """``(rows, 2)`` float32, nearly all from −1 to 1; deleted rows too."""
     how: str
-    """What placed them, in words."""
+    """How they were placed, in words."""
 
 
 def dense_channel(index: IndexRows) -> str:

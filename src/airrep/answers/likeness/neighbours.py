@@ -102,7 +102,7 @@ def robust_deviations(values: np.ndarray) -> np.ndarray:
 
 
 def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
-    """Whether more than half of each example's text is unknown to an encoder: all such texts look alike to it."""
+    """Tell whether more than half of each example's text is unknown to an encoder: all such texts look alike to it."""
     if not isinstance(attributor, EmbeddingAttributor):
         return np.zeros(len(examples), bool)
     unknown: Mask = attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN

@@ -190,7 +190,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def rank_must_fit(self) -> bool:
-        """Whether no linear map may be narrower than the rank."""
+        """Tell whether no linear map may be narrower than the rank."""
         return True
 
     @property
@@ -205,7 +205,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def finish(self) -> Finish | None:
-        """What makes features of projected gradients as they are read; None: they stay as they are."""
+        """Return what makes features of projected gradients as they are read; None: they stay as they are."""
         return None
 
     @property

@@ -209,7 +209,7 @@ class _WholeGradients(TracinAttributor):
         return found[-1:] if self.settings.modules is None else found
 
     def solved_by(self, factor: Float64[np.ndarray, "d d"]) -> "_WholeGradients":
-        """The same, with the curvature between gradients whose lower factor this is."""
+        """Return the same, with the curvature between gradients whose lower factor this is."""
         self._factor = factor
         return self
 

@@ -170,7 +170,7 @@ class DocumentPlaces:
         self.chosen: Int64[Tensor, " n"] | None = None
         """Which of all tokens these are; None: all."""
         self.known = True
-        """Whether that is known."""
+        """True if that is known."""
         self._lay(torch.from_numpy(np.repeat(np.arange(self.count), batch.lengths)).to(device))
 
     def of(self, chosen: Int64[Tensor, " n"]) -> "DocumentPlaces":

@@ -125,7 +125,7 @@ class GradientStore:
         return self._gather(keys, fresh)
 
     def has(self, examples: Sequence[Example]) -> bool:
-        """Whether the rows of all these examples are there."""
+        """Tell whether the rows of all these examples are there."""
         self._look()
         return all(self._key_of(example) in self._found for example in examples)
 
@@ -270,7 +270,7 @@ KEY, READER = "key", "reader"
 """Names of the fingerprints of what decides the arrays, and of the LM, among the arrays; older ones lack the second."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""What is learnt, by name, and the fingerprint of all that decides it."""
+"""Learnt arrays by name, and the fingerprint of all that decides them."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -335,7 +335,7 @@ class ScoresByParts(LearnsArrays[S], DirectAttributor):
 
     @abstractmethod
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
-        """What scores training examples for some queries."""
+        """Return what scores training examples for some queries."""
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
         self._fitted()

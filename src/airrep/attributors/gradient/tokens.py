@@ -42,10 +42,10 @@ class Pairing(Protocol):
     """Multiplies tokens of a query with tokens of training examples, at one linear map after another."""
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """What of a map's inputs is multiplied."""
+        """Return what of a map's inputs is multiplied."""
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """What of the gradients of its outputs is multiplied."""
+        """Return what of the gradients of its outputs is multiplied."""
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
         """Take the query's tokens, *count* in all, by the names of the maps."""
@@ -214,7 +214,7 @@ class Projected:
         return self._finish.back(site, rows)
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Of two small matrices; or, where something is between the gradients, of what is held."""
+        """Multiply two small matrices; or, if something is between the gradients, multiply what is held."""
         if site.name in self._between:
             held = self._between[site.name]
             step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))

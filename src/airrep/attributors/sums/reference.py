@@ -1,4 +1,4 @@
-"""What weighs channels of a sum: random groups, and candidates of dear channels."""
+"""Weights of channels of a sum: by random groups, and by candidates of dear channels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class CandidatesAsked(ScoresAsked):
 
     @classmethod
     def of(cls, whole: ScoresAsked, cheap: Asked, count: int, read: Read) -> ScoresAsked:
-        """What a method asks of *count* candidates of each query; of all rows, if there are no more."""
+        """Return what a method asks of *count* candidates of each query; of all rows, if there are no more."""
         live = whole.kept.live
         if count >= (whole.rows if live is None else int(live.sum())):
             return whole
@@ -62,7 +62,7 @@ class CandidatesAsked(ScoresAsked):
         return cls(whole, cheap, list(picked), read)
 
     def paired(self) -> "CandidatesAsked":
-        """The same where each query of the first half has one of the second beside it: both get what either picked."""
+        """Pair each query of the first half with one of the second: both get what either picked."""
         half = len(self) // 2
         union = [np.union1d(one, other) for one, other in zip(self.picked[:half], self.picked[half:], strict=True)]
         return self._like(picked=union * 2, _found=[])
@@ -173,7 +173,7 @@ class Reference:
 
     @classmethod
     def load(cls, folder: Path, channels: Sequence[str]) -> "Reference | None":
-        """What :meth:`save` wrote; None where there is nothing."""
+        """Return what :meth:`save` wrote; None where there is nothing."""
         if not (folder / KEY).is_file():
             return None
         parts = {name: _loaded(folder / f"reference-{number}") for number, name in enumerate(channels)}
@@ -209,7 +209,7 @@ def _loaded(path: Path) -> Features | None:
 
 
 def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
-    """What each channel's scores are multiplied by for each query, ``(q, channels)`` float64.
+    """Return what each channel's scores are multiplied by for each query, ``(q, channels)`` float64.
 
     That is w, or w (1 − ρ(x)) σ(x) / σ_c(x) if it is relative. ρ is its correlation with the sum of the others over the
     groups: where both say the same the others know the query well, and need no more of it. Where the sum of the others,
@@ -226,7 +226,7 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
 
 
 def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Of the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one of them is constant."""
+    """Correlate the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one is constant."""
     both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
     products, sizes = (both[0] * both[1]).mean(axis=-1), _deviation(whole)[None] * _deviation(scores)
     return np.asarray(np.divide(products, sizes, out=np.zeros_like(products), where=sizes > 0))

@@ -47,7 +47,7 @@ def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
 
 
 class _Memory:
-    """What an LM said of examples that it read together, the latest last; at most so many bytes.
+    """Outputs of an LM for examples that it read together, the latest last; at most so many bytes.
 
     They are found again as they were read: an example in other company may differ in its last digits, and an index
     would depend on what was read before it.

@@ -29,7 +29,7 @@ TOGETHER = 256
 class _Learnt(NamedTuple):
     terms: Terms
     numbers: dict[str, np.ndarray]
-    """What is learnt of the terms, by its name as a file."""
+    """Numbers that are learnt of the terms, by their names as files."""
 
 
 class TermsAttributor(MethodAttributor[T]):

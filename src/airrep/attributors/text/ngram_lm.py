@@ -259,7 +259,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return self._marked(self._tokenizer[0]([text if text.strip() else "" for text in texts]), examples)
 
     def _marked(self, tokens: TokenBatch, examples: Sequence[Example]) -> TokenBatch:
-        """The same, words that the prompt has as one mark if these are copied."""
+        """Return the same, words that the prompt has as one mark if these are copied."""
         copied, signs = self._settings.copied, self._settings.signs
         return mark_copied(tokens, seen_texts(examples, "prompt"), signs) if copied else tokens
 

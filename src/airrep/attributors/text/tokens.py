@@ -87,7 +87,7 @@ class Split(Protocol):
         """The numbers of each text."""
 
     def find(self, text: str) -> FoundTokens:
-        """The same numbers of one text, with their places."""
+        """Return the same numbers of one text, with their places."""
 
 
 class BehindSpace:
@@ -229,7 +229,7 @@ _MOST_TOKENS = 2048
 
 
 def chat_of(settings: NgramSettings) -> "Chat | None":
-    """What writes examples for a model of which the tokenizer alone is needed; None where no file says how.
+    """Return what writes examples for a model of which the tokenizer alone is needed; None where no file says how.
 
     Raises:
         ConfigError: the tokenizer, or its chat template, cannot be used.
@@ -259,7 +259,7 @@ class LearntTokens:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What decides how the template writes examples, and what is cut."""
+        """Return what decides how the template writes examples, and what is cut."""
         chat = self.chat
         return {
             "template": chat.tokenizer.chat_template,

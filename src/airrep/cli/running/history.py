@@ -49,7 +49,7 @@ class MadeBy:
 
     @property
     def earlier(self) -> bool:
-        """Whether an earlier version recorded it, in another form."""
+        """Tell whether an earlier version recorded it, in another form."""
         return self.words[0] == EARLIER
 
     def folder_from(self, artifact: Path) -> Path:

@@ -62,7 +62,7 @@ def _tell_usage(error: Any) -> None:
 
 
 def _instead(error: Any) -> str | None:
-    """What to type in place of an option that was dropped; a setting only where the command has it."""
+    """Return what to type in place of an option that was dropped; a setting only where the command has it."""
     told = instead_of(OPTIONS, getattr(error, "option_name", None) or "")
     setting = re.search(r"--set \w+=(?=VALUE)", told or "")
     known = getattr(getattr(error.ctx, "command", None), "help", None) or ""
@@ -174,7 +174,7 @@ class RecordedCommand(OnceCommand):
 
 
 class Short(NamedTuple):
-    """What `--help` shows of a command beside its arguments and its docstring's first sentence."""
+    """The parts of `--help` beside the arguments and the first sentence of the docstring."""
 
     options: str
     """Options, at most five, and those without which it does not run."""
@@ -226,8 +226,8 @@ Stands out: the nearest example teaches 51 % of what a copy of this answer would
         "remove keep better pool why",
         """$ airrep what-if runs/index queries.jsonl --remove 'source == "gsm8k"'
 without source == "gsm8k": 400 examples left out, 1,600 kept
-Mean change over 50 queries: −0.132. The score falls for 17 (what was left out had been helping) and
-rises for 33. Shown: the 20 that change most.""",
+Mean change of the score over 50 queries: −0.132. The score falls for 17 (what was left out had
+been helping) and rises for 33. Shown: the 20 that change most.""",
     ),
     "select": Short(
         "count out better where by",

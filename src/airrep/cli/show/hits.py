@@ -33,7 +33,7 @@ COPIES = 3
 """Rows that hold words of the answer and are no hits, of which so many are named."""
 SEPARATOR = " · "
 EACH, REASONED = 3, 20
-"""Of more queries each is shown only if all is asked for; the same where reasons are."""
+"""Above so many queries, each is shown only if all is asked for; the second number counts with reasons."""
 EXAMPLES = 5
 """Training examples shown, of those that several queries have in common."""
 NAMES = 5
@@ -113,7 +113,7 @@ def print_texts(example: Example, *, why: Why | None = None, lines: int = SHORT)
 
 
 def _reasons(why: Why, query: Example | None, example: Example) -> Iterable[Text]:
-    """What each channel gave, then the words and pairs of words that have most of a score."""
+    """Return what each channel gave, then the words and pairs of words that have most of a score."""
     predicted = f" ({', '.join(why.predicted)}: predicted)" if why.predicted else ""
     yield Text(f"{channel_parts(why.channels)}{printable(predicted)}", style="dim")
     if why.same_words:
@@ -189,7 +189,7 @@ def remark(text: str) -> None:
 
 
 def channel_parts(channels: Mapping[str, float]) -> str:
-    """What each channel gave, in one line."""
+    """Return what each channel gave, in one line."""
     return " · ".join(f"{printable(_cut(name, 40))} {signed(score)}" for name, score in channels.items())
 
 
@@ -224,7 +224,7 @@ def marked(text: str, spans: Sequence[Span], length: int) -> Text:
 
 
 def shows_each(queries: int, wide: bool, reasons: bool = False) -> bool:
-    """Whether queries are shown one by one, given whether reasons of their scores are known."""
+    """Tell whether queries are shown one by one, given whether reasons of their scores are known."""
     return wide or queries <= (REASONED if reasons else EACH)
 
 

@@ -122,7 +122,7 @@ class Refits:
 def against_random(
     found: Float64[np.ndarray, " q"], random: Float64[np.ndarray, "q r"], resamples: int, seed: int
 ) -> tuple[Float64[np.ndarray, " q"], Estimate]:
-    """What was found of each query less its mean over the random draws; the mean over queries with its interval.
+    """Return what was found of each query less its mean over the random draws; the mean over queries with its interval.
 
     The draws are a sample too, and the same for all queries: each end is the root of the summed squares of the
     bootstrap's over queries and of Student's t over the draws.

@@ -49,7 +49,7 @@ class TraceSettings(Settings):
 
 
 class _Found(NamedTuple):
-    """What one index found."""
+    """The examples that one index found."""
 
     measured: dict[str, np.ndarray]
     """Reciprocal ranks and recalls by name, each ``(q,)``; NaN of queries without a fact."""
@@ -158,7 +158,7 @@ class Trace(EffectStudy):
     def _patched(
         self, refits: Refits, found: Sequence[_Found], out: str | Path | None, *, replace: bool
     ) -> list[tuple[np.ndarray, Estimate]]:
-        """Of each index, the gain by one step on a top example beyond that by a random one: by query, and the mean."""
+        """Measure each index's gain by one step on a top example beyond a random one: by query, and the mean."""
         order = np.sort(self._pools[0].order)
         chance = stream(self._settings.seed, "trace", "random")
         random = chance.choice(order, min(len(order), RANDOM * self._settings.count), replace=False)

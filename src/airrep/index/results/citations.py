@@ -45,7 +45,7 @@ class Citation:
     rank: int | None = None
     score: float | None = None
     check: str = UNCHECKED
-    """Whether the texts are still the same where this was looked for."""
+    """True if the texts are still the same where this was looked for."""
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class CommonExample:
     row: int
     example: Record
     queries: int
-    """Of how many queries it is among the first."""
+    """Number of queries that have it among their first."""
     best: int
     """Its best rank."""
     mean: float
@@ -45,7 +45,7 @@ class CommonExample:
 
 @dataclass(frozen=True)
 class Summary:
-    """What several queries have in common."""
+    """Properties that the first examples of several queries share."""
 
     queries: int
     examples: int
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
-    """What rankings have in common.
+    """Return what rankings have in common.
 
     Args:
         rankings: the ranking of each query.
@@ -98,7 +98,7 @@ T = TypeVar("T")
 
 
 def _is_least(order: Any) -> Any:
-    """Whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
+    """Tell whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
     return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
 
@@ -139,11 +139,11 @@ class TopResult(Tabular, Result, Sequence[Hits]):
 
     @property
     def entries(self) -> tuple[Hits, ...]:
-        """What it says of each query."""
+        """Results by query."""
         return self.queries
 
     def in_common(self) -> Summary:
-        """What the queries have in common: their first examples, and the sources, labels and openings of these.
+        """Return what the queries have in common: their first examples, and the sources, labels and openings of these.
 
         Example:
             >>> index.top(queries, k=3).in_common().queries
@@ -190,7 +190,7 @@ class QueryScores:
     query: Record
     scores: Numbers
     channels: dict[str, Numbers] | None = None
-    """What each channel gave to each group."""
+    """Each channel's part of each group's score."""
     better: Record | None = None
 
 
@@ -214,7 +214,7 @@ class GroupResult(_OfQueries):
 
     groups: tuple[NamedGroup, ...]
     entries: Annotated[tuple[Annotated[QueryScores, Sparing], ...], Field(alias="queries")]
-    """What it says of each query."""
+    """Results by query."""
     provenance: Origin
     kind: ClassVar[str] = "group"
 
@@ -260,7 +260,7 @@ class GroupResult(_OfQueries):
 
     @cached_property
     def channels(self) -> dict[str, GroupScores] | None:
-        """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
+        """Return what each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
         told = [entry.channels for entry in self.entries if entry.channels is not None]
         return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
 
@@ -321,10 +321,10 @@ class WhatIfResult(_OfQueries):
     removed: int
     kept: int
     entries: Annotated[tuple[Annotated[QueryChange, Sparing], ...], Field(alias="queries")]
-    """What it says of each query."""
+    """Results by query."""
     provenance: Origin
     removal: str | None = None
-    """What was left out, in words, such as ``without source == "forum"``; None in results of earlier versions."""
+    """The part that was left out, in words (``without source == "forum"``); None in results of earlier versions."""
     kind: ClassVar[str] = "what-if"
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ class Shown(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """What the result holds, in one line."""
+        """Return what the result holds, in one line."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
@@ -132,7 +132,7 @@ class CorpusPart:
 
 @dataclass(frozen=True)
 class Made:
-    """What an index was made of, and by what."""
+    """Origin of an index: its data, model and method."""
 
     corpora: tuple[CorpusPart, ...]
     """The corpus that it was built from, then all that was appended."""
@@ -156,7 +156,7 @@ class Made:
 
 
 def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> Made:
-    """What the manifest of an index tells; *asked* are the channels by which it is asked, where these are others."""
+    """Read the origin from an index's manifest; *asked* are the channels that answer, if they differ."""
     settings = manifest["settings"]
     channels = settings.get("channels") or []
     weighed = ((one["name"] or one["method"], one["weight"]) for one in channels)
@@ -181,7 +181,7 @@ def _models(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 REMOVAL = "increase of the query's loss if the group were removed"
-"""What an order-k score measures."""
+"""Unit of an order-k score."""
 ZERO = "every score is 0: the query shares nothing with any example"
 HELPFUL: Final = "most helpful first"
 HARMFUL: Final = "most harmful first"
@@ -205,17 +205,17 @@ class Provenance:
     pool: str | None = None
     """How the members' scores make a group score; None for scores of single examples."""
     temperature: float | None = None
-    """Of attention, the larger the flatter; None for other pools."""
+    """Temperature of attention, the larger the flatter; None for other pools."""
     units: str = "inner product of features"
-    """What a score measures."""
+    """Unit of a score."""
     sign: str = "higher = more helpful"
     """Which way is up."""
     caution: str = ""
-    """What readers should be told of the method; empty if nothing."""
+    """Caution about the method for readers; empty if there is none."""
     rows: int | None = None
     """How many examples were ranked; None where none were, and in results of earlier versions."""
     made: Made | None = field(default=None, compare=False)
-    """What the index was made of, and by what; None in results of earlier versions."""
+    """Origin of the index; None in results of earlier versions."""
 
     @property
     def pooling(self) -> str:
@@ -270,7 +270,7 @@ Numbers: TypeAlias = Annotated[
 
 
 class Result(Shown):
-    """What was asked of an index, a frozen dataclass: its JSON has the kind, and the fields of the class."""
+    """Answer of an index, a frozen dataclass: its JSON has the kind, and the fields of the class."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]

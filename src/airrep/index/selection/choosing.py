@@ -23,7 +23,7 @@ FIRST = 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """What is wanted beside the best ranks."""
+    """Wishes beside the best ranks."""
 
     diversity: float = 0.0
     """0 to 1: how much being like what is chosen already counts against the rank."""

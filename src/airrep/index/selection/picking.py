@@ -268,7 +268,7 @@ def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
 def _limits(
     count: int | None, diversity: float, by: str | None, most: int | Mapping[str, int] | None, tokens: int | None
 ) -> Limits | None:
-    """What is wanted beside the best ranks; None if nothing is."""
+    """Return what is wanted beside the best ranks; None if nothing is."""
     if (by is None) != (most is None):
         raise ConfigError("select: by (a field) and most (how many of each value) belong together. Give both.")
     if count is None and tokens is None:

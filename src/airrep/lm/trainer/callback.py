@@ -27,7 +27,7 @@ _PIECE = 1 << 24
 
 
 class RowLoss(NamedTuple):
-    """What a row lost in a step."""
+    """Loss of a row in a step."""
 
     loss: float | None
     """Mean over the tokens of the row that count, nats; None where it is not known, or none counts."""

@@ -83,7 +83,7 @@ class _MemberSums:
 
 
 class _PartSums:
-    """The same where few parts make up all groups: each row is added once, to its part."""
+    """Sums of groups that few parts make up: each row is added once, to its part."""
 
     def __init__(self, parts: np.ndarray | None, owner: np.ndarray, count: int, columns: int) -> None:
         """*parts* are those of each group, ``(m, count)``; None: the groups themselves."""

@@ -165,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "order-inf: without a group no curvature is left in some direction, so there is no minimum to step to; "
-            "expected features H^(-1/2)·gradient. Use order-1, another pool, or a method that has them."
+            "order-inf: without a group no curvature is left in some direction, so the loss has no minimum there; "
+            "expected features H^(-1/2)·gradient. Use another pool, such as order-1, or a method with such features."
         )
     return found

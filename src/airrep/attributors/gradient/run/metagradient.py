@@ -28,7 +28,7 @@ STEADY = 1e-6
 KEYS = "keys"
 """Name of the examples' keys among the arrays that an index keeps."""
 MEMBERS = "members"
-"""Likewise, of the rows that the fine-tune had, where it had not all."""
+"""Name of the rows that the fine-tune had, if it had not all."""
 
 
 class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[MetagradientSettings]):
@@ -76,7 +76,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     @property
     def _request(self) -> dict[str, Any]:
-        """What decides the fine-tune."""
+        """Return what decides the fine-tune."""
         found: dict[str, Any] = self.warmup.manifest["request"]
         return found
 
@@ -150,7 +150,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
 
 def _shares(count: int, members: Rows | None) -> Float64[np.ndarray, "n 1"]:
-    """What slopes are multiplied by, so that both ends of a weight count alike in a mean over samples."""
+    """Return what slopes are multiplied by, so that both ends of a weight count alike in a mean over samples."""
     inside = np.isin(np.arange(count), np.arange(count) if members is None else members)
     if inside.all():
         return np.ones((count, 1))

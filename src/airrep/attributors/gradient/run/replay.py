@@ -24,7 +24,7 @@ from airrep.runtime.seeding import stream
 from airrep.shapes import Float64
 
 NORM_EPSILON = 1e-6
-"""What torch adds to the norm of the gradients before it divides by it."""
+"""Torch adds this to the norm of the gradients before it divides by it."""
 
 
 class AdamState(NamedTuple):
@@ -41,7 +41,7 @@ class AdamState(NamedTuple):
 
 
 class AdamStep(NamedTuple):
-    """What decides one step beside the gradients."""
+    """Numbers that decide one step beside the gradients."""
 
     settings: FineTuneSettings
     number: int

@@ -19,7 +19,7 @@ class ReadsWarmup(LanguageAttributor[S]):
     """A method whose ``lm`` is a warm-up, and which reads the LM that the warm-up began from."""
 
     wanted: ClassVar[str] = ""
-    """What the warm-up must have, and the command that makes it, for an error."""
+    """Requirements of the warm-up, and the command that makes it, for an error."""
 
     @cached_property
     def warmup(self) -> Warmup:
@@ -31,7 +31,7 @@ class ReadsWarmup(LanguageAttributor[S]):
         return warmup
 
     def suits(self, warmup: Warmup) -> bool:  # noqa: ARG002 - a method may ask for more
-        """Whether a warm-up has what is read."""
+        """Tell whether a warm-up has what is read."""
         return True
 
     @cached_property

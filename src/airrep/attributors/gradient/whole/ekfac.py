@@ -90,7 +90,7 @@ def _through(
     inputs: Float[Tensor, "t i"],
     gradients: Float[Tensor, "t o"],
 ) -> Float[Tensor, "q t"]:
-    """The same behind B Bᵀ, which is on the side of the outputs."""
+    """Return the same behind B Bᵀ, which is on the side of the outputs."""
     known = basis.T @ gradients.T
     step = max(1, NUMBERS // (basis.shape[1] * max(*inverse.shape, len(inputs))))
     parts = []
@@ -287,7 +287,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         return found
 
     def _refined(self, kind: torch.dtype | None) -> HeldGradients:
-        """What refines gradients of queries, as many together as memory holds."""
+        """Return what refines gradients of queries, as many together as memory holds."""
         learnt, damping = self._fitted(), self.settings.damping
         matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
         damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}
