@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALL := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# pip would compile all modules on one core; see below.
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
-TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
+# In the order of tests/conftest.py: files of slow tests first, so that the processes end at the same time.
+TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast plain hostile bench oracles trainers other-trainers format docs clean
+.PHONY: demo test check lint types style fast plain hostile bench oracles trainers other-trainers format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -19,23 +21,28 @@ test: $(VENV)/dev  ## the full test suite
 fast: $(VENV)/dev  ## the test suite without the slow tests
 	$(TEST) -m "not slow"
 
-COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training test_agreement.py)
+COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training)
 # What of these rooms works on texts, files and processes alone.
 NOT_COMPUTING := $(addprefix --ignore=tests/,answers/likeness answers/proof answers/test_reading.py \
-	answers/test_dropped.py attributors/test_methods.py attributors/test_installed.py \
+	answers/test_dropped.py attributors/gradient/test_conversations.py attributors/test_methods.py \
+	attributors/test_installed.py attributors/test_recipes.py attributors/text/test_places.py \
 	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/test_prove.py \
-	evaluation/test_select.py evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_documents.py lm/test_files.py \
-	lm/test_settings.py)
+	evaluation/test_select.py evaluation/test_given.py lm/folders lm/templates lm/trainer lm/test_chat.py lm/test_documents.py \
+	lm/test_files.py lm/test_messages.py lm/test_settings.py)
 
 plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's newer instruction sets held back
 	env $$($(BIN)/python tests/worlds/plain_processor.py) $(TEST) -m "not slow" $(NOT_COMPUTING) $(COMPUTING)
 
 check: lint fast  ## format, lint, types, layers, dependencies, fast tests
 
-lint: $(VENV)/dev  ## format, lint, types, layers, dependencies, and counts that may not rise
+lint: types style  ## format, lint, types, layers, dependencies, and counts that may not rise
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+style: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 	$(BIN)/python .ci/counts.py
@@ -99,6 +106,7 @@ $(VENV)/airrep: constraints.txt pyproject.toml
 $(VENV)/dev: $(VENV)/airrep
 	$(PIP) torch
 	$(PIP) --editable ".[all]" --group dev
+	-$(BIN)/python -W ignore -m compileall -q -j 0 -x '/(rllib|tests)/' $(VENV)/lib > /dev/null 2>&1
 	touch $@
 
 $(VENV)/docs: $(VENV)/dev

@@ -71,7 +71,7 @@ def told(index: Index, questions: list[Question], *, better: bool) -> list[str]:
     for start in range(0, len(questions), 64):
         some = questions[start : start + 64]
         asked = question_of(some, better=better)
-        found = verdicts(index, asked, index.encode_question(asked), index.live)
+        found, _ = verdicts(index, asked, index.ask(asked), index.live)
         kinds += [one.kind for one in found if one is not None]
     return kinds
 

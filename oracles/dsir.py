@@ -19,7 +19,7 @@ from world import Comparison
 import airrep
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
-from airrep.scoring.min_rank import gumbel_top_k
+from airrep.scoring.topk import gumbel_top_k
 
 BUCKETS = 10_000
 SEED = 5

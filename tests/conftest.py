@@ -9,6 +9,8 @@ from jaxtyping import install_import_hook
 with install_import_hook("airrep", "beartype.beartype"):
     import airrep
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,24 @@ from worlds.small_world import HashAttributor, make_corpus
 from airrep.corpus.corpus import Corpus
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the files with the most slow tests first: of several processes, none shall begin a long one at the end."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep gradients of the tests out of the user's cache."""
     os.environ["AIRREP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cuts() -> Iterator[None]:
+    """No test cuts the power, and waiting for the disk was most of the time that a small index took."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which fails for what is not open, too
+        yield
 
 
 @pytest.fixture(autouse=True)

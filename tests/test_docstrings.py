@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -128,3 +129,15 @@ def test_the_example_of_a_docstring_runs(
     failed, _ = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(code, out=told.append)
     assert not failed, "".join(told)
     assert len(code.examples) <= 4
+
+
+def test_a_docstring_names_its_subject_first() -> None:
+    """A first word that only points at a subject makes a reader look for it."""
+    opening = re.compile(r'\s*"""(Of|What|Whether|Likewise|The same)\b')
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in sorted(Path(airrep.__file__).parent.rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if opening.match(line)
+    ]
+    assert not found, "\n".join(found)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "airrep"
 @pytest.mark.slow
 def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)
     monkeypatch.setattr("airrep.answers.mix.RESAMPLES", 100)
     lines = (PACKAGE / "data" / "train.jsonl").read_text().splitlines()[::40]
     Path("train.jsonl").write_text("\n".join(lines))

@@ -12,7 +12,7 @@ import airrep
 from airrep.answers.together import top_of_set
 from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.findings import Finding
-from airrep.index.results.frames import Shown
+from airrep.index.results.result import Shown
 from airrep.training.linear.recipe import Adapted
 from airrep.training.result import TrainingResult
 

@@ -50,6 +50,7 @@ MAKING = (
 ASKING = (
     *(f"top {name} queries.jsonl -k 2 --json" for name in ("index", "ngram", "tfidf", "bm25", "dsir", "static")),
     "top index --prompt 'Is it safe?' --response No --better Yes -k 2 --json",
+    *(f"top index queries.jsonl -k 9 --json --recipe {name}" for name in ("text", "kind")),
     "group index queries.jsonl --by source --json",
     """what-if index queries.jsonl --remove 'source == "gsm8k"' --json""",
     "select index queries.jsonl --count 5 --json",
@@ -132,9 +133,49 @@ def test_it_answers_what_it_answers_with_torch(worlds: tuple[Path, Ran, Path, Ra
     for (line, (_, found, _)), (_, (_, wanted, _)) in zip(_lines(without), _lines(known), strict=True):
         assert _lasting(found) == _lasting(wanted), line
         assert found.strip() or not line.startswith(ASKING), line
-    for name in ("selected.jsonl", "rows.csv", "labels/losses.npy"):
+    for name in ("selected.jsonl", "rows.csv", "labels/losses.npy", "index/**/*.npy"):
         for one, other in zip(sorted(here.glob(name)), sorted(there.glob(name)), strict=True):
             assert one.read_bytes() == other.read_bytes(), name
+
+
+def test_kind_and_effect_are_two_questions(worlds: tuple[Path, Ran, Path, Ran]) -> None:
+    told = [out for line, (_, out, _) in _lines(worlds[1]) if "--recipe" in line]
+    text, kind = (re.findall(r'"row": (\d+)', one) for one in told)
+    assert len(text) == len(kind) > 9
+    assert text != kind
+
+
+def test_workers_and_shards_change_nothing(worlds: tuple[Path, Ran, Path, Ran], tmp_path: Path) -> None:
+    """Workers are new processes, so torch is absent from all that start."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests' / 'worlds')!r})\n"
+        f"from text_commands import Absent\nsys.meta_path.insert(0, Absent({EXTRAS!r}))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    words = shlex.split(f"index train.jsonl --workers 2 --set shard_rows=64 --out {tmp_path / 'two'}")
+    assert run(worlds[0], [words], PYTHONPATH=path).results[0][0] == 0
+    one = airrep.build_index(worlds[0] / "train.jsonl", tmp_path / "one")
+    hits = [list(index.top(TYPED[1], k=9).rows()) for index in (one, airrep.Index(tmp_path / "two"))]
+    assert hits[0] == hits[1] != []
+
+
+ODD = (
+    {"prompt": "", "response": "an answer to nothing"},
+    {"prompt": "x", "response": "中文 한국어 ไทย हिन्दी"},
+    {"prompt": "\u0b85" * 40, "response": "\U0001f9ff\U0001f9ff"},
+    {"prompt": "long", "response": "harbor granite " * 20_000},
+    {"prompt": "word", "response": "q" * 5_000},
+    {"prompt": "?", "response": "!"},
+)
+
+
+@pytest.mark.parametrize("method", ["channels", "ngram", "tfidf", "bm25", "dsir"])
+def test_odd_texts_are_indexed_and_asked(method: str, tmp_path: Path) -> None:
+    usual = [{"prompt": f"tell me of {number}", "response": f"the sum is {number * 9}"} for number in range(5)]
+    index = airrep.build_index([*ODD, *usual], tmp_path / "index", method)
+    assert len(index) == 11
+    for query in ODD:
+        assert np.isfinite([hit.score for hit in index.top(query, k=11)]).all()
 
 
 @pytest.mark.parametrize("absent", [EXTRAS, ()])
@@ -256,17 +297,12 @@ def test_a_cold_question_loads_little(worlds: tuple[Path, Ran, Path, Ran]) -> No
     assert len(loaded) <= COLD
 
 
-@pytest.mark.parametrize("command", ["top", "demo", "evaluate", "rerun", "nonsense"])
-def test_the_program_has_the_command_that_is_asked_for(command: str) -> None:
-    made, whole = (typer.main.get_command(app.make_app(word)) for word in (command, None))
-    assert isinstance(made, TyperGroup)
-    assert isinstance(whole, TyperGroup)
-    assert command == "nonsense" or command in made.commands
-    assert set(whole.commands) == {name for names in app.MODULES.values() for name in names}
-    for module, names in app.MODULES.items():
-        alone = typer.main.get_command(app.make_app(names[0]))
-        assert isinstance(alone, TyperGroup)
-        assert set(names) <= set(alone.commands), module
+def test_the_program_has_the_command_that_is_asked_for_alone() -> None:
+    names = {name for names in app.MODULES.values() for name in names}
+    for word, expected in {**{name: {name} for name in names}, "nonsense": names}.items():
+        made = typer.main.get_command(app.make_app(word))
+        assert isinstance(made, TyperGroup)
+        assert set(made.commands) == expected
 
 
 SERVING = """

@@ -648,7 +648,7 @@ def scoring(kit: Kit) -> list[Row]:
     """Group scores of many features, as training and evaluation ask for them."""
     import numpy as np
 
-    from airrep.scoring.blocks import block_of
+    from airrep.scoring.blocks import Block
     from airrep.scoring.group_scores import group_scores
     from airrep.scoring.groups import Groups
     from airrep.scoring.products import ask
@@ -658,7 +658,7 @@ def scoring(kit: Kit) -> list[Row]:
     features = drawn.standard_normal((rows, width)).astype(np.float32)
     queries = drawn.standard_normal((asked, width)).astype(np.float32) / width**0.5
     groups = Groups.from_lists({str(j): drawn.choice(rows, rows // 20, replace=False) for j in range(20)})
-    blocks = [block_of(0, features)]
+    blocks = [Block(0, features)]
     found = []
     for pool in ("sum", "attention"):
 

@@ -29,6 +29,8 @@ from pieces import ROLES, Kit, names
 DONE, FAILED, LEFT_OUT = "done", "failed", "left out"
 ENOUGH = 20.0
 """Seconds that must be left for another piece to begin."""
+PATIENCE = 8.0
+"""Seconds that an interrupted piece has to stop by itself."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,7 +116,7 @@ def _limited(command: list[str], seconds: float, work: Path) -> tuple[int | None
             code: int | None = child.wait(timeout=max(1.0, seconds - 10))
         except subprocess.TimeoutExpired:
             code = None
-            for sign, patience in ((signal.SIGINT, 8), (signal.SIGKILL, 2)):
+            for sign, patience in ((signal.SIGINT, PATIENCE), (signal.SIGKILL, 2)):
                 with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                     os.killpg(child.pid, sign)
                     child.wait(timeout=patience)

@@ -29,8 +29,7 @@ from airrep.encoder.base import Encoder
 from airrep.encoder.cards import Card
 from airrep.encoder.folders import read_json
 from airrep.encoder.load import load_encoder
-from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import LinearHead, StoredStatic
+from airrep.encoder.static import LinearHead, StaticEncoder, StoredStatic
 from airrep.encoder.tokens import PieceTokenizer
 
 MODELS = Path(__file__).parents[2] / "src" / "airrep" / "models"

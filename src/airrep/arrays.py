@@ -82,7 +82,7 @@ def numbers_of(features: Features) -> np.ndarray:
 
 
 def filled_rows(features: Features) -> np.ndarray:
-    """Whether a row has a feature other than 0, ``(rows,)``."""
+    """Tell whether a row has a feature other than 0, ``(rows,)``."""
     if isinstance(features, np.ndarray):
         return np.asarray(features.any(axis=1))
     return features.with_data(features.data != 0).sum(axis=1) > 0
@@ -96,7 +96,7 @@ def stack_rows(parts: Sequence[Features]) -> Features:
 
 
 def reaches(values: np.ndarray, threshold: float) -> Mask:
-    """Whether values are at or above a threshold, or below it by rounding alone."""
+    """Tell whether values are at or above a threshold, or below it by rounding alone."""
     reached: Mask = values >= threshold - ALIKE
     return reached
 

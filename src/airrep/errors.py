@@ -142,17 +142,17 @@ def escaped(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says in its first line, without its full stop; or else its type."""
+    """Return what an error of a library says in its first line, without its full stop; or else its type."""
     return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
-    """What to do about a name that is none of some known ones: ask whether the nearest is meant, where one is near."""
+    """Advise on a name that is none of some known ones: ask whether the nearest is meant, if one is near."""
     return _meant(name, {one: one for one in known}, otherwise)
 
 
 def near_path(path: Path, otherwise: str = "Check the path.") -> str:
-    """The same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
+    """Return the same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
     try:
         beside = {one.stem: one.name for one in islice(path.parent.iterdir(), BESIDE)}
     except (OSError, ValueError):
@@ -181,6 +181,10 @@ def check_unicode(what: str, text: str) -> None:
         ) from None
 
 
+_FIT: set[str] = set()
+"""Packages whose versions were looked at and fit: their metadata take a hundredth of a second to read."""
+
+
 def need(feature: str, extra: str, *modules: str) -> None:
     """Import the modules of an extra that a feature needs; ask before a folder is made or a model is read.
 
@@ -191,7 +195,9 @@ def need(feature: str, extra: str, *modules: str) -> None:
         >>> need("exports", "pandas", "pandas")
     """
     for name in modules:
-        _check_version(feature, extra, name.partition(".")[0])
+        if (package := name.partition(".")[0]) not in _FIT:
+            _check_version(feature, extra, package)
+            _FIT.add(package)
         try:
             import_module(name)
         except Exception as error:  # also of a shared library that is missing, and of packages that do not fit others
@@ -201,12 +207,12 @@ def need(feature: str, extra: str, *modules: str) -> None:
             reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
             from importlib.metadata import packages_distributions
 
-            package = packages_distributions().get(name.partition(".")[0], [name])[0]
-            raise MissingExtraError(feature, extra, reason, package) from error
+            named = packages_distributions().get(package, [name])[0]
+            raise MissingExtraError(feature, extra, reason, named) from error
 
 
 def has(module: str) -> bool:
-    """Whether a module is installed; it is not imported."""
+    """Tell whether a module is installed; it is not imported."""
     try:
         return find_spec(module) is not None
     except ImportError:

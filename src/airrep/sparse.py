@@ -12,7 +12,7 @@ EXPANDED = 2**16
 DENSE = 4
 """A matrix of which one number in so many is no zero is multiplied column by column."""
 COLUMN = 5000
-"""What a column of its own costs beside its numbers, in numbers: one query meets all rows of a shard at once."""
+"""Cost of a column of its own beside its numbers, in numbers: one query meets all rows of a shard at once."""
 GRAM = 2**22
 """Numbers of some columns that are made dense at a time."""
 
@@ -123,7 +123,7 @@ class SparseRows:
         return SparseRows(data, self.indices, self.indptr, self.shape)
 
     def astype(self, dtype: Any, copy: bool = True) -> "SparseRows":
-        """The same numbers in another type."""
+        """Return the same numbers in another type."""
         return self.with_data(self.data.astype(dtype, copy=copy))
 
     def __neg__(self) -> "SparseRows":

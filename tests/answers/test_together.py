@@ -65,7 +65,7 @@ def test_streams_do_not_depend_on_their_parts() -> None:
             leaders.see(np.arange(1000)[part], values[:, part])
         np.testing.assert_allclose(moments.spread.mean, values.mean(axis=1), rtol=1e-12)
         np.testing.assert_allclose(moments.spread.deviation, values.std(axis=1), rtol=1e-9)
-        assert leaders.rows.tolist() == np.argsort(-values, axis=1, kind="stable")[:, :5].tolist()
+        assert leaders.found()[0].tolist() == np.argsort(-values, axis=1, kind="stable")[:, :5].tolist()
 
 
 def test_questions_take_data_in_every_form(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:

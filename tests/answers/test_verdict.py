@@ -30,7 +30,7 @@ def taught(request: pytest.FixtureRequest, world: World, tmp_path_factory: pytes
 
 def told(index: airrep.Index, questions: list[Question], *, better: bool = False) -> list[Verdict]:
     asked = question_of(questions, better=better)
-    found = verdicts(index, asked, index.ask(asked), index.live)
+    found, _ = verdicts(index, asked, index.ask(asked), index.live)
     return [one for one in found if one is not None]
 
 
@@ -91,7 +91,7 @@ def test_a_filter_that_leaves_the_teacher_out(taught: airrep.Index, world: World
     question = next(one for one in world.taught if one.kind == "births, same")
     asked, keep = question_of([question]), taught.live.copy()
     keep[told(taught, [question])[0].row] = False
-    found = verdicts(taught, asked, taught.ask(asked), keep)[0]
+    ((found,), _) = verdicts(taught, asked, taught.ask(asked), keep)
     assert found is not None
     assert keep[found.row]
     assert found.share < 0.7

@@ -278,6 +278,13 @@ def test_names_that_are_taken_are_refused(install: Install) -> None:
         make_attributor("twice")
 
 
+def test_a_package_that_an_earlier_place_hides_declares_nothing(install: Install) -> None:
+    install(EXAMPLE, "overlap = airrep_overlap:Overlap")
+    assert "overlap" in installed_methods()
+    (install(EXAMPLE, "", version="0.2") / "airrep_overlap-0.2.dist-info" / "entry_points.txt").unlink()
+    assert "overlap" not in installed_methods()
+
+
 def test_unreadable_metadata_are_passed_over(install: Install, tmp_path: Path) -> None:
     folder = install(EXAMPLE, "overlap = airrep_overlap:Overlap")
     odd = folder / "odd-1.dist-info"

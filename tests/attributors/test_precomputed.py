@@ -15,7 +15,6 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.precomputed import _DIGESTED, FeatureFile, _digest
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.index import editing
 from airrep.runtime.artifacts.manifests import json_digest
 
 SCALES = [1.0, 1e-9, 1e9]
@@ -160,7 +159,7 @@ def test_new_examples_without_features_are_not_appended(tmp_path: Path) -> None:
     settings = {"train": saved(tmp_path / "x.npy", drawn(6, 4))}
     index = airrep.build_index(corpus(6), tmp_path / "index", "precomputed", settings=settings)
     with pytest.raises(DataError, match=r'example "new-0" has no features'):
-        editing.append(index, corpus(2, "new"))
+        index.append(corpus(2, "new"))
 
 
 def test_the_fingerprint_covers_features_examples_and_queries(tmp_path: Path) -> None:

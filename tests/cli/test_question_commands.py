@@ -102,17 +102,6 @@ def test_answers_become_a_page(run: Run) -> None:
     assert "stand among answers" in ran.err
 
 
-def test_texts_cannot_steer_the_terminal(run: Run) -> None:
-    evil = airrep.Example("\x1b[31m[bold]red[/bold]\x07" + "x" * 1_000_000, "\x1b]0;title\x07 [/] ", "e\x1bvil")
-    write("train.jsonl", [evil, *make_corpus(3)])
-    assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
-    for command in (["top"], ["top", "--aggregate"]):
-        ran = run(command[0], "evil", "train.jsonl", "-k", "2", *command[1:])
-        assert ran.status == 0, ran.err
-        assert "\x1b" not in ran.out
-        assert "\x07" not in ran.out
-
-
 def test_clean_writes_lists(run: Run) -> None:
     write("train.jsonl", [*make_corpus(30), airrep.Example("question e 3", "ANSWER 21.", "again")])
     assert run("index", "train.jsonl", "--out", "twice", "--method", "tfidf").status == 0
@@ -249,18 +238,20 @@ STEERING = "a\x1b[31m b\x9b31m c\u202ed e\u2066f g\x7f h\U000e0001i \u3042 j"
 
 
 def steers(text: str) -> bool:
-    return any(sign in text for sign in "\x1b\x9b\u202e\u2066\x7f\U000e0001")
+    return any(sign in text for sign in "\x07\x1b\x9b\u202e\u2066\x7f\U000e0001")
 
 
 def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
-    write("odd.jsonl", [airrep.Example(STEERING, STEERING, STEERING)])
+    long = airrep.Example("\x1b[31m[bold]red[/bold]\x07" + "x" * 1_000_000, "\x1b]0;title\x07 [/] ", "e\x1bvil")
+    write("odd.jsonl", [airrep.Example(STEERING, STEERING, STEERING), long])
     name = STEERING.replace("\x7f", "")
     assert run("index", "odd.jsonl", "--out", name, "--method", "tfidf").status == 0
     for command in (
         ("show", name),
         ("show", name, "--json"),
         ("show", name, "--verify"),
-        ("top", name, "odd.jsonl", "-k", "1"),
+        ("top", name, "odd.jsonl", "-k", "2"),
+        ("top", name, "odd.jsonl", "-k", "2", "--aggregate"),
         ("top", name, "odd.jsonl", "-k", "1", "--json"),
         ("select", name, "odd.jsonl", "--count", "1", "--json"),
         ("top", f"no {name}", "odd.jsonl"),
@@ -293,6 +284,11 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     refused = run("mix", *typed)
     assert (refused.status, refused.out) == (1, "")
     assert f"mix: {ZERO}; expected some scores above 0" in refused.err
+
+
+def test_examples_that_share_nothing_with_others_are_told(run: Run) -> None:
+    Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
+    assert "the method sees nothing in 1 examples" in run("append", "index", "odd.jsonl").err
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
@@ -366,16 +362,6 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
         again.err == "airrep: error: export: --out train.jsonl is one of the files that are read. Give another file.\n"
     )
     assert "expected a name such as" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "r.parquet").err
-
-
-def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
-    Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
-    assert "the method sees nothing in 1 examples" in run("append", "index", "odd.jsonl").err
-    said = "every score is 0: the query shares nothing with any example"
-    assert said in run("top", "index", "--prompt", "zzz", "--response", "yyy").out
-    assert said not in run("top", "index", "queries.jsonl").out
-    write("same.jsonl", [airrep.Example(f"p{number}", "yes", f"s{number}") for number in range(12)])
-    run("index", "same.jsonl", "--out", "same", "--method", "tfidf", "--set", "view=response")
 
 
 def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:

@@ -18,7 +18,7 @@ from worlds.tiny_bert import WORDS, tiny_folder
 from airrep.encoder.base import Encoder
 from airrep.encoder.folders import DEFAULT, MODELS, SETTINGS, read_layout
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks import loading
+from airrep.encoder.networks import packed
 from airrep.encoder.networks.checkpoints import read_checkpoint
 from airrep.errors import ConfigError, DataError
 
@@ -360,14 +360,14 @@ def test_a_packed_encoder_reads_what_transformers_reads(
 def test_the_shipped_tokenizer_is_known_to_read_as_transformers_does(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = read_layout(MODELS / DEFAULT)
     checkpoint = read_checkpoint(layout)
-    assert loading._agrees(layout, checkpoint)
-    monkeypatch.setattr(loading, "_agrees", lambda *parts: pytest.fail("transformers was asked"))
+    assert packed._agrees(layout, checkpoint)
+    monkeypatch.setattr(packed, "_agrees", lambda *parts: pytest.fail("transformers was asked"))
     load_encoder(DEFAULT, device="cpu")
 
 
 def test_trained_encoders_keep_a_tokenizer_that_needs_no_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_encoder(DEFAULT, device="cpu", max_tokens=100).save(tmp_path / "saved")
-    monkeypatch.setattr(loading, "_agrees", lambda *parts: pytest.fail("transformers was asked"))
+    monkeypatch.setattr(packed, "_agrees", lambda *parts: pytest.fail("transformers was asked"))
     assert load(tmp_path / "saved").max_tokens == 100
 
 

@@ -23,8 +23,7 @@ from airrep.encoder import tokens
 from airrep.encoder.cards import Card
 from airrep.encoder.folders import MODELS
 from airrep.encoder.load import load_encoder
-from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import LinearHead, StoredStatic, cut_after, read_tensors, write_tensors
+from airrep.encoder.static import LinearHead, StaticEncoder, StoredStatic, cut_after, read_tensors, write_tensors
 from airrep.encoder.tokens import PieceTokenizer
 from airrep.errors import ConfigError, DataError, MissingExtraError
 

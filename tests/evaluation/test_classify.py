@@ -15,7 +15,6 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.classify import NOBODY, Classification, ClassifySettings, classify, ranked, vote
 from airrep.evaluation.given import TrainingPool
 from airrep.evaluation.result import Evaluation
-from airrep.index import editing
 from airrep.index.index import Index
 
 
@@ -114,7 +113,7 @@ def test_a_filter_decides_what_is_ranked(index: Index) -> None:
 
 
 def test_deleted_examples_are_not_found(index: Index) -> None:
-    left = editing.delete(index, range(0, 60, 2))
+    left = index.delete(range(0, 60, 2))
     evaluation = classify([("coarse", left)], _queries(), ClassifySettings(votes=()))
     nearest = _naive(index, _queries(), 1, [row % 2 == 1 for row in range(60)])
     expected = [naive.is_right(labels[0], str(q.label)) for labels, q in zip(nearest, _queries(), strict=True)]

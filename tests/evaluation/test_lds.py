@@ -22,7 +22,6 @@ from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
-from airrep.index.editing import delete
 from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance, mean_over_seeds
 from airrep.scoring.groups import Groups
@@ -225,7 +224,7 @@ def test_examples_of_no_subset_need_not_be_in_the_index(tmp_path):
     index = build_index(train.take(range(9)), tmp_path / "index", HashAttributor())
     assert evaluate_lds([index], [instance], resamples=20).facts["subsets"] == 4
     with pytest.raises(DataError, match=r'lacks the example "e0" of the train pool of instance 0, and 0 more'):
-        evaluate_lds([delete(index, [0])], [instance])
+        evaluate_lds([index.delete([0])], [instance])
 
 
 def test_removals_are_not_taken_for_random_subsets(folder):

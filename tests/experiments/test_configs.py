@@ -16,6 +16,7 @@ from typer.main import get_command
 from airrep.cli.app import app
 
 FOLDER = Path(__file__).parents[2] / "experiments"
+COMMANDS = get_command(app)
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/config.yaml"))
 CALLS = sorted(
     {
@@ -41,7 +42,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def _parse(words: list[str]) -> None:
-    command: Any = get_command(app)
+    command: Any = COMMANDS
     while isinstance(command, TyperGroup):
         words = words[1:]
         command = command.commands[words[0]]

@@ -1,10 +1,16 @@
 """The GPU kit, dry-run on the CPU: every piece runs, failures are noted, interruptions are resumed."""
 
 import sys
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from worlds.tiny_lms import tiny_lm
+
+import airrep
+from airrep.cli.app import make_app
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "gpu"
 sys.path.insert(0, str(FOLDER))
@@ -13,21 +19,39 @@ import run  # noqa: E402
 
 NAMES = pieces.names()
 ROLES = [name for name in NAMES if name.startswith("farm-")]
-ALIKE = {"bench-train-float32", "bench-logra-float32", "bench-tracin-float32", "profile-float32", *ROLES[1:]}
-"""Pieces that run the code of another one, in the other precision or on other data."""
-QUICK = {"machine", "limits", "bench-scoring", "bench-lm-bfloat16", "bench-ekfac-float32", "smoke-ray"}
+ALIKE = {f"bench-{name}" for name in ("train-bfloat16", "logra-float32", "tracin-float32")} | {"profile-float32"}
+"""Pieces that run the code of another one in the other precision; bfloat16 has a processor train for 18 seconds."""
+SLOW = {"smoke-train", "smoke-gradients"}
+
+
+@lru_cache
+def short_examples(count: int, name: str = "train") -> airrep.Corpus:
+    """The shortest examples of the demo's."""
+    corpus = airrep.read_corpus(Path(airrep.__file__).parent / "data" / f"{name}.jsonl")
+    sizes = [len(one.prompt) + len(one.response) for one in corpus]
+    return corpus.take(sorted(range(len(corpus)), key=sizes.__getitem__)[:count])
 
 
 @pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> pieces.Kit:
-    """A kit of the smallest sizes."""
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pieces.Kit]:
+    """A kit of the smallest sizes, whose commands run in this process, with an LM of random weights."""
     made = pieces.Kit(tmp_path_factory.mktemp("kit"), "cpu", True)
     made.results.mkdir()
-    return made
+    lm = tiny_lm(made.work / "tiny-lm", max_position_embeddings=512)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "small_lm", lambda: lm)
+        patch.setattr(pieces, "examples", short_examples)
+        patch.setattr(pieces, "_airrep", lambda *words: make_app(words[0])(list(words), standalone_mode=False))
+        yield made
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n not in ALIKE]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n
+        for n in NAMES
+        if n not in ALIKE and n not in ROLES[1:]
+    ],
 )
 def test_a_piece_runs_without_a_card(kit: pieces.Kit, name: str) -> None:
     found = pieces.run(name, kit)
@@ -71,6 +95,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.setattr(run, "__file__", str(tmp_path / "run.py"))
     monkeypatch.setattr(run, "names", lambda: ["bad", "long", "last"])
     monkeypatch.setattr(run, "ENOUGH", 1.0)
+    monkeypatch.setattr(run, "PATIENCE", 1.0)
     return run
 
 

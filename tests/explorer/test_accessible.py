@@ -1,10 +1,9 @@
 """Every state of the page, on a screen and on a phone, light and dark: no barrier that axe-core knows."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from worlds.browser import LOOKS, barriers, browser_page, needs_chromium, served
+from worlds.browser import SIZES, barriers, browser_page, needs_chromium, served
 from worlds.small_world import make_corpus
 
 import airrep
@@ -13,17 +12,17 @@ from airrep.explorer.explorer import Explorer
 pytestmark = [needs_chromium, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("looks", LOOKS)
-def test_no_state_of_the_page_has_a_barrier(looks: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_no_state_of_the_page_has_a_barrier(size: dict[str, int], tmp_path: Path) -> None:
     corpus = make_corpus(60)
     index = airrep.build_index(corpus, tmp_path / "index", "ngram")
     explorer = Explorer(index, make_corpus(5, "q"), airrep.build_index(corpus, tmp_path / "beside", "tfidf"))
     found: dict[str, list[str]] = {}
-    with served(explorer) as address, browser_page(1, bypass_csp=True, **looks) as page:
+    with served(explorer) as address, browser_page(1, viewport=size, bypass_csp=True) as page:
 
         def look(state: str, ready: str) -> None:
             page.wait_for_selector(ready)
-            page.wait_for_timeout(300)  # colours and widths move into place
+            page.wait_for_selector('[aria-busy="true"]', state="detached")
             found[state] = barriers(page)
 
         page.goto(address)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import httpx
 import pytest
 import uvicorn
 from jsonschema import Draft202012Validator
-from worlds.browser_server import served
+from worlds.browser_server import TOKEN, client_of, served
+from worlds.browser_server import call as ask
 from worlds.small_world import make_corpus
 
 import airrep
@@ -22,7 +24,6 @@ from airrep.explorer.explorer import Explorer
 from airrep.explorer.routes import ROUTES
 from airrep.explorer.security import Rules
 
-TOKEN = "a-token-of-the-tests"
 LINES = {"accept": "application/x-ndjson"}
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 QUERY = {"prompt": "question 3", "response": "answer 3"}
@@ -41,19 +42,7 @@ def call(explorer: Explorer) -> Call:
 
 
 def caller(explorer: Explorer, **more: Any) -> Call:
-    transport = httpx.ASGITransport(serving.make_app(explorer, Rules(TOKEN, 8766), **more))
-
-    def ask(method: str, path: str, token: str | None = TOKEN, **more: Any) -> httpx.Response:
-        async def asking() -> httpx.Response:
-            headers = {"authorization": f"Bearer {token}"} if token else {}
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://127.0.0.1:8766", headers=headers
-            ) as client:
-                return await client.request(method, path, **more)
-
-        return asyncio.run(asking())
-
-    return ask
+    return partial(ask, serving.make_app(explorer, Rules(TOKEN, 8766), **more))
 
 
 def schemas_at(value: Any) -> Iterator[str]:
@@ -228,7 +217,7 @@ def test_the_command_serves_the_routes_alone(explorer: Explorer, monkeypatch: py
     (app,) = told
 
     async def visit() -> int:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with client_of(app) as client:
             return (await client.get("/")).status_code
 
     assert asyncio.run(visit()) == 404

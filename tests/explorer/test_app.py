@@ -4,44 +4,34 @@ import asyncio
 import json
 import logging
 import socket
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from worlds.browser_server import TOKEN, call, client_of, served
+from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.corpus.corpus import Corpus
 from airrep.explorer import questions, security, serving
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.security import BODY, Rules
 from airrep.explorer.turns import Turns
 
-TOKEN = "a-token-of-the-tests"
 QUERY = {"query": {"prompt": "one", "response": "two"}}
 
 
-def client_of(app: Any, **headers: str) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app)
-    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766", headers=headers)
+def app_of(folder: Path) -> Any:
+    index = airrep.build_index(make_corpus(50), folder / "index", HashAttributor(), shard_rows=16)
+    return serving.make_app(Explorer(index, make_corpus(5, "q")), Rules(TOKEN, 8766))
 
 
-@pytest.fixture
-def app(index: airrep.Index, queries: Corpus) -> Any:
-    return serving.make_app(Explorer(index, queries), Rules(TOKEN, 8766))
-
-
-def call(app: Any, method: str, path: str, *, token: str | None = TOKEN, **more: Any) -> httpx.Response:
-    async def ask() -> httpx.Response:
-        async with client_of(app, **({} if token is None else {"authorization": f"Bearer {token}"})) as client:
-            return await client.request(method, path, **more)
-
-    return asyncio.run(ask())
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return app_of(tmp_path_factory.mktemp("app"))
 
 
 def error_of(response: httpx.Response) -> str:
@@ -195,8 +185,9 @@ def test_failures_of_ours_are_one_line_without_texts(
     assert "KeyError" in caplog.text
 
 
-def test_a_replaced_index_is_told(app: Any, index: airrep.Index) -> None:
-    (index.path / "manifest.json").unlink()
+def test_a_replaced_index_is_told(tmp_path: Path) -> None:
+    app = app_of(tmp_path)
+    (tmp_path / "index" / "manifest.json").unlink()
     answer = call(app, "POST", "/api/v1/top", json=QUERY)
     assert answer.status_code == 409
     assert "start it again" in error_of(answer)
@@ -219,39 +210,22 @@ def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Ind
     assert call(app, "POST", "/api/v1/top", json=QUERY).status_code == 200
 
 
-@pytest.fixture
-def served(index: airrep.Index) -> Iterator[str]:
-    """The address of a server in a thread."""
-    with security.listen("127.0.0.1", 0) as open_socket:
-        port = open_socket.getsockname()[1]
-        config = uvicorn.Config(
-            serving.make_app(Explorer(index), Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([open_socket],))
-        thread.start()
-        yield f"127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join(10)
-        assert not thread.is_alive()
-
-
-def test_clients_that_leave_break_nothing(served: str) -> None:
-    host, port = served.split(":")
+def test_clients_that_leave_break_nothing(index: airrep.Index) -> None:
     body = json.dumps(QUERY).encode()
-    head = f"POST /api/v1/top HTTP/1.1\r\nHost: {served}\r\nAuthorization: Bearer {TOKEN}\r\n"
 
     def leave(number: int) -> None:
-        with socket.create_connection((host, int(port))) as connection:
-            sent = (
-                head.encode() + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-            )
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            head = f"POST /api/v1/top HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n"
+            sent = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
             connection.sendall(sent[: len(sent) - number % 3])
 
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(leave, range(40)))
-    address, headers = f"http://{served}/api/v1/top", {"authorization": f"Bearer {TOKEN}"}
-    assert httpx.post(address, json=QUERY, headers=headers, timeout=30, trust_env=False).status_code == 200
+    with served(Explorer(index)) as address:
+        port = httpx.URL(address).port
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(leave, range(40)))
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        place = f"http://127.0.0.1:{port}/api/v1/top"
+        assert httpx.post(place, json=QUERY, headers=headers, timeout=30, trust_env=False).status_code == 200
 
 
 VALUES = st.recursive(

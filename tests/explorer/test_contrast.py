@@ -15,7 +15,6 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.index.editing import delete
 from airrep.scoring.asked import stream_scores
 
 ANSWER, BETTER = Example("question e 9", "answer 4", "query"), "answer 5"
@@ -155,7 +154,7 @@ def test_the_command_of_a_proof_names_what_is_ticked(words: airrep.Index) -> Non
     with pytest.raises(ConfigError, match="prove: "):
         proof(explorer)
     with pytest.raises(ConfigError, match="row 1: "):
-        proof(Explorer(delete(words, [1])), rows=[1])
+        proof(Explorer(words.delete([1])), rows=[1])
 
 
 def test_many_ticked_examples_are_named_by_a_file(words: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:

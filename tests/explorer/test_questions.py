@@ -16,7 +16,6 @@ from airrep.explorer import questions, requests
 from airrep.explorer.answers import Top
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.texts import example_json, why_json
-from airrep.index.editing import delete
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ def test_places_of_words_count_as_javascript_does(tmp_path: Path) -> None:
 
 
 def test_deleted_rows_are_in_no_answer(index: airrep.Index, queries: Corpus) -> None:
-    explorer = Explorer(delete(index, [3, 4]), queries)
+    explorer = Explorer(index.delete([3, 4]), queries)
     assert questions.count(explorer, requests.Filters())["matching"] == 48
     groups = questions.groups(explorer, requests.GroupRequest(query=ref(), by="source"))["groups"]
     assert sum(one["size"] for one in groups) == 48
@@ -190,10 +189,10 @@ def test_filters_by_facets_choose_what_the_index_chooses(tmp_path: Path, where: 
         Example(f"p{n}", "r", id=f"e{n}", source="ab"[n % 2], label=["b", None, "ab"][n % 3], metadata=records[n % 6])
         for n in range(30)
     ]
-    index = delete(airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=8), [0, 9])
+    index = airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=8).delete([0, 9])
     facets = Explorer(index).facets
     if where in ("mixed == '1'", "mixed == 1"):  # some shard may refuse what another holds
-        facets._index = index = delete(airrep.build_index(examples, tmp_path / "one", HashAttributor()), [0, 9])
+        facets._index = index = airrep.build_index(examples, tmp_path / "one", HashAttributor()).delete([0, 9])
     assert facets.mask(where, {}).tolist() == index.mask(where).tolist()
 
 
@@ -227,7 +226,7 @@ def test_facets_are_read_before_the_first_question(index: airrep.Index, monkeypa
 def test_an_index_that_changes_is_not_asked_any_more(index: airrep.Index, queries: Corpus) -> None:
     explorer = Explorer(index, queries)
     questions.top(explorer, requests.TopRequest(query=ref()))
-    delete(index, [3])
+    index.delete([3])
     with pytest.raises(airrep.errors.ArtifactError, match="airrep serve"):
         questions.top(explorer, requests.TopRequest(query=ref()))
 

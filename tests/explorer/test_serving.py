@@ -48,14 +48,19 @@ def test_addresses_name_the_token() -> None:
     assert security.address_of("::1", 80, None) == "http://[::1]:80/"
 
 
-def test_without_the_extra_the_command_says_how_to_get_it(index: airrep.Index) -> None:
+@pytest.mark.parametrize(
+    ("package", "command", "extra"), [("fastapi", "serve", "explorer"), ("mcp", "mcp", "mcp")], ids=["serve", "mcp"]
+)
+def test_without_the_extra_the_command_says_how_to_get_it(
+    index: airrep.Index, package: str, command: str, extra: str
+) -> None:
     code = (
-        "import sys; sys.modules['fastapi'] = None; sys.argv = ['airrep', 'serve', sys.argv[1]];"
+        f"import sys; sys.modules['{package}'] = None; sys.argv = ['airrep', '{command}', sys.argv[1]];"
         "from airrep.cli.app import main; main()"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(index.path)], capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "pip install 'airrep[explorer]'" in ended.stderr
+    assert f"pip install 'airrep[{extra}]'" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

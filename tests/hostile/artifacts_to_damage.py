@@ -15,7 +15,6 @@ import airrep
 from airrep.attributors.recipes import ChannelsSettings, read_channels
 from airrep.encoder.tokens import TextTokenizer
 from airrep.evaluation.result import Evaluation
-from airrep.index import editing
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels
 from airrep.labels.plan import open_plan
@@ -55,7 +54,7 @@ def _ask_index(path: Path, attributor: airrep.Attributor | None = None) -> str:
 
 
 def _dense(path: Path) -> None:
-    editing.delete(airrep.build_index(CORPUS, path, HashAttributor(), shard_rows=16), [1, 17])
+    airrep.build_index(CORPUS, path, HashAttributor(), shard_rows=16).delete([1, 17])
 
 
 def _sparse(path: Path) -> None:

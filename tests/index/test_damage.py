@@ -12,7 +12,6 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.errors import ArtifactError
-from airrep.index import editing
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts.manifests import (
     canonical_json,
@@ -63,7 +62,7 @@ def test_a_flipped_bit_of_a_shard_is_told(index: airrep.Index, name: str) -> Non
 
 
 def test_a_flipped_bit_of_the_deleted_rows_is_told(index: airrep.Index) -> None:
-    editing.delete(index, [1, 17])
+    index.delete([1, 17])
     path = next(index.path.glob("deleted-*.npy"))
     flip(path, -1)
     with pytest.raises(ArtifactError, match="deleted-.*: was altered"):

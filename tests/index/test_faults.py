@@ -17,7 +17,6 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep
 from airrep.errors import ArtifactError
-from airrep.index import editing
 
 TRAIN, MORE = make_corpus(120), make_corpus(60, "more")
 KILLS = 18
@@ -28,15 +27,15 @@ def build(out: Path) -> None:
 
 
 def append(out: Path) -> None:
-    editing.append(airrep.Index(out, HashAttributor()), MORE)
+    airrep.Index(out, HashAttributor()).append(MORE)
 
 
 def change(out: Path) -> None:
     """Delete a third, then compact."""
     index = airrep.Index(out, HashAttributor())
     if len(index.where(source="forum")):
-        index = editing.delete(index, index.where(source="forum"))
-    editing.compact(index)
+        index = index.delete(index.where(source="forum"))
+    index.compact()
 
 
 def killed_after(seconds: float, work: Callable[[], None]) -> bool:

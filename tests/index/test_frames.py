@@ -5,9 +5,8 @@ import pytest
 
 import airrep
 from airrep.corpus.corpus import Example
-from airrep.index.results.frames import LONGEST, shortened
 from airrep.index.results.hits import Hit, Hits
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import LONGEST, Provenance, shortened
 
 
 def test_rows_say_what_the_result_says(index: airrep.Index, queries: airrep.Corpus) -> None:

@@ -15,7 +15,6 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places, Span
 from airrep.index.building import build_index
-from airrep.index.editing import delete
 from airrep.index.index import Index
 from airrep.index.results.kinds import TopResult
 from airrep.index.why import LETTERS, PHRASES, SPANS, Products, SameWords, same_words
@@ -190,7 +189,7 @@ def test_same_words_of_channels_add_up_to_what_the_lexical_ones_gave(tmp_path: P
 
 def test_deleted_rows_and_one_query(tmp_path: Path) -> None:
     index = build_index(TRAIN, tmp_path / "index", "tfidf", shard_rows=4)
-    hit = delete(index, ["t0"]).top(ASKED[0], 1, why=True)[0]
+    hit = index.delete(["t0"]).top(ASKED[0], 1, why=True)[0]
     assert hit.why is not None
     assert {one.text for one in hit.why.same_words} >= {"the", "cat"}
 

@@ -13,10 +13,9 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, TrainingError
-from airrep.index.workers import NewShard
+from airrep.index.sealing import NewShard
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.processes import LocalProcesses
-from airrep.runtime.ray_engine import RayEngine
 
 TRAIN = make_corpus(50)
 
@@ -95,10 +94,7 @@ def test_a_shard_that_fails_again_and_again_ends_the_build(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [LocalProcesses(2), RayEngine(workers=2)], ids=["local", "ray"])
-def test_the_shipped_encoder_gives_the_same_bytes(tmp_path: Path, engine: Engine) -> None:
-    if isinstance(engine, RayEngine):
-        pytest.importorskip("ray")
+def test_the_shipped_encoder_gives_the_same_bytes(tmp_path: Path) -> None:
     airrep.build_index(TRAIN, tmp_path / "here", shard_rows=16, engine=InProcess())
-    airrep.build_index(TRAIN, tmp_path / "there", shard_rows=16, engine=engine)
+    airrep.build_index(TRAIN, tmp_path / "there", shard_rows=16, engine=LocalProcesses(2))
     assert tree(tmp_path / "there") == tree(tmp_path / "here")

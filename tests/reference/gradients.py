@@ -127,17 +127,6 @@ def directions(moment: np.ndarray, rank: int) -> np.ndarray:
     return vectors[:, order].T
 
 
-def precondition(gradients: np.ndarray, A: np.ndarray, S: np.ndarray, damping: float) -> np.ndarray:
-    """Return Q_Sᵀ G Q_A / √(λ_S λ_Aᵀ + damping) of each example.
-
-    Products of two such are gᵀ (A ⊗ S + damping I)⁻¹ g'; axes of equal eigenvalues, and signs, are arbitrary.
-    """
-    values_A, Q_A = np.linalg.eigh(A)
-    values_S, Q_S = np.linalg.eigh(S)
-    scale = np.sqrt(np.outer(values_S, values_A) + damping)
-    return np.stack([Q_S.T @ G @ Q_A / scale for G in gradients])
-
-
 def kronecker_products(one: np.ndarray, other: np.ndarray, A: np.ndarray, S: np.ndarray, damping: float) -> np.ndarray:
     """Return vec(G)ᵀ (S ⊗ A + damping I)⁻¹ vec(G') by solving with the whole matrix, vec row by row."""
     whole = np.kron(S, A) + damping * np.eye(len(S) * len(A))

@@ -1,10 +1,9 @@
 """Report pages in a browser: no barrier that axe-core knows, no scrolling sideways."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from worlds.browser import LOOKS, barriers, browser_page, needs_chromium
+from worlds.browser import SIZES, barriers, browser_page, needs_chromium
 from worlds.made_evaluations import made_evaluation
 from worlds.small_world import make_corpus
 
@@ -35,9 +34,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("looks", LOOKS)
-def test_no_report_has_a_barrier(looks: dict[str, Any], pages: list[Path]) -> None:
-    with browser_page(bypass_csp=True, **looks) as page:
+@pytest.mark.parametrize("size", SIZES)
+def test_no_report_has_a_barrier(size: dict[str, int], pages: list[Path]) -> None:
+    with browser_page(viewport=size, bypass_csp=True) as page:
         for path in pages:
             page.goto(path.as_uri())
             for folded in page.locator("details").all():

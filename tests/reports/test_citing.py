@@ -10,7 +10,6 @@ from worlds.pages import Page
 
 import airrep
 from airrep.corpus.records import Reading
-from airrep.index.editing import append, delete
 from airrep.index.results.citations import text_hash
 from airrep.index.rows import IndexRows
 from airrep.index.sealing import without_texts
@@ -65,7 +64,7 @@ def test_hits_of_a_result_are_cited_and_checked(run: Run) -> None:
 
 def test_what_changed_since_is_said(run: Run) -> None:
     Path("train.jsonl").write_text(records(changed=3).partition("\n")[2])
-    delete(airrep.Index("index"), ["e5"])
+    airrep.Index("index").delete(["e5"])
     Path("some.jsonl").write_text("".join(f'{{"id": "e{number}"}}\n' for number in (0, 3, 4)))
     ran = run(*CITE, "--only", "some.jsonl", "--data", "train.jsonl", "--out", "c.json")
     assert (
@@ -81,7 +80,7 @@ def test_what_changed_since_is_said(run: Run) -> None:
 
 def test_a_deleted_hit_is_still_cited(run: Run) -> None:
     first = airrep.open("run")[0][0].example.id
-    delete(airrep.Index("index"), [first])
+    airrep.Index("index").delete([first])
     ran = run(*CITE, "--only", "run", "--out", "c.json")
     assert f"1 examples have changed since; the first, {first}: it is no longer in the index" in ran.err
     assert cited("c.json")[0]["row"] is None
@@ -152,5 +151,5 @@ def test_commits_of_the_hub_stay_with_the_index(tmp_path: Path) -> None:
     ]
     built = airrep.build_index(corpora[0], tmp_path / "index", "tfidf")
     assert built.made.hub == (commits[0],)
-    assert append(built, corpora[1]).made.hub == tuple(commits)
+    assert built.append(corpora[1]).made.hub == tuple(commits)
     assert IndexRows(tmp_path / "index").reading.hub == tuple(commits)

@@ -155,7 +155,7 @@ def test_overview_of_all_queries(runs: list[dict[str, Any]]) -> None:
         "2 +2.500 forum good Prompt prompt of t7 Response response of t7",
         "id t7 · best rank 1 · in queries 1, 2",
         "1. gamma 12 +0.5000 0.4000 1 of 2 1 of 2 2. alpha",
-        "Mean change over 2 queries: −0.0500. The score falls for 1",
+        "Mean change of the score over 2 queries: −0.0500. The score falls for 1",
         "q1 prompt of q1 −0.3000 +0.5000 +0.2000 q3 prompt of q3 +0.2000 +0.1000 +0.3000",
     ):
         assert piece in overview, piece

@@ -21,7 +21,6 @@ from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall
 from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.evaluation.given import cost_of
-from airrep.index import editing
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.engine import InProcess
 from airrep.runtime.metering import (
@@ -309,9 +308,9 @@ def test_half_a_full_store_gives_the_cost_of_the_other_half(tmp_path: Path) -> N
 
 def test_appended_examples_are_counted_and_compaction_keeps_what_is_known(tmp_path: Path) -> None:
     index = _build(tmp_path / "index", None)
-    index = editing.append(index, make_corpus(20, "more"))
+    index = index.append(make_corpus(20, "more"))
     assert index_cost(tmp_path / "index").examples == 70
-    editing.compact(editing.delete(index, [1, 2]))
+    index.delete([1, 2]).compact()
     assert index_cost(tmp_path / "index").examples == 70
 
 

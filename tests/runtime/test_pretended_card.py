@@ -136,7 +136,7 @@ def test_adapters_are_trained_and_read_as_on_the_cpu(lm: str, tmp_path: Path) ->
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("layers", ["all", 1, 0])
 def test_an_encoder_is_trained_as_on_the_cpu(tmp_path: Path, layers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)
     lds = []
     for device in ("cpu", "cuda"):
         settings = tiny_settings(tmp_path, train_layers=layers, device=device, steps=4)

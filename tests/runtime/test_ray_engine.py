@@ -24,7 +24,6 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
 from airrep.labels.farm import TaskReport, label
 from airrep.runtime import ray_engine
-from airrep.runtime.engine import MOST_LOSSES
 from airrep.runtime.ray_engine import AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH, RayEngine, load_ray
 
 
@@ -184,6 +183,13 @@ def test_ray_gives_the_values_of_the_other_engines(cluster: Any) -> None:
 
 
 @pytest.mark.slow
+def test_ray_builds_the_bytes_of_an_index_of_the_shipped_encoder(cluster: Any, tmp_path: Path) -> None:
+    for name, engine in (("here", None), ("there", RayEngine(workers=2))):
+        airrep.build_index(make_corpus(50), tmp_path / name, shard_rows=16, engine=engine)
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+@pytest.mark.slow
 def test_ray_takes_as_many_actors_as_fit(cluster: Any) -> None:
     assert RayEngine().count(load_ray(), 30) == 2
     assert len({outcome.value for outcome in RayEngine(cpus=0.5).run(make_name_process, range(60))}) == 4
@@ -194,11 +200,12 @@ def test_ray_takes_as_many_actors_as_fit(cluster: Any) -> None:
 
 
 @pytest.mark.slow
-def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path) -> None:
+def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airrep.runtime.engine.MOST_LOSSES", 2)  # each loss is a new process
     outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "each way"), range(6))}
     assert (outcomes[1].error, outcomes[1].attempts) == ("loss: is not finite.", 2)
     assert (outcomes[2].value, outcomes[2].attempts) == (4, 2)
-    assert (outcomes[3].error, outcomes[3].attempts) == ("its worker was lost (ActorDiedError)", MOST_LOSSES + 1)
+    assert (outcomes[3].error, outcomes[3].attempts) == ("its worker was lost (ActorDiedError)", 2 + 1)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Sums of channels, dense and sparse: against sums written out in float64."""
+"""Sums of channels, dense and sparse, and contrasts: against sums written out in float64."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,12 +13,12 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring.asked import Asked, SumAsked, score_all, score_blocks
 from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.columns import Postings, select_columns
+from airrep.scoring.contrast import contrast_scores
 from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.min_rank import min_rank
 from airrep.scoring.pooling import CHANNELS, SUM, Pooling, pool_scores
 from airrep.scoring.products import ask
-from airrep.scoring.topk import top_k
+from airrep.scoring.topk import min_rank, top_k
 from airrep.sparse import SparseRows
 
 WIDE, N, Q = 2**24, 90, 9
@@ -283,3 +283,25 @@ def test_a_search_of_a_sum_reads_features_of_candidates_alone() -> None:
     expected = queries.astype(np.float64) @ features.astype(np.float64).T + (words[:2].toarray() @ words.toarray().T)
     np.testing.assert_array_equal(top.rows, np.argsort(-expected, axis=1)[:, :3])
     assert 3 <= sum(read) < 400
+
+
+SCORES = st.floats(-1e6, 1e6)
+
+
+@given(SCORES, SCORES)
+def test_the_sign_is_that_of_the_difference(answer: float, better: float) -> None:
+    found = float(contrast_scores(np.array(answer), np.array(better)))
+    assert found == 0 or np.sign(found) == np.sign(answer - better)
+    assert found == -float(contrast_scores(np.array(better), np.array(answer)))
+
+
+@given(st.floats(0, 1e6), SCORES, st.floats(1e-3, 1e3))
+def test_more_for_the_answer_is_more(answer: float, better: float, more: float) -> None:
+    less, greater = contrast_scores(np.array([answer, answer + more]), np.array(better))
+    assert greater >= less
+
+
+def test_of_rows_with_one_difference_the_one_about_the_question_leads() -> None:
+    """A row that shares one common word with the answer, and one about the very question."""
+    word, question = contrast_scores(np.array([1.5, 21.0]), np.array([0.0, 19.5]))
+    assert question > 20 * word

@@ -1,14 +1,17 @@
-"""Group scores in float64: small changes of large groups, equal scores."""
+"""Exact scores: small changes of large groups, equal scores, the k first of any."""
 
 import numpy as np
 import pytest
+from reference import pooling, ranking
+from worlds.oracle_worlds import cut, integers, sparse_cut
 
-from airrep.scoring.asked import SumAsked
-from airrep.scoring.blocks import Block
+from airrep.scoring.asked import SumAsked, score_blocks
+from airrep.scoring.blocks import Block, quantise
 from airrep.scoring.group_scores import by_channel, group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import CHANNELS, Pooling
 from airrep.scoring.products import ask
+from airrep.scoring.topk import top_k
 from airrep.sparse import SparseRows
 
 ROWS, D = 5000, 16
@@ -108,3 +111,99 @@ def test_attention_over_many_equal_scores_stays_inside_their_range(pool: str, va
     single = group_scores(ask(queries, blocks_of(features, 4096)), Groups.from_lists({"one": np.arange(1)}), pool)[:, 0]
     np.testing.assert_array_equal(found, single)
     np.testing.assert_allclose(found, exact, rtol=2e-7)
+
+
+@pytest.mark.parametrize("block_rows", [1, 5, 1000])
+@pytest.mark.parametrize("kind", ["float16", "float32", "codes", "sparse"])
+def test_score_blocks(kind: str, block_rows: int) -> None:
+    queries, train = integers(20, 3, 9), integers(21, 31, 9)
+    given: np.ndarray | SparseRows = queries
+    if kind == "sparse":
+        blocks, given = sparse_cut(train, (1, 12)), SparseRows.of(queries)
+    else:
+        blocks = cut(train, (1, 12), kind == "codes", np.float32 if kind == "float32" else np.float16)
+    found = np.full((3, 31), np.nan)
+    for start, scores in score_blocks(ask(given, blocks), block_rows=block_rows):
+        assert scores.dtype == np.float32
+        assert np.isnan(found[:, start : start + scores.shape[1]]).all()
+        found[:, start : start + scores.shape[1]] = scores
+    np.testing.assert_array_equal(found, pooling.influence_scores(queries, train))
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("codes", [False, True])
+@pytest.mark.parametrize("cuts", [(), (1, 2, 50, 51), tuple(range(9, 200, 9))])
+def test_ties_go_by_row(cuts: tuple[int, ...], codes: bool, least: bool) -> None:
+    queries, train = integers(22, 6, 3, 1), integers(23, 200, 3, 1)
+    queries[4] = 0.0  # all rows tie
+    scores = pooling.influence_scores(queries, train)
+    keep = np.random.default_rng(24).random(200) < 0.4
+    none_in_front = np.arange(200) >= 190
+    for mask in (None, keep, none_in_front):
+        kept = 200 if mask is None else int(mask.sum())
+        for k in (1, 2, 10, kept):
+            rows, values = ranking.top_k(scores, min(k, kept), mask, least)
+            found = top_k(ask(queries, cut(train, cuts, codes)), min(k, kept), keep=mask, least=least)
+            assert (found.rows.dtype, found.scores.dtype) == (np.int64, np.float32)
+            np.testing.assert_array_equal(found.rows, rows)
+            np.testing.assert_array_equal(found.scores, values)
+
+
+@pytest.mark.parametrize("codes", [False, True])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("d", [3, 48, 129])
+def test_equal_vectors_tie_wherever_they_lie(d: int, dtype: type, codes: bool) -> None:
+    """Equal rows have one score; a last bit that depends on the place in a block would break their order."""
+    generator = np.random.default_rng(25)
+    distinct = generator.normal(size=(40, d)).astype(dtype)
+    train = distinct[generator.permutation(np.repeat(np.arange(40), 13))]
+    queries = generator.normal(size=(9, d)).astype(np.float32)
+    scores = pooling.influence_scores(queries, train)
+    rows, values = ranking.top_k(scores, 100)
+    for cuts in ((), (1, 64, 70, 333), tuple(range(17, 520, 17))):
+        blocks = cut(train, cuts, codes, dtype)
+        found = top_k(ask(queries, blocks), 100)
+        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_allclose(found.scores, values, rtol=1e-5, atol=1e-5)
+        alone = [top_k(ask(queries[i : i + 1], blocks), 100).rows[0] for i in range(9)]
+        np.testing.assert_array_equal(alone, rows)
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("outlier", [0.0, 6e4])
+def test_exact_where_int8_says_little(outlier: float, least: bool) -> None:
+    """One huge feature that no query looks at takes all the resolution of a row's int8 codes."""
+    generator = np.random.default_rng(26)
+    train = generator.integers(-9, 10, (3000, 12)).astype(np.float16)
+    train[::2, 0] = outlier
+    train[1::97] = 0.0
+    queries = generator.integers(-9, 10, (4, 12)).astype(np.float32)
+    queries[:, 0] = 0.0
+    rows, values = ranking.top_k(pooling.influence_scores(queries, train), 25, least=least)
+    found = top_k(ask(queries, cut(train, (700, 2999), codes=True)), 25, least=least)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, values)
+
+
+@pytest.mark.parametrize("least", [False, True])
+def test_top_k_of_sparse_features(least: bool) -> None:
+    """Most scores are exactly 0, and tie by row."""
+    train, queries = integers(28, 90, 40, 4), integers(29, 5, 40, 4)
+    train[np.random.default_rng(30).random(train.shape) < 0.97] = 0.0
+    queries[np.random.default_rng(31).random(queries.shape) < 0.8] = 0.0
+    queries[1] = 0.0
+    scores = pooling.influence_scores(queries, train)
+    for k in (1, 30, 90):
+        rows, values = ranking.top_k(scores, k, least=least)
+        found = top_k(ask(SparseRows.of(queries), sparse_cut(train, (4, 5, 77))), k, least=least)
+        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_array_equal(found.scores, values)
+
+
+def test_int8_codes_are_within_half_a_step() -> None:
+    train = np.array([[0.0, 0.0], [65504.0, -65504.0], [6e-8, 0.0], [1.0, -0.3], [127.0, 126.0]], dtype=np.float16)
+    codes, scales = quantise(train)
+    assert (codes.dtype, scales.dtype) == (np.int8, np.float32)
+    assert np.isfinite(scales).all()
+    error = np.abs(codes.astype(np.float64) * scales[:, None] - train.astype(np.float64))
+    assert np.all(error <= scales[:, None] * (0.5 + 1e-5))

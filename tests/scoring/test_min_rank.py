@@ -8,10 +8,10 @@ from reference.ranking import ranked_rows
 from scipy.stats import chi2
 
 from airrep.errors import ConfigError, DataError
-from airrep.scoring import min_rank as selection
+from airrep.scoring import topk as selection
 from airrep.scoring.blocks import Block, quantise
-from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.products import ask
+from airrep.scoring.topk import first_of_each, gumbel_top_k, min_rank
 from airrep.sparse import SparseRows
 
 
@@ -61,7 +61,7 @@ def test_queries_that_agree_need_to_be_asked_deeper() -> None:
 
 
 def test_queries_are_ranked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "PAIRS", 25)
+    monkeypatch.setattr(selection, "RANKED", 25)
     generator = np.random.default_rng(3)
     check(
         generator.integers(-9, 10, (11, 4)).astype(np.float32),

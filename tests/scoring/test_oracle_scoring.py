@@ -28,25 +28,6 @@ def test_integer_world(pool: str, cuts: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.05, 0.2, 3.0, 1e4])
-def test_temperature_divides_the_exponent(temperature: float) -> None:
-    queries, train, members = integers(4, 3, 5), integers(5, 24, 5), random_members(6, 9, 24)
-    expected = pooling.group_scores(queries, train, members, "attention", temperature)
-    found = group_scores(ask(queries, cut(train, (8,))), grouped(members), "attention", temperature=temperature)
-    np.testing.assert_allclose(found, expected, rtol=5e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_many_groups_of_float_features(pool: str) -> None:
-    generator = np.random.default_rng(7)
-    train = generator.normal(size=(300, 16)).astype(np.float16)
-    queries = (2.0 * generator.normal(size=(5, 16))).astype(np.float32)
-    members = [generator.permutation(300)[: generator.integers(1, 25)].tolist() for _ in range(400)]
-    expected = pooling.group_scores(queries, train, members, pool)
-    found = group_scores(ask(queries, cut(train, (100, 101, 250))), grouped(members), pool)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
-
-
 STEPS = [60, 80, 85, 87, 88, 89, 95, 100, 103, 104, 110, 140]
 """Distances below the greatest |score| at which float32 exponentials fade and vanish."""
 SPREADS = {
@@ -78,22 +59,6 @@ def test_attention_over_huge_spreads(spread: str, size: int, order: str) -> None
         found = group_scores(ask(queries, blocks), grouped(members), pool)
         largest = np.array([[np.abs(q[0] * train[rows]).max() for rows in members] for q in queries])
         assert np.all(np.abs(found - expected) <= 4e-6 * largest), pool
-
-
-def test_attention_lies_between_the_least_and_the_greatest_member() -> None:
-    queries, train, members = integers(8, 6, 4, 30), integers(9, 24, 4, 30), random_members(10, 20, 24)
-    found = group_scores(ask(queries, cut(train, (5, 6))), grouped(members), "attention")
-    scores = pooling.influence_scores(queries, train)
-    for j, rows in enumerate(members):
-        assert np.all(found[:, j] >= scores[:, rows].min(axis=1) - 1e-3)
-        assert np.all(found[:, j] <= scores[:, rows].max(axis=1) + 1e-3)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_group_of_one_scores_as_its_member(pool: str) -> None:
-    queries, train = integers(11, 6, 8, 60), integers(12, 24, 8, 60)
-    found = group_scores(ask(queries, cut(train, (3, 20))), grouped([[row] for row in range(24)]), pool)
-    np.testing.assert_allclose(found, pooling.influence_scores(queries, train), rtol=1e-6)
 
 
 @pytest.mark.parametrize("pool", POOLS)

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)

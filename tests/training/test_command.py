@@ -26,7 +26,7 @@ TRAIN = (
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run the command line among data, labels of two instances and a tiny encoder: status, and what it says."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)
     data = Corpus.from_examples(
         Example(f"{'abcdefgh'[row % 8]} e{row}", f"{'uvwxyz'[row % 6]} {'ijklm'[row % 5]}", f"e{row}")
         for row in range(120)

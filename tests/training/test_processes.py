@@ -59,8 +59,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(folder: Path, launcher: list[str] | None = None) -> Path:
     tiny_settings(folder)
-    for what in ("both",) if launcher is None else ("gradients", "train"):  # processes form a team once
-        run(folder, what, launcher)
+    run(folder, "both", launcher)
     return folder
 
 

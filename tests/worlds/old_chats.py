@@ -8,7 +8,7 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.conversations import chat_message
-from airrep.lm.templates.chat import Chat
+from airrep.lm.chat import Chat
 
 
 @contextmanager

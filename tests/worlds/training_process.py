@@ -1,9 +1,10 @@
 """A program that trains in the planted world, for tests that start or kill processes.
 
-Usage: ``python training_process.py FOLDER gradients|train|both``; it may be started by torchrun.
+Usage: ``python training_process.py FOLDER train|both``; it may be started by torchrun.
 """
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,21 +25,15 @@ STEPS = 24
 
 
 def main(folder: Path, what: str) -> None:
-    """Write gradients of one step for three choices of layers, train an encoder, or both."""
+    """Train an encoder, or write gradients of one step for each choice of layers before."""
     torch.set_num_threads(1)
-    if what != "train":
-        write_all_gradients(folder)
-    if what != "gradients":
-        settings = tiny_settings(folder, steps=STEPS, checkpoint_every=3, dropout=0.1)
+    settings = tiny_settings(folder, steps=STEPS, checkpoint_every=3, dropout=0.1)
+    with nullcontext() if what == "train" else team_of("cpu") as team:  # which training takes, too
+        if team is not None:
+            for layers in ("all", 1, 0):
+                write_gradients(folder, layers, team)
+            write_gradients(folder, 1, team, beside=True)
         train_encoder([planted(1, "a"), planted(2, "b")], [planted(3, "h")], folder / "encoder", settings)
-
-
-def write_all_gradients(folder: Path) -> None:
-    """Gradients of one step, for each choice of layers."""
-    with team_of("cpu") as team:
-        for layers in ("all", 1, 0):
-            write_gradients(folder, layers, team)
-        write_gradients(folder, 1, team, beside=True)
 
 
 def write_gradients(folder: Path, layers: object, team: Team, *, beside: bool = False) -> None:

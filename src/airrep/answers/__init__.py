@@ -1,6 +1,5 @@
 """Answers from scores: what taught an answer, what harms, leaks and mixes.
 
-answer     The base of all answers: a result, with what is told beside it.
 audit      Evaluation items that the training data contain, or nearly contain.
 clean      Training examples that are likely wrong, repeated, odd or harmful; with reasons.
 copied     Words of an answer that stand in the training data word for word.

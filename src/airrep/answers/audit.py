@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from airrep.answers.answer import Answer
 from airrep.answers.likeness.containment import Contained, Containment, Seen
 from airrep.answers.likeness.neighbours import StoredMeaning
 from airrep.answers.texts import RecordKeys, Templates, kept_examples, most_of_texts, words_of
@@ -17,7 +16,7 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.settings import Settings
 
@@ -50,7 +49,7 @@ class SameText:
     """The training example that has most of an item's words."""
 
     part: Part
-    """What was looked for: the whole item, or its prompt alone, whichever is contained more."""
+    """The text that was looked for: the whole item, or its prompt alone, whichever is contained more."""
     share: float
     """Share of its n-grams that the example has; if it is not contained, of those that are no template's."""
     words: str
@@ -65,7 +64,7 @@ class SameMeaning:
     """The training example nearest in meaning to an item."""
 
     cosine: float
-    """Of their embeddings."""
+    """Cosine of their embeddings."""
     row: int
     """Row number in the index."""
     example: Record
@@ -73,7 +72,7 @@ class SameMeaning:
 
 @dataclass(frozen=True)
 class Audited:
-    """What was found of one evaluation item."""
+    """Findings about one evaluation item."""
 
     item: Record
     verdict: Verdict
@@ -85,12 +84,12 @@ class Audited:
 
 @dataclass(frozen=True, repr=False)
 class AuditResult(Answer):
-    """What was found of each evaluation item, in their order."""
+    """Findings about each evaluation item, in their order."""
 
     items: tuple[Audited, ...]
     settings: AuditSettings
     encoder: str | None
-    """What told meanings; None where the index holds no embeddings, so that words alone were compared."""
+    """The encoder that compared meanings; None if the index holds no embeddings and words alone were compared."""
     provenance: Provenance
     templates: Templates | None = None
     """Stretches of words of the items that told nothing, as too many training examples have them."""
@@ -239,7 +238,7 @@ class _Looking:
     def _most_of(
         self, looked: Containment, place: int, whole: Contained | None, prompt: Contained | None
     ) -> SameText | None:
-        """What has most of an item, or of its prompt if that is more; None where nothing has any of it."""
+        """Return what has most of an item, or of its prompt if that is more; None where nothing has any of it."""
         alone = prompt is not None and (whole is None or prompt.share > whole.share)
         best = prompt if alone else whole
         if best is None or best.row < 0:

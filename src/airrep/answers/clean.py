@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, get
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.answer import Answer
 from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, mostly_unknown, robust_deviations, vote
 from airrep.answers.spread import harms, spread_of
@@ -25,7 +24,7 @@ from airrep.errors import ConfigError, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import FIELDS, Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
 from airrep.scoring.asked import stream_scores
@@ -83,7 +82,7 @@ class ExampleFinding:
 
 @dataclass(frozen=True, repr=False)
 class CleanResult(Answer):
-    """What was found, strongest first within each kind, and how it was looked for."""
+    """Findings, strongest first within each kind, and the settings of the search."""
 
     findings: tuple[ExampleFinding, ...]
     examples: int
@@ -93,7 +92,7 @@ class CleanResult(Answer):
     """Kinds that could not be checked, and why."""
     settings: CleanSettings
     encoder: str
-    """What told how near prompts and answers are."""
+    """The encoder that compared prompts and answers."""
     where: str | None
     """The filter that chose the examples."""
     provenance: Provenance
@@ -145,9 +144,8 @@ class CleanResult(Answer):
         folder may be there, if it holds nothing but such files. Findings of *kinds* alone are acted on, of all if None
         (:meth:`dropped`).
 
-        Raises:
-            ArtifactError: the folder exists, or it cannot be written.
-            ConfigError: the index is not the one that was looked at, or it was changed since; or an unknown kind.
+        ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was looked
+        at, or it was changed since; or an unknown kind.
         """
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())
@@ -251,7 +249,7 @@ class _Encoded(NamedTuple):
     units: np.ndarray
     """Their embeddings, of unit length."""
     known: Mask
-    """Whether half of the text or more is known to the encoder."""
+    """True if half of the text or more is known to the encoder."""
 
 
 @dataclass(eq=False)
@@ -267,7 +265,7 @@ class _Looking:
     _progress: OnProgress | None
     _last_near: tuple[Rows, Neighbours] | None = None
     templates: Templates | None = None
-    """What :meth:`look` took for templates, once it has looked for duplicates."""
+    """The templates that :meth:`look` found, once it has looked for duplicates."""
     not_judged: dict[str, int] = field(default_factory=dict)
     """By kind the examples that :meth:`look` left out as unknown to the encoder."""
 
@@ -337,7 +335,7 @@ class _Looking:
         return np.flatnonzero(known)
 
     def _judged(self, kind: Kind) -> Rows:
-        """The same, and takes note of how many are left out."""
+        """Return the same, and take note of how many are left out."""
         places = self._known(kind)
         if len(places) < len(self._rows):
             self.not_judged[kind] = len(self._rows) - len(places)

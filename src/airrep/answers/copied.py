@@ -29,7 +29,7 @@ TOGETHER = 48
 READ = 20_000
 """Texts of one kind that are cut into words at most; of more, the counts are a part."""
 _BETWEEN = "[^a-z0-9_]+"
-"""What may stand between two words in a text, and a little more."""
+"""Characters that may stand between two words in a text, and a few more."""
 FIELDS: tuple[Field, ...] = ("prompt", "response")
 
 
@@ -84,7 +84,7 @@ class _Search:
         self._windows: Mapping[tuple[str, ...], list[int]] = windows
 
     def copied(self, index: Index, keep: Mask) -> tuple[Copied, ...]:
-        """What is found, longest first."""
+        """Return what is found, longest first."""
         found: dict[_Held, dict[int, CopyPlace]] = defaultdict(dict)
         for row, field, text in self._candidates(index, keep):
             for held, start, stop in self._held(_Text.of(text, self._finder)):

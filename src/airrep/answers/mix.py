@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from airrep.answers.answer import Answer
 from airrep.answers.texts import kept_values
-from airrep.arrays import Rows
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
@@ -23,7 +22,7 @@ from airrep.corpus.schemas.values import is_learnt
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.result import ZERO, Provenance
+from airrep.index.results.result import ZERO, Answer, Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, stream_scores
@@ -166,13 +165,8 @@ def mix(
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
         raise ConfigError(f"mix: top is {top}; expected a share above 0 and at most 1. Change it.")
     keep = index.mask(where)
-    named = kept_values(index, keep, by)
-    names = sorted({name for name in named if name is not None})
-    if len(names) < 2:
-        raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
-    number: dict[str | None, int] = {name: code for code, name in enumerate(names)}
-    codes = np.full(index.rows, -1)
-    codes[keep] = [number.get(name, -1) for name in named]
+    names, codes = _coded(index, keep, by)
+    without = int((codes[keep] < 0).sum())
     question = index.question(queries, better)
     asked = question.ranked(index.ask(question, progress), towards=True)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
@@ -187,7 +181,19 @@ def mix(
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)
     provenance = changed(question.told(index.provenance(), towards=True), units=UNITS)
-    return MixResult(by, weights, len(shares), count, provenance, where, named.count(None))
+    return MixResult(by, weights, len(shares), count, provenance, where, without)
+
+
+def _coded(index: Index, keep: Mask, by: str) -> tuple[list[str], np.ndarray]:
+    """Names of the sources, and for each row the number of its name, ``(n,)``; -1 without a source, or not kept."""
+    named = kept_values(index, keep, by)
+    names = sorted({name for name in named if name is not None})
+    if len(names) < 2:
+        raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
+    number: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+    codes = np.full(index.rows, -1)
+    codes[keep] = [number.get(name, -1) for name in named]
+    return names, codes
 
 
 def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.ndarray:

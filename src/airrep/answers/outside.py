@@ -47,12 +47,12 @@ SHORTEST, LONGEST = 3, 300
 LEAST_CHANCE = 1e-4
 """So few texts say nothing of lesser chances."""
 VERSION = 1
-"""Of how the numbers are computed; others are not read."""
+"""Version of how the numbers are computed; others are not read."""
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """What comes nearest to each of q answers."""
+    """The examples that come nearest to each of q answers."""
 
     rows: Rows
     """``(q,)``: the row of the greatest share."""
@@ -65,7 +65,7 @@ class Nearest:
     deviations: np.ndarray
     """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
     spread: ScoreSpread
-    """Of the scores, or contrasts, of all rows."""
+    """Spread of the scores, or contrasts, of all rows."""
 
 
 def nearest(index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None) -> Nearest:
@@ -93,11 +93,11 @@ def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
         contrast = (part[:count] - part[count:] for part in (scores, mean, own))
         moments.see(values)
         leaders.see(rows, np.minimum(shares, _share(*contrast)), values)
-    return _nearest(leaders.rows, leaders.values, leaders.more, moments.spread)
+    return _nearest(*leaders.found(), moments.spread)
 
 
 def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: ScoreSpread) -> Nearest:
-    """What is told of the first rows of each answer, ``(q, k)``, and of their scores, or contrasts."""
+    """Return what is told of the first rows of each answer, ``(q, k)``, and of their scores, or contrasts."""
     first = shares[:, :1]
     alike = ((shares >= ALIKE * first) & (first > 0)).sum(axis=1)
     tenth = shares[:, min(MANY, shares.shape[1]) - 1]
@@ -105,7 +105,7 @@ def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: ScoreSp
 
 
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
-    """What a copy of each answer among the training examples would score for it and for the better one, ``(e,)``."""
+    """Score a copy of each answer, as a training example, for the answer and for the better one, ``(e,)``."""
     attributor, answers = index.attributor, [one.whole for one in question.queries]
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
@@ -133,7 +133,7 @@ class Spread:
     slope: float
     """At most 0."""
     deviation: float
-    """Of the upper half, which is what counts."""
+    """Deviation of the upper half, the half that counts."""
 
     @classmethod
     def of(cls, shares: np.ndarray, letters: np.ndarray) -> "Spread":
@@ -156,9 +156,9 @@ class Outside:
     """Shares of what comes nearest to answers that nothing taught."""
 
     first: Spread
-    """Of the nearest example."""
+    """Scores of the nearest example."""
     tenth: Spread
-    """Of the tenth nearest."""
+    """Scores of the tenth nearest."""
 
     def chance(self, first: float, tenth: float, letters: int) -> float:
         """Chance of shares as great as these, for an answer of so many letters.
@@ -179,7 +179,7 @@ gradients by EK-FAC beside text come to, on the careful side."""
 
 
 def outside(index: Index, *, contrast: bool) -> Outside | None:
-    """What answers that nothing taught come to, computed once for each index and kept; None if it cannot score them."""
+    """Measure the scores of answers that nothing taught, once for each index; None if it cannot score them."""
     if is_direct(index.attributor):
         return DIRECT
     key = {"index": index.fingerprint, "texts": json_digest(_records()), "contrast": contrast, "version": VERSION}

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airrep.answers.answer import Answer
 from airrep.index.results.hits import Record
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 
 Verdict = Literal["taught", "held back", "not shown", "not moved"]
 """The rows taught the answer; they kept the model from it; neither is shown; or the fine-tunes moved nothing."""
@@ -24,7 +23,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Effects:
-    """What leaving rows out did to one number; each is a mean over the repeats."""
+    """Effects of leaving rows out on one number; each is a mean over the repeats."""
 
     without_named: Effect
     """Without the named rows less with them; 95 % interval of the mean (Student's t)."""
@@ -51,16 +50,16 @@ class Proved:
     before: float
     """Loss of the answer before any fine-tune."""
     after: float
-    """The same after the fine-tunes with all rows, mean over the repeats."""
+    """The number after the fine-tunes with all rows, mean over the repeats."""
     loss: Effects
-    """Of the loss of the answer: above 0, it is less likely without the rows."""
+    """Effects on the loss of the answer: above 0, it is less likely without the rows."""
     contrast: Effects | None
-    """Of the loss of the answer less that of the better one; None without one."""
+    """Effects on the loss of the answer less that of the better one; None without one."""
 
 
 @dataclass(frozen=True, repr=False)
 class ProofResult(Answer):
-    """What fine-tunes with and without some training examples did to answers."""
+    """Effects of some training examples on answers, by fine-tunes with and without them."""
 
     sentence: str
     """The verdict in words."""
@@ -75,7 +74,7 @@ class ProofResult(Answer):
     before: float
     """Loss of the answers before any fine-tune."""
     after: float
-    """The same after the fine-tunes with all rows."""
+    """The number after the fine-tunes with all rows."""
     repeats: int
     """Each with its own context, its own random rows and its own order of data."""
     context: int

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from airrep.answers.answer import Answer
 from airrep.answers.audit import AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
@@ -11,7 +10,7 @@ from airrep.answers.proof import ProofResult
 from airrep.answers.together import SetResult
 from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.result import Result
+from airrep.index.results.result import Answer, Result
 from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.artifacts.manifests import read_manifest
 

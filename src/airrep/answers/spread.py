@@ -49,7 +49,7 @@ def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
 
 
 def harms(scores: np.ndarray, spread: Spread) -> Mask:
-    """Whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
+    """Tell whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
     found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
     return found
 
@@ -108,23 +108,10 @@ class Leaders:
             self._floors[place] = found[1][-1]
         return found
 
-    def _all(self, part: int) -> np.ndarray:
-        return np.stack([self._first(place)[part] for place in range(len(self._kept))])
-
-    @property
-    def rows(self) -> Rows:
-        """Their rows, ``(rankings, k)``, fewer where fewer were seen; the greatest value first."""
-        return self._all(0)
-
-    @property
-    def values(self) -> np.ndarray:
-        """Their values, of the same shape."""
-        return self._all(1)
-
-    @property
-    def more(self) -> np.ndarray:
-        """A second number of each."""
-        return self._all(2)
+    def found(self) -> tuple[Rows, np.ndarray, np.ndarray]:
+        """Rows, values and second numbers, ``(rankings, k)`` each or fewer; the greatest value first."""
+        rows, values, more = zip(*map(self._first, range(len(self._kept))), strict=True)
+        return np.stack(rows), np.stack(values), np.stack(more)
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ def ends_of(asked: Asked, keep: Mask, k: int, *, both: bool = True) -> Ends:
     Rows are ordered by scores in float32, whose digits are those of any shards and any other queries.
     """
     sample, some = evenly(keep, SAMPLE), []
-    moments, first, last = Moments(len(asked)), Leaders(len(asked), k), Leaders(len(asked), k if both else 1)
+    moments, first, last = Moments(len(asked)), Leaders(len(asked), k), Leaders(len(asked), k)
     for rows, scores in stream_scores(asked, keep):
         moments.see(scores)
         ranked = scores.astype(np.float32).astype(np.float64)
@@ -161,7 +148,8 @@ def ends_of(asked: Asked, keep: Mask, k: int, *, both: bool = True) -> Ends:
             last.see(rows, -ranked, scores)
         some.append(scores[:, sample[rows]])
     sampled = np.concatenate(some, axis=1).mean(axis=1)
-    return Ends((first.rows, last.rows), (first.more, last.more), moments.spread, sampled)
+    (top, _, most), (bottom, _, least) = first.found(), last.found()
+    return Ends((top, bottom), (most, least), moments.spread, sampled)
 
 
 def evenly(keep: Mask, most: int) -> Mask:
@@ -177,7 +165,7 @@ def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | N
     question = index.question(queries, better)
     asked = index.ask(question)
     spread = spread_of(question.ranked(asked), index.live)
-    return beside_spread(index.top_of(question, asked, k), spread)
+    return beside_spread(index.top_of(question, asked, index.live, k), spread)
 
 
 def beside_spread(found: TopResult, spread: Spread) -> TopResult:

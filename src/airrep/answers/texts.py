@@ -29,8 +29,7 @@ PARTS = ("turn", "preference")
 def find_row(index: IndexRows, name: str) -> int:
     """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
 
-    Raises:
-        ConfigError: there is none.
+    ConfigError: there is none.
     """
     found = index.find([name])
     if found:
@@ -84,7 +83,7 @@ def ngrams_of(words: Sequence[str], order: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Templates:
-    """What was taken for templates, and so told nothing."""
+    """Texts that were taken for templates, and so said nothing."""
 
     stretches: int
     """Different stretches of words, each in more texts than :func:`most_of_texts` says."""
@@ -125,7 +124,7 @@ class RecordKeys:
 
 
 def _follows(example: Example, before: Example) -> bool:
-    """Whether an example is the next part of the record that another is a part of."""
+    """Tell whether an example is the next part of the record that another is a part of."""
     first, second = before.metadata, example.metadata
     if (first.get("preference"), second.get("preference")) == ("chosen", "rejected"):
         return before.prompt == example.prompt

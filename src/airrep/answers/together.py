@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Spread, spread_of
 from airrep.attributors.base import OnProgress
 from airrep.errors import DataError
 from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Answer, Provenance
 from airrep.scoring.asked import stream_scores
 from airrep.scoring.blocks import at_most
 
@@ -45,7 +44,7 @@ class SetResult(Answer):
     even: int
     """Queries left out, since all their scores are equal."""
     least: bool
-    """Whether the most harmful come first."""
+    """True if the most harmful come first."""
     provenance: Provenance
     kind: ClassVar[str] = "top-of-set"
 
@@ -104,11 +103,10 @@ def top_of_set(
     for rows, scores in stream_scores(asked.chosen(uneven), keep):
         effects = chosen.effects(scores)
         leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
-    values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
-    pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
-    hits = (
-        Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in enumerate(pairs, start=1)
-    )
+    first, values, shares = (part[0] for part in leaders.found())
+    told = (sign * values).astype(np.float32) + np.float32(0)  # -0 becomes 0
+    ranked = enumerate(zip(first.tolist(), told.tolist(), shares.tolist(), strict=True), 1)
+    hits = (Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in ranked)
     even = len(spread.mean) - len(uneven)
     provenance = replace(question.told(index.provenance(keep=keep)), units=DEVIATIONS)
     return SetResult(tuple(hits), len(uneven), even, least, provenance)

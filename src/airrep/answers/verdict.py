@@ -7,7 +7,7 @@ import numpy as np
 
 from airrep.answers.copied import with_copied
 from airrep.answers.outside import COUNTED, MANY, Nearest, nearest, outside
-from airrep.answers.spread import Ends, beside_spread, spread_of
+from airrep.answers.spread import Ends, Spread, beside_spread, spread_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -54,11 +54,7 @@ def top(
         prompt: the prompt of a single answer to explain.
         response: that answer, instead of *queries*.
         least: the most harmful examples first.
-        where: a filter; only examples that pass it are ranked.
-        why: also say what each channel added to a score, and which words both texts share.
-        tokens: as *why*, and also split each score by pairs of words, one of the answer and one of the training
-            example.
-        progress: called with the number of encoded texts.
+        where: and *why*, *tokens*, *progress*: as for :meth:`airrep.Index.top`.
 
     Raises:
         ConfigError: k is below 1, there is no answer, one has no better one, a filter is bad or fulfilled by no
@@ -71,11 +67,11 @@ def top(
     """
     index = as_index(index)
     question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
-    at_most("top: k", k, int(keep.sum()))  # before any work
+    k = at_most("top: k", k, int(keep.sum()))
     if tokens:
         check_tokens(index.attributor)
     asked = index.ask(question, progress)
-    found = index.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
+    found = index.top_of(question, asked, keep, k, least=least, why=why, tokens=tokens)
     if why or tokens:
         found = replace(found, queries=with_copied(index, found.queries, keep))
     if least:
@@ -83,7 +79,10 @@ def top(
     told = list[Hits]()
     for start in range(0, len(found), TOGETHER):
         places = slice(start, start + TOGETHER)
-        told += _judged(index, found[places], *_part(question, asked, places), keep)
+        part, own = _part(question, asked, places)
+        judged, spread = verdicts(index, part, own, keep)
+        beside = beside_spread(found[places], spread or spread_of(part.ranked(own), keep))
+        told += [replace(hits, verdict=one) for hits, one in zip(beside, judged, strict=True)]
     return replace(found, queries=tuple(told))
 
 
@@ -95,41 +94,27 @@ def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, As
     return part, asked.chosen(chosen if better is None else np.concatenate([chosen, chosen + count]))
 
 
-def _judged(index: Index, found: TopResult, question: Question, asked: Asked, keep: Mask) -> list[Hits]:
-    near, told = _verdicts(index, question, asked, keep)
-    spread = spread_of(question.ranked(asked), keep) if near is None else near.spread
-    pairs = zip(beside_spread(found, spread), told, strict=True)
-    return [replace(hits, verdict=one) for hits, one in pairs]
-
-
 def verdicts(
     index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
-) -> list[Verdict | None]:
-    """The verdict on each answer; None of one with a span, and for all where the method knows its own texts alone.
+) -> tuple[list[Verdict | None], Spread | None]:
+    """The verdict on each answer, and the spread of what all kept rows are ranked by, where it came up.
 
-    Chances are those of whole answers: a few words are more easily come near to. *ends* are as for
-    :func:`airrep.answers.outside.nearest`.
+    An answer with a span gets None, and so do all where the method knows its own texts alone. Chances are those of
+    whole answers: a few words are more easily come near to. *ends* are as for :func:`airrep.answers.outside.nearest`.
     """
-    return _verdicts(index, question, asked, keep, ends)[1]
-
-
-def _verdicts(
-    index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
-) -> tuple[Nearest | None, list[Verdict | None]]:
-    """What comes nearest to each answer, and the verdict on it."""
     contrast = question.better is not None
     spanned = [answer.span is not None for answer in question.queries]
     known = None if all(spanned) else outside(index, contrast=contrast)
     if known is None:
-        return None, [None] * len(question.queries)
+        return [None] * len(spanned), None
     try:
         found = nearest(index, question, asked, keep, ends)
     except ConfigError:  # a copy of an answer is no training example of a method that knows its own alone
-        return None, [None] * len(question.queries)
+        return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))
-    return found, [None if part else one for part, one in zip(spanned, judged, strict=True)]
+    return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

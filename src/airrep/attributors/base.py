@@ -88,6 +88,7 @@ class Attributor(ABC):
 
     Features are float32, one row for each example: a dense array ``(rows, d)`` or a CSR matrix. They depend on the
     example alone (and on what :meth:`fit` learnt), never on the other examples of the call, its order or its size.
+    Before :meth:`fit`, a method that learns from the training corpus raises NotFittedError from all that need it.
 
     Example:
         >>> method = airrep.make_attributor("tfidf")
@@ -98,11 +99,11 @@ class Attributor(ABC):
     name: ClassVar[str]
     """The method's name, as users type it."""
     reads_spans: ClassVar[bool] = False
-    """Whether queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
+    """True if queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
     leads: ClassVar[bool] = False
-    """Whether it leaves losses of its LM for other methods of a sum, and so comes before them."""
+    """True if it leaves losses of its LM for other methods of a sum, and so comes before them."""
     reads_pairs: ClassVar[bool] = False
-    """Whether it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
+    """True if it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
     response less those of the rejected one, where it does not."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
@@ -119,7 +120,7 @@ class Attributor(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
+        """Tell whether queries are encoded as training examples are, so that order-k pools have a meaning."""
         return type(self).encode_queries is Attributor.encode_queries
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
@@ -153,11 +154,7 @@ class Attributor(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name a pool.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name one."""
 
     @property
     def features_fingerprint(self) -> str:
@@ -200,18 +197,17 @@ class Attributor(ABC):
         return {}
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
-        """What an index keeps of each example, by channel; a method that is no sum of channels is one itself.
+        """Return what an index keeps of each example, by channel; a method that is no sum of channels is one itself.
 
         Raises:
             ConfigError: the method made no row of features for each example.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         found = self._of_sides(self.encode_train, examples, on_rows)
         factors = self.factors(examples)
         return {self.name: found if factors is None else self.times(found, factors)}
 
     def factors(self, examples: Sequence[Example]) -> Float64[np.ndarray, " rows"] | None:  # noqa: ARG002
-        """What the features of training examples are multiplied by; None: 1, as for most data.
+        """Return what the features of training examples are multiplied by; None: 1, as for most data.
 
         Raises:
             DataError: the loss of the fine-tune cannot learn an example.
@@ -256,39 +252,26 @@ class Attributor(ABC):
     def ask(
         self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
     ) -> Asked:
-        """What queries ask of what is kept of training examples; *channel* is the name under which that is kept.
+        """Return what queries ask of what is kept of training examples; *channel* is the name under which that is kept.
 
         Raises:
             ConfigError: the method made no row of features for each query.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         found = self._of_sides(self.encode_queries, queries, on_rows, "encode_queries")
         return ask(found, kept.blocks(channel or self.name), self.pooling())
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
-        """φ_train of each example, ``(rows, d)``.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """φ_train of each example, ``(rows, d)``."""
         raise ConfigError(
             f"{self.name}: makes no features; expected encode_train, or encode and ask. Correct the method."
         )
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart."""
         return self.encode_train(examples, on_rows)
 
     def places(self, example: Example) -> Places | None:  # noqa: ARG002
-        """Where the features of an example stand in its texts; None where features are not those of words.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
-        """
+        """Where the features of an example stand in its texts; None where features are not those of words."""
         return None
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:  # noqa: ARG002
@@ -299,7 +282,6 @@ class Attributor(ABC):
 
         Raises:
             ConfigError: a part of the score has no tokens.
-            NotFittedError: the method learns from the training corpus and has not seen it.
         """
         return None
 
@@ -368,11 +350,7 @@ def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | Non
 
 
 def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
-    """The examples that a method can read; errors call the corpus *what*.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The examples that a method can read; errors call the corpus *what* (DataError: there are none)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
@@ -434,7 +412,7 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
 
     @property
     def counted(self) -> tuple[bool, ...]:
-        """Whether each of them counts; what a weight of 0 leaves out need not be computed."""
+        """Tell whether each of them counts; what a weight of 0 leaves out need not be computed."""
         return (True,) * len(self.parts)
 
     @property

@@ -33,15 +33,11 @@ class TokenProducts:
     query: Stretches
     example: Stretches
     scores: Float64[np.ndarray, "q t"]
-    """What each token of the query (row) has of each of the training example (column); all add up to the score."""
+    """Scores of each token of the query (row) by each of the training example (column); all add up to the score."""
 
     @classmethod
     def of(cls, query: Stretches, example: Stretches, scores: Float64[np.ndarray, "q t"]) -> "TokenProducts":
-        """Pairs of tokens, as many as there are stretches.
-
-        Raises:
-            ConfigError: these are not as many.
-        """
+        """Pairs of tokens, as many as there are stretches (ConfigError: these are not as many)."""
         shape = (len(query.starts), len(example.starts))
         if scores.shape != shape:
             raise ConfigError(
@@ -76,13 +72,13 @@ class WordScores:
 
     @property
     def of_query(self) -> list[float]:
-        """What each word of the query has of the score."""
+        """Return what each word of the query has of the score."""
         found: list[float] = self.matrix.sum(axis=1)[:-1].tolist()
         return found
 
     @property
     def of_example(self) -> list[float]:
-        """What each word of the training example has of the score."""
+        """Return what each word of the training example has of the score."""
         found: list[float] = self.matrix.sum(axis=0)[:-1].tolist()
         return found
 
@@ -182,17 +178,10 @@ def by_shared(
 ) -> Float64[np.ndarray, "q t"]:
     """A score of counted n-grams by pairs of words, as :attr:`WordScores.scores` has them.
 
-    The product of a column is shared among the places where its n-grams stand in the query, and the part of each among
-    those in the training example. N-grams of as many words give one word's part to the same word of the other text,
-    others to all. The product of a column without a place stands in the last row and column.
-
-    Args:
-        columns: of the products, ascending.
-        values: the products, which add up to the score.
-        asked: places in the query.
-        had: places in the training example.
-        query: its words.
-        example: its words.
+    *columns*, ascending, and *values* are the products that add up to the score. The product of a column is shared
+    among the places where its n-grams stand in the query (*asked*), and the part of each among those in the training
+    example (*had*). N-grams of as many words give one word's part to the same word of the other text, others to all.
+    The product of a column without a place stands in the last row and column.
     """
     found = np.zeros((query.count + 1, example.count + 1))
     here, there = _by_key(asked, query), _by_key(had, example)

@@ -222,7 +222,7 @@ def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, t
 
 
 def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """What is learnt of another corpus has another fingerprint, if it makes other features."""
+    """Learn from another corpus: the fingerprint is another if the features are."""
     other = make()
     try:
         other.fit(Corpus.from_examples([*train[:4], *_others()]))
@@ -234,7 +234,7 @@ def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train:
 
 
 def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """What is learnt of the corpus in another order scores alike; stored features are of rows, in their order."""
+    """Learn from the corpus in another order: scores stay alike; stored features are of rows, in their order."""
     if isinstance(attributor, PrecomputedAttributor):
         return
     other = make()
@@ -253,7 +253,7 @@ def single_scores(attributor: Attributor, train: Sequence[Example], queries: Seq
 
 
 def agree(scores: np.ndarray, others: np.ndarray) -> bool:
-    """Whether scores of two builds, ``(q, n)``, correlate by :data:`AGREEMENT` or more for each query."""
+    """Tell whether scores of two builds, ``(q, n)``, correlate by :data:`AGREEMENT` or more for each query."""
     one, other = (each - each.mean(axis=1, keepdims=True) for each in (scores.astype(float), others.astype(float)))
     sizes = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     alike = np.abs(one - other).max(axis=1, initial=0) <= 1e-6 * np.abs(others).max(axis=1, initial=0)

@@ -10,7 +10,7 @@ from airrep.arrays import Encoded, Rows
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.corpus.corpus import Example
 from airrep.scoring.asked import Asked, Kept, ScoresAsked
-from airrep.scoring.blocks import Block, Span, block_of
+from airrep.scoring.blocks import Block, Span
 from airrep.shapes import Float32
 
 
@@ -36,15 +36,8 @@ class DirectAttributor(Attributor):
     ) -> Float32[np.ndarray, "n q"]:
         """Influence scores of training examples for queries, higher = more helpful.
 
-        A score depends on the two examples alone (and on what :meth:`fit` learnt).
-
-        Args:
-            train: training examples.
-            queries: queries.
-            on_rows: called with how many more training examples are done.
-
-        Raises:
-            NotFittedError: the method learns from the training corpus and has not seen it.
+        A score depends on the two examples alone (and on what :meth:`fit` learnt). *on_rows* is told how many more
+        training examples are done.
         """
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
@@ -102,7 +95,7 @@ class RecentScores:
 
 
 class InMemory:
-    """What is kept of examples in memory."""
+    """Features of examples, or their scores' parts, kept in memory."""
 
     def __init__(self, encoded: Encoded, examples: Sequence[Example] | None, held: RecentScores | None = None) -> None:
         """*examples* are read by methods that keep no features; their scores stay in *held*, where there is one."""
@@ -113,7 +106,7 @@ class InMemory:
 
     @classmethod
     def of(cls, method: Attributor, examples: Sequence[Example]) -> "InMemory":
-        """What a method keeps of examples."""
+        """Return what a method keeps of examples."""
         return cls(method.encode(examples), examples)
 
     def taken(self, rows: Rows) -> "InMemory":
@@ -125,7 +118,7 @@ class InMemory:
         """Features of a channel."""
         features = self.encoded[channel]
         assert features is not None
-        return [block_of(0, features)]
+        return [Block(0, features)]
 
     @property
     def live(self) -> None:
@@ -142,7 +135,7 @@ class InMemory:
 
 
 def is_direct(attributor: Attributor, *, counted: bool = False) -> bool:
-    """Whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
+    """Tell whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
     if not isinstance(attributor, SeveralMethods):
         return isinstance(attributor, DirectAttributor)
     parts = zip(attributor.parts, attributor.counted, strict=True)

@@ -46,18 +46,8 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         """The sentence encoder, loaded when it is first needed."""
         if self._shared is not None:
             return self._shared.encoder
-        chosen = self._settings
-        return load_encoder(
-            chosen.encoder,
-            precision=chosen.precision,
-            device=chosen.device,
-            template=chosen.template,
-            max_tokens=chosen.max_tokens,
-            batch_tokens=chosen.batch_tokens,
-            query_prompt=chosen.query_prompt,
-            train_prompt=chosen.train_prompt,
-            trust_remote_code=chosen.trust_remote_code,
-        )
+        how = self._settings.model_dump(exclude={"encoder", "view"})
+        return load_encoder(self._settings.encoder, **how)
 
     @property
     def fingerprint(self) -> str:
@@ -83,7 +73,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return self._encode(examples, on_rows, queries=True)
 
     def _spanned(self, examples: Sequence[Example]) -> tuple[Sequence[Example], Float64[np.ndarray, " n"] | None]:
-        """What is read of queries, and what each counts; None where each counts 1."""
+        """Return what is read of queries, and what each counts; None where each counts 1."""
         if self._settings.view == "prompt" or not have_spans(examples):
             return examples, None
         read, counts = list[Example](), list[float]()

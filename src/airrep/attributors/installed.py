@@ -3,9 +3,11 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distributions
+from importlib.metadata import distribution as first_of
 from typing import Any, TypeVar, get_args
 
 from airrep.attributors.base import Attributor
@@ -35,7 +37,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Factory:
-    """What an entry point names: makes an attributor from settings."""
+    """The object that an entry point names: it makes an attributor from settings."""
 
     function: Callable[..., Attributor]
     """A subclass of Attributor, or a function that returns one; takes its settings, or nothing."""
@@ -73,11 +75,7 @@ class InstalledMethod:
 
     @cached_property
     def factory(self) -> Factory:
-        """What the entry point names.
-
-        Raises:
-            ConfigError: it cannot be imported, or is not what airrep can call.
-        """
+        """Return what the entry point names (ConfigError: it cannot be imported, or is not what airrep can call)."""
         if not self.name.isidentifier():
             raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
         try:
@@ -90,11 +88,7 @@ class InstalledMethod:
             ) from error
 
     def make(self, settings: Settings) -> Attributor:
-        """The attributor of these settings.
-
-        Raises:
-            ConfigError: the package fails, or makes something else.
-        """
+        """The attributor of these settings (ConfigError: the package fails, or makes something else)."""
         factory = self.factory
         try:
             made = factory.function(settings) if factory.takes_settings else factory.function()
@@ -165,14 +159,29 @@ def installed_methods() -> Mapping[str, tuple[InstalledMethod, ...]]:
     """
     found: dict[str, list[InstalledMethod]] = {}
     packages: set[str] = set()
-    for distribution in distributions():
+    # The names and versions of all packages, hundreds of them, would take a fifth of a second to read.
+    for distribution in filter(_speaks_of_methods, distributions()):
         package = _package(distribution)
-        if package is None or _normal(package.name) in packages:
-            continue  # a later place of the same package does not count when it is imported either
+        if package is None or _normal(package.name) in packages or _is_hidden(distribution, package.name):
+            continue
         packages.add(_normal(package.name))
         for entry in _entries(distribution):
             found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
     return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def _speaks_of_methods(distribution: Distribution) -> bool:
+    try:
+        return GROUP in (distribution.read_text("entry_points.txt") or "")
+    except Exception:  # as for the entries themselves
+        return False
+
+
+def _is_hidden(distribution: Distribution, name: str) -> bool:
+    """Tell whether an earlier place has a package of the same name, which counts when it is imported, too."""
+    with suppress(PackageNotFoundError, ValueError):
+        return first_of(name).locate_file("") != distribution.locate_file("")
+    return False
 
 
 def _entries(distribution: Distribution) -> Iterator[EntryPoint]:
@@ -195,11 +204,7 @@ def _normal(name: str) -> str:
 
 
 def installed_method(name: str) -> InstalledMethod | None:
-    """The installed method of a name; None if no package declares it.
-
-    Raises:
-        ConfigError: two packages declare it.
-    """
+    """The installed method of a name; None if no package declares it (ConfigError: two packages declare it)."""
     found = installed_methods().get(name, ())
     if len(found) > 1:
         both = " and ".join(str(one.package) for one in found)

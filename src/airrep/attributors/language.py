@@ -13,7 +13,7 @@ from airrep.attributors.settings import RdsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import chosen_sides
 from airrep.errors import ConfigError
-from airrep.lm.preferences import factors_of
+from airrep.lm.documents import factors_of
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
@@ -58,7 +58,7 @@ class HeardLosses:
 
 
 def heard_losses(lm: "TargetLM") -> HeardLosses:
-    """What is remembered of an LM, with its weights as they are."""
+    """Return what is remembered of an LM, with its weights as they are."""
     return _heard.setdefault(lm, HeardLosses())
 
 

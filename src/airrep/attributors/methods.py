@@ -54,7 +54,7 @@ class Method:
     place: str
     """Module and name of the class, which is imported when it is needed: some load torch."""
     modules: tuple[str, ...] = ()
-    """Of the extra lm, which it cannot do without."""
+    """Modules of the extra ``lm`` that it cannot do without."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     installed: InstalledMethod | None = None
     """Where another package brings it: what makes it."""
@@ -123,7 +123,7 @@ _PLACES = {
     "airrep": "encoder:AirRepAttributor",
     "gte": "encoder:EmbeddingAttributor",
     "tfidf": "text.lexical:TfidfAttributor",
-    "bm25": "text.bm25:Bm25Attributor",
+    "bm25": "text.lexical:Bm25Attributor",
     "ngram": "text.ngram_lm:NgramAttributor",
     "rds": "language:RdsAttributor",
     "dsir": "text.lexical:DsirAttributor",
@@ -173,7 +173,7 @@ def method_named(name: str) -> Method:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a method of this name; no package is imported."""
+    """Tell whether there is a method of this name; no package is imported."""
     return name in METHODS or name in installed_methods()
 
 

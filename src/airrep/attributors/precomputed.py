@@ -57,11 +57,7 @@ class FeatureFile:
         return json_digest([file_digest(self.path)])
 
     def take(self, rows: Rows) -> DenseFeatures:
-        """Features of the given rows: float32, ``(k, d)``.
-
-        Raises:
-            DataError: one is not finite, or beyond float32.
-        """
+        """Features of the given rows: float32, ``(k, d)`` (DataError: one is not finite, or beyond float32)."""
         with np.errstate(over="ignore"):
             features = np.asarray(self._array[rows], np.float32)
         good = np.isfinite(features).all(axis=1)
@@ -73,11 +69,7 @@ class FeatureFile:
         return features
 
     def largest(self) -> float:
-        """The largest absolute value of all.
-
-        Raises:
-            DataError: a feature is not finite.
-        """
+        """The largest absolute value of all (DataError: a feature is not finite)."""
         step = max(1, _BLOCK_BYTES // (4 * max(1, self.dimension)))
         blocks = (np.arange(first, min(first + step, self.rows)) for first in range(0, self.rows, step))
         return max((float(np.abs(self.take(block)).max(initial=0.0)) for block in blocks), default=0.0)
@@ -156,7 +148,7 @@ def _pair(example: Example) -> tuple[int, int]:
 
 
 def _digest(keys: np.ndarray) -> str:
-    """What ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
+    """Return what ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
     digest, between = hashlib.sha256(b"["), b""
     for start in range(0, len(keys), _DIGESTED):
         digest.update(between + json.dumps(keys[start : start + _DIGESTED].tolist(), indent=1)[1:-2].encode())

@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, refuse_drop
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
+from airrep.lm.settings import LmReading
 from airrep.runtime.artifacts.making import fetched
 from airrep.runtime.settings import Settings, read_yaml
 from airrep.scoring.pooling import Pooling
@@ -24,14 +25,14 @@ SHIPPED = Path(__file__).parents[1] / "recipes"
 """Folder of the recipes that come with airrep."""
 OF_LM = ("max_tokens", "cut", "template", "batch_tokens", "memory")
 """Settings that an LM is read with; encoders have others of these names."""
-_COMMON = ("lm", "base", "merged", "device", "precision", *OF_LM)
+_COMMON = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that channels share."""
 _OF_BEFORE = ("lm", "base", "merged")
-"""Of these, those that say which LM is the one before a warm-up."""
+"""Settings among these that say which LM is the one before a warm-up."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
-"""Of a channel: above it ordinary scores do not fit in float32."""
+"""Largest weight of a channel: above it ordinary scores do not fit in float32."""
 KEEPS_NOTHING = ("ekfac",)
 """Methods that read all examples again for a new question."""
 LARGEST = 2**20
@@ -50,7 +51,7 @@ class Channel(Settings):
     pool: str | None = None
     """How the scores of a group's members are pooled; None takes the method's own pool."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Of attention: the larger, the flatter."""
+    """Temperature of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
     relative: bool = False
@@ -104,7 +105,7 @@ class Channel(Settings):
         return self
 
     def has(self, setting: str) -> bool:
-        """Whether its method has a setting of this name."""
+        """Tell whether its method has a setting of this name."""
         known = self.known
         return known is not None and setting in known.model_fields
 
@@ -160,7 +161,7 @@ RecipeLike: TypeAlias = str | os.PathLike[str] | Sequence[Channel | Mapping[str,
 """A shipped recipe's name, a YAML file or its folder, or channels."""
 
 
-class ChannelsSettings(Settings):
+class ChannelsSettings(LmReading):
     """Settings of an index by a recipe: those of all channels, and the channels.
 
     Any other setting goes to each channel whose method has it.
@@ -172,34 +173,15 @@ class ChannelsSettings(Settings):
     lm: str | None = Field(default=None, min_length=1)
     """Target LM before fine-tuning, a folder or a Hub id: it fills the recipe's first slot.
     Its tokens are counted, less if it expects them already."""
-    base: str | None = Field(default=None, min_length=1)
-    """The LM that its adapters belong to, where it has some and that LM has moved."""
-    merged: bool | None = None
-    """Whether the LM is meant as it is, adapters merged, fine-tuned or not; None: a new index leaves adapters out, and
-    refuses an LM that a trainer's files lie beside. That after a warm-up is always meant as it is."""
     warmed: str | None = Field(default=None, min_length=1)
-    """The same LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
+    """The LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
     encoder: str | None = Field(default=None, min_length=1)
     """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
     the one that comes with airrep."""
     device: str | None = None
-    """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
+    """Device of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
-    """Likewise: auto, float32 or bfloat16."""
-    max_tokens: int | None = Field(default=None, ge=8)
-    """Longest example that the LM reads, in all channels that ask it; None: its positions, at most 2048. A response
-    that is longer cannot be read."""
-    cut: Literal["prompt", "end", "shares", "drop"] | None = None
-    """Likewise, what the LM does not read of a longer example: None or 'prompt', the front of its prompt; 'end', the
-    end, as trl does; 'shares', the ends of prompt and response, as LLaMA-Factory does; 'drop', all of it."""
-    template: str | None = None
-    """Likewise, how the LM reads examples: None follows the form of each row; 'chat', 'plain', or a text with {prompt}
-    and {response}."""
-    batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
-    by rounding alone. None suits the device."""
-    memory: str | None = None
-    """Most memory of the process that reads the LM, such as 8GB; what does not fit is refused before it begins."""
+    """Precision of all channels that read an LM: auto, float32 or bfloat16."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: read_channels("text"), min_length=1, max_length=MOST_CHANNELS
     )
@@ -315,7 +297,7 @@ def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[t
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
-    """What is set for all, for channels that read the LM after a warm-up: adapters of that are of the LM before."""
+    """Return common settings for channels that read the LM after a warm-up: its adapters are of the LM before."""
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
@@ -405,7 +387,7 @@ def recipe_of(channels: Sequence[Channel]) -> str:
 
 
 def _is_filled(recipe: Channel, own: Channel) -> bool:
-    """Whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
+    """Tell whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
     free = ("tokenizer", "encoder")
     return all(own.settings.get(name) == one for name, one in recipe.settings.items() if name not in free)
 

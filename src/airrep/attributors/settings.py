@@ -11,7 +11,7 @@ from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name, tokenizer_folder
-from airrep.lm.settings import LmSettings
+from airrep.lm.settings import LmReading, LmSettings
 from airrep.runtime.remote.hub import pinned
 from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
@@ -59,7 +59,7 @@ class EncoderSettings(Settings):
         return encoder if encoder in BUNDLED else whole_folder(encoder)
 
     view: View = "whole"
-    """What of an example is read: whole, response or prompt; the template has nothing in place of the rest."""
+    """The part of an example that is read: whole, response or prompt; the template has nothing in place of the rest."""
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
     max_tokens: int | None = Field(default=None, ge=8)
@@ -79,7 +79,17 @@ class EncoderSettings(Settings):
     """Run the program code that some models bring; those are refused otherwise. Read the code first."""
 
 
-class TfidfSettings(Settings):
+class WordSettings(Settings):
+    """Settings of methods that count words."""
+
+    view: View = "whole"
+    """The part of an example that is read: whole, response or prompt."""
+    signs: bool = False
+    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    not, all between two spaces or stops is one word."""
+
+
+class TfidfSettings(WordSettings):
     """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
@@ -88,74 +98,35 @@ class TfidfSettings(Settings):
     """Longest word n-gram."""
     min_count: int = Field(default=1, ge=1)
     """Training examples a term must occur in."""
-    view: View = "whole"
-    """What of an example is read: whole, response or prompt."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
-class Bm25Settings(Settings):
+class Bm25Settings(WordSettings):
     """Settings of BM25, the defaults being those of Lucene."""
 
     added = ("signs",)  # fingerprints of older indexes have it not
 
     view: View = "response"
-    """What of an example is read: whole, response or prompt."""
+    """The part of an example that is read: whole, response or prompt."""
     saturation: float = Field(default=1.2, gt=0, allow_inf_nan=False)
     """k: the smaller, the less a term counts that comes again."""
     length: float = Field(default=0.75, ge=0, le=1)
     """b: how much long examples are held back."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
-class NgramSettings(Settings):
+class NgramSettings(LmReading):
     """Settings of the counting language model over n-grams."""
 
-    added = (
-        "skip",
-        "copied",
-        "space",
-        "signs",
-        "rendered",
-        "lm",
-        "base",
-        "merged",
-        "device",
-        "precision",
-        "max_tokens",
-        "cut",
-        "template",
-        "batch_tokens",
-        "memory",
-    )
+    added = ("skip", "copied", "space", "signs", "rendered", "lm", "device", "precision", *LmReading.model_fields)
 
     view: View = "response"
-    """What of an example is read: whole, response or prompt. The loss counts the response alone."""
+    """The part of an example that is read: whole, response or prompt. The loss counts the response alone."""
     lm: str | None = Field(default=None, min_length=1)
     """The target LM as it is before fine-tuning, which reads each example once, forward: a token counts 1 − p, so
     little if the LM expects it. Its tokens are counted unless a tokenizer is given. None: all count alike."""
-    base: str | None = None
-    """The LM that its adapters belong to; None: the one that they name."""
-    merged: bool | None = None
-    """Whether the LM is meant as it is, adapters merged, fine-tuned or not; None: a new index leaves adapters out, and
-    refuses an LM that a trainer's files lie beside."""
     device: str = "auto"
-    """Of the LM: auto, cpu, cuda or cuda:N."""
+    """Device of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
-    max_tokens: int | None = Field(default=None, ge=8)
-    """Longest example that the LM reads; None: its positions, at most 2048."""
-    cut: Literal["prompt", "end", "shares", "drop"] | None = None
-    """What the LM does not read of a longer example, as for gradient methods."""
-    template: str | None = None
-    """How the LM reads examples, as for gradient methods: None, 'chat', 'plain' or a text."""
-    batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens that the LM reads in one packed micro-batch: bounds memory. None suits the device."""
-    memory: str | None = None
-    """Most memory of the process that reads the LM, such as 8GB, as for gradient methods."""
+    """Precision of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"
@@ -170,15 +141,15 @@ class NgramSettings(Settings):
     skip: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
     space: bool = False
-    """Whether a text is read behind a space, so that its first word is the token that it is elsewhere."""
+    """True if a text is read behind a space, so that its first word is the token that it is elsewhere."""
     copied: bool = False
-    """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
+    """True if words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
     tokenizer 'words' and the view 'response'."""
     signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
+    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
     tokenizer 'words'; if not, all between two spaces or stops is one word."""
     rendered: bool = False
-    """Whether a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
+    """True if a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
     writes it, its calls of tools and thoughts too, under template, cut and max_tokens. A row that no template writes
     counts as it stands. With the view 'response'."""
 
@@ -195,7 +166,7 @@ class NgramSettings(Settings):
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """Whether the LM's own tokens are counted."""
+        """Tell whether the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
@@ -253,7 +224,7 @@ class GradientSettings(LmSettings):
     rank: int | None = Field(default=8, ge=1)
     """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
     seed: int = 0
-    """Of random projections and samples."""
+    """Random seed of projections and samples."""
     store: str | None = None
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
@@ -372,7 +343,7 @@ class LessSettings(LmSettings):
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""
     seed: int = 0
-    """Of the random projection."""
+    """Random seed of the projection."""
     base: str | None = None
     """The LM that the adapters belong to, where it has moved; None: where it was at the warm-up."""
     store: str | None = None
@@ -380,7 +351,7 @@ class LessSettings(LmSettings):
 
 
 class MetagradientSettings(LmSettings):
-    """Settings of metagradients. The LM is a warm-up on the same data: `airrep warmup DATA --lm MODEL`."""
+    """Settings of metagradients. The LM is a warm-up on the same data, or a sample: `airrep warmup DATA --lm MODEL`."""
 
     base: str | None = None
     """The LM that the warm-up began from, where it has moved; None: where it was."""
@@ -404,7 +375,7 @@ class InfluenceSettings(LmSettings):
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
-class DsirSettings(Settings):
+class DsirSettings(WordSettings):
     """Settings of DSIR, the defaults being those of its authors."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
@@ -415,11 +386,6 @@ class DsirSettings(Settings):
     """Hash buckets, which are the features."""
     smoothing: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """Added to probabilities before their logarithm."""
-    view: View = "whole"
-    """What of an example is read: whole, response or prompt."""
-    signs: bool = False
-    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
 
 
 class PrecomputedSettings(Settings):
@@ -441,7 +407,7 @@ class DatamodelsSettings(Settings):
     """Settings of datamodels."""
 
     weights: str
-    """What `airrep train --method datamodels` wrote."""
+    """The folder that `airrep train --method datamodels` wrote."""
 
     _whole_paths = field_validator("weights")(_whole)
 

@@ -1,12 +1,11 @@
 """The command line: a file for each group of commands.
 
 app                The command line: all commands, and show, report, push, demo.
-demo               The demo: the whole path on real data that comes with airrep.
+demo               The demos, on data that come with airrep.
 evaluate_commands  Commands that judge methods by labels, and compare what was judged.
 flags              Settings on the command line: flags of their fields, and what --set takes.
 index_commands     Commands that build, change and export an index.
 label_commands     Commands before training: sample, label, warmup.
-learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
 prove_commands     Commands that fine-tune to answer: prove.
 query_commands     Commands that ask an index: top, group, what-if, select, serve, mcp.

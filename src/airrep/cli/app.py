@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +41,6 @@ def root(
 
 
 @own.command("report")
-@shared_options
 def report_command(
     runs: Annotated[
         list[Path],
@@ -92,7 +92,6 @@ def report_command(
 
 
 @own.command("show")
-@shared_options
 def show_command(
     path: Annotated[
         Path,
@@ -126,21 +125,26 @@ def show_command(
             raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
-    from airrep.cli.running.history import read_history
-    from airrep.cli.show.console import printable
-    from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
     from airrep.runtime.artifacts.making import fetched
-    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
 
     path = fetched(path, loose=True)
     if holds_labels(path):
         _show_labels(path, verify=verify, as_json=as_json)
-        return
-    if (path / ABOUT).is_file():
+    elif (path / ABOUT).is_file():
         _show_record(path, as_json=as_json)
-        return
+    else:
+        _show_artifact(path, verify=verify, as_json=as_json)
+
+
+def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
+    """Show the manifest of an artifact, an evaluation's result too, and the commands that made it."""
+    from airrep.cli.running.history import read_history
+    from airrep.cli.show.console import printable
+    from airrep.cli.show.results import print_manifest
+    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
+
     manifest = read_manifest(path)
     (check_digests if verify else check_sizes)(path, manifest["files"])
     if as_json:
@@ -159,7 +163,7 @@ def show_command(
 
 def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
     from airrep.answers.texts import find_row
-    from airrep.cli.show.examples import example_to_dict, print_example
+    from airrep.cli.show.hits import example_to_dict, print_example
     from airrep.index.index import open_index
 
     index = open_index(path)
@@ -229,7 +233,6 @@ def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
 
 
 @own.command("push")
-@shared_options
 def push_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished directory that airrep wrote.")],
     to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
@@ -256,22 +259,20 @@ def push_command(
 
 
 @own.command("demo")
-@shared_options
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
     learn: Annotated[bool, "Also train the encoder on labels from a small language model. This takes minutes."] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""
+    from airrep.cli.demo import run_demo, run_learning_demo
+
+    here = here_only(out, "the demo is made")
     if learn:
         need("airrep demo --learn", "lm", *LM)
-        from airrep.cli.learning_demo import run_learning_demo  # which loads torch
-
-        run_learning_demo(here_only(out, "the demo is made") / "learning")
-        return
-    from airrep.cli.demo import run_demo
-
-    run_demo(here_only(out, "the demo is made"), replace=replace)
+        run_learning_demo(here / "learning")
+    else:
+        run_demo(here, replace=replace)
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
@@ -285,13 +286,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "train_commands": ("train", "adapt"),
     "evaluate_commands": ("evaluate", "compare"),
 }
-"""The commands of each module, in the order of a user's work: a module is loaded when one of its commands is asked for,
-as all of them together take longer than most answers."""
+"""The commands of each module, in the order of a user's work. One that is asked for is made alone, and its module alone
+is loaded, as all of them together take longer than most answers."""
 _NOT_RECORDED = ("app", "running.history")
 
 
 def make_app(word: str | None = None) -> typer.Typer:
-    """The program with the commands of the module that has one of this name; with all, where none has."""
+    """The program with the command of this name; with all, where none has it."""
     app = typer.Typer(
         name="airrep",
         cls=OneLineGroup,
@@ -302,19 +303,13 @@ def make_app(word: str | None = None) -> typer.Typer:
     app.callback()(root)
     alone = tuple(name for name, commands in MODULES.items() if word in commands)
     for name in alone or MODULES:
-        found = own if name == "app" else import_module(f"airrep.cli.{name}").app
-        _settle(found, OnceCommand if name in _NOT_RECORDED else RecordedCommand)
-        app.add_typer(found)
+        for command in (own if name == "app" else import_module(f"airrep.cli.{name}").app).registered_commands:
+            if not alone or command.name == word:
+                made = copy(command)
+                made.cls = OnceCommand if name in _NOT_RECORDED else RecordedCommand
+                made.callback = shared_options(command.callback)  # type: ignore[arg-type]
+                app.registered_commands.append(made)
     return app
-
-
-def _settle(group: typer.Typer, kind: type[OnceCommand]) -> None:
-    """Let all commands of a group record themselves in what they make, or refuse what is given twice alone."""
-    for command in group.registered_commands:
-        command.cls = kind
-    for below in group.registered_groups:
-        if below.typer_instance is not None:
-            _settle(below.typer_instance, kind)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The demo: the whole path on real data that comes with airrep."""
+"""The demos, on data that come with airrep."""
 
 from pathlib import Path
 
@@ -15,6 +15,10 @@ from airrep.reports.results import write_report
 DATA = Path(__file__).parents[1] / "data"
 PICKED = 100
 ASKED = "Can I eat zucchini raw?"
+BUNDLED_LM = Path(__file__).parents[1] / "models" / "tiny-lm"
+MOST_WORKERS = 4
+LONGEST = 400
+"""Most characters of an example of the learning demo: short ones are quick to fine-tune on."""
 ANSWER, BETTER = "No, zucchini should be cooked before eating.", "Yes, zucchini can be eaten raw."
 
 
@@ -60,3 +64,54 @@ Next:
   airrep serve {out / "index"} --queries {DATA / "queries.jsonl"}   a page (extra: explorer)
   airrep what-if {out / "index"} {DATA / "queries.jsonl"} --remove 'source == "gsm8k"'
   airrep index YOUR.jsonl --out runs/index"""
+
+
+def run_learning_demo(out: Path) -> None:
+    """Fine-tune a small LM on random subsets, learn from the losses how to weigh channels, judge on unseen examples.
+
+    An interrupted demo resumes from what is below *out*.
+    """
+    from airrep.cli.show.evaluations import print_adapted
+    from airrep.cli.show.learning import TaskMeter
+    from airrep.lm.settings import FineTuneSettings, LmSettings
+    from airrep.planning.adapt import Adaptation
+    from airrep.planning.budget import LearnPlan
+    from airrep.runtime.metering import cores
+    from airrep.runtime.processes import LocalProcesses
+
+    plan = LearnPlan(
+        size=32,
+        subsets=0,
+        held_out_subsets=50,
+        pool=0,
+        queries=0,
+        held_out_pool=440,
+        held_out_queries=120,
+        epochs=2,
+        steps=0,
+        warms=True,
+    )
+    everything = read_corpus(DATA / "train.jsonl")
+    corpus = everything.take([row for row, one in enumerate(everything) if len(one.prompt + one.response) <= LONGEST])
+    workers = min(MOST_WORKERS, cores())
+    say(
+        f"{len(corpus):,} short examples of 5 open data sets; a language model of 2.6M parameters is fine-tuned on "
+        f"{2 * plan.held_out_subsets} random subsets of {plan.size}, {workers} at a time.\n"
+    )
+    adaptation = Adaptation(
+        corpus,
+        LmSettings(lm=str(BUNDLED_LM)),
+        FineTuneSettings(epochs=plan.epochs, learning_rate=2e-4, batch_examples=8),
+        out,
+        engine=LocalProcesses(workers),
+        workers=workers,
+        tell=say,
+        on_task=TaskMeter(),
+    )
+    made = adaptation.run(plan)
+    print_adapted(made)
+    say(
+        f"\nThat was the whole loop: sample, label, learn, judge; all of it is in {out}. With more time an encoder is\n"
+        "trained too. For your own data and language model:\n"
+        "  airrep adapt YOUR.jsonl --lm MODEL --budget 30m --out runs/adapted"
+    )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep import dropped
 from airrep.cli import options
 from airrep.cli.flags import SetFlag, Setting, SettingsFlags
-from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index, shared_options
+from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index
+from airrep.dropped import COMMANDS, instead_of
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EvaluationOptions:
 
     @cached_property
     def tracker(self) -> "Tracker":
-        """What logs the numbers."""
+        """Return what logs the numbers."""
         raise AssertionError("begin() makes it")
 
     def deliver(
@@ -184,7 +184,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class ByLabels:
-    """What judges by labels."""
+    """Options of judging by labels."""
 
     labels: LabelsOption = None
     data: DataOption = None
@@ -200,7 +200,7 @@ class ByLabels:
 
 @dataclass(frozen=True)
 class ByQueries:
-    """What judges by queries: by their classes or facts, or by fine-tuning an LM with or without what is found."""
+    """Options of judging by queries: by their classes or facts, or by fine-tunes with or without what is found."""
 
     selection: SelectionOptions
     running: options.EngineOptions
@@ -222,8 +222,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names the examples that taught them: their ids, or a value that they have in the "
-        "same field.",
+        "Field of the queries that says which training examples taught each query. It holds the ids of these examples, "
+        "or a value that they have in their own field of that name.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -237,7 +237,7 @@ class ByQueries:
 
     @property
     def named(self) -> str:
-        """What is given that decides the measure, as in :data:`_EFFECTIVE`."""
+        """Return what is given that decides the measure, as in :data:`_EFFECTIVE`."""
         if self.remove is not None:
             return "queries and --remove"
         if self.rows is not None:
@@ -246,7 +246,6 @@ class ByQueries:
 
 
 @app.command("evaluate")
-@shared_options
 def evaluate_command(
     ctx: typer.Context,
     reading: options.ReadingOptions,
@@ -281,7 +280,7 @@ def evaluate_command(
     --queries --rows: does the index rank the examples that taught a fact first? The values are mean reciprocal rank and
     recall. With --lm and --count it also trains one step on each top example, and measures the gain.
     """
-    gone = dropped.instead_of(dropped.COMMANDS, f"evaluate {(indexes or [''])[0]}")
+    gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
         raise ConfigError(gone)
     _check_together(by_labels, by_queries)
@@ -370,7 +369,8 @@ def _by_effects(
     made: Drop | Trace
     if asked.remove is not None:
         settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
-        made = Drop(opened, queries, *configuring.of_lm(asked.lm or "", reading=reading), settings, running)
+        lm, tuning = configuring.of_lm(asked.lm or "", reading=reading)
+        made = Drop(opened, queries, lm, settings, tuning, running)
     else:
         counted = {} if asked.count is None else {"count": asked.count}
         facts = TraceSettings.of({**where, **counted, "facts": asked.rows})
@@ -488,7 +488,6 @@ def _tell_why(
 
 
 @app.command("compare")
-@shared_options
 def compare_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")

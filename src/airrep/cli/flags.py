@@ -54,7 +54,7 @@ class SettingsFlags:
     rare: tuple[str, ...] = ()
     """Fields that are no flags, but names for --set."""
     mode: Literal["layered", "own"] = "layered"
-    """Whether --set may also give them, so that a flag that was not typed must leave them alone, or the
+    """True if --set may also give them, so that a flag that was not typed must leave them alone, or the
     flags alone do, with the fields' own defaults and limits."""
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Commands that build, change and export an index."""
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import DryRunOption, note, open_moved_index, shared_options
+from airrep.cli.options import DryRunOption, note, open_moved_index
 from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
@@ -17,103 +18,117 @@ if TYPE_CHECKING:
 
     from airrep.attributors.base import Attributor
     from airrep.corpus.corpus import Corpus
+    from airrep.index.index import Index
     from airrep.index.rows import IndexRows
+    from airrep.index.sharing import IndexPart
     from airrep.runtime.settings import Settings
 
 app = typer.Typer()
 
 
-@app.command("index")
-@shared_options
-def index_command(
-    train: options.DataArgument,
-    out: Annotated[Path, "Directory to make."],
-    reading: options.ReadingOptions,
+@dataclass(frozen=True)
+class MakingOptions:
+    """Options that choose what makes the features: a recipe or one method, and the models that it reads."""
+
     recipe: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe, by name or as a YAML file. Default: text; lm with --lm; lm-warm with --warmed.",
         ),
-    ] = None,
-    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists them."] = None,
-    encoder: options.EncoderOption = None,
-    lm: Annotated[
-        str | None,
-        "Target language model before fine-tuning, a folder or a Hub id.",
-    ] = None,
-    warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None,
-    precision: options.PrecisionOption = None,
-    device: options.DeviceOption = None,
-    memory: Annotated[str | None, "With --lm: memory limit of the process, such as 8GB."] = None,
-    *,
-    configuring: options.ConfigOptions,
+    ] = None
+    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists them."] = None
+    encoder: options.EncoderOption = None
+    lm: Annotated[str | None, "Target language model before fine-tuning, a folder or a Hub id."] = None
+    warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None
+    precision: options.PrecisionOption = None
+    device: options.DeviceOption = None
+    memory: Annotated[str | None, "With --lm: memory limit of the process, such as 8GB."] = None
+
+    def of(self, configuring: options.ConfigOptions, reading: options.ReadingOptions) -> dict[str, Any]:
+        """Recipe, method and settings of a build."""
+        chosen = self.method is not None or self.recipe is not None
+        if self.encoder is not None and not chosen and (self.lm is not None or self.warmed is not None):
+            raise ConfigError(
+                "index: --encoder without a recipe uses only the encoder, so --lm has no effect; expected --recipe lm "
+                "too, which adds both. Add it, or leave --lm out."
+            )
+        flags = {name: value for name, value in vars(self).items() if name not in ("recipe", "method")}
+        values = configuring.values(flags)
+        settings = {**(reading.lengths if "lm" in values else {}), **values}
+        return {"method": self.method, "recipe": self.recipe, "settings": settings}
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """Options of shards, and of the part of them that one machine makes."""
+
     shard_rows: Annotated[
         int | None,
         Setting(
             "Examples in one shard. An interruption loses at most one. Default: 4096, from 200,000 examples 16384."
         ),
-    ] = None,
+    ] = None
     part: Annotated[
         str | None,
         "i/n: build only the i-th of n parts. Give all of DATA each time. `airrep append NEW-INDEX PART...` joins "
         "the parts.",
-    ] = None,
+    ] = None
     state: Annotated[
         Path | None,
         Setting("With --part: a part that is finished. This part takes over what its method learnt."),
-    ] = None,
+    ] = None
+
+
+@app.command("index")
+def index_command(
+    train: options.DataArgument,
+    out: Annotated[Path, "Directory to make."],
+    reading: options.ReadingOptions,
+    making: MakingOptions,
+    *,
+    configuring: options.ConfigOptions,
+    shards: ShardOptions,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Build an index of training data. After an interruption, run it again: it goes on where it stopped."""
-    if state is not None and part is None:
+    if shards.state is not None and shards.part is None:
         raise ConfigError("index: --set state= belongs to --part. Leave it out.")
-    if encoder is not None and method is None and recipe is None and (lm is not None or warmed is not None):
-        raise ConfigError(
-            "index: --encoder without a recipe uses only the encoder, so --lm has no effect; expected --recipe lm "
-            "too, which adds both. Add it, or leave --lm out."
-        )
-    from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
     from airrep.index.sharing import build_part
     from airrep.runtime.artifacts.making import is_free, real_path
 
-    values = configuring.values(
-        encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device, memory=memory
-    )
-    values = {**(reading.lengths if "lm" in values else {}), **values}
+    what: Any = {**making.of(configuring, reading), "skip_invalid": reading.skip_invalid}
     corpus, existed = reading.read(train), not is_free(real_path(out))
-    what: Any = {"recipe": recipe, "settings": values, "skip_invalid": reading.skip_invalid}
     if dry_run:
         from airrep.cli.show.results import print_forecast
         from airrep.planning.measured import forecast_index
 
-        def build(some: "Corpus", path: Path) -> None:
-            build_index(some, path, method, **what)
+        found = forecast_index(corpus, lambda some, path: build_index(some, path, **what))
+        print_forecast(found, "example", "examples", running.workers)
+        return
+    from airrep.cli.show.console import Meter
 
-        print_forecast(forecast_index(corpus, build), "example", "examples", running.workers)
-        return
     with Meter("encoding") as meter:
-        how: Any = {
-            **what,
-            "shard_rows": shard_rows,
-            "replace": replace,
-            "engine": running.make(),
-        }
-        if part is not None:
-            made = build_part(corpus, out, part, method, state=state, progress=meter, **how)
-        else:
-            built = build_index(corpus, out, method, progress=meter, **how)
-    if part is not None:
-        _tell_left_out(out, len(corpus) - made.rows)
-        told = f"{len(made.shards)} shards, {_kind(made.lineage)}"
-        note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
-        _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
-        return
+        what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": meter}
+        if shards.part is not None:
+            _tell_part(build_part(corpus, out, shards.part, state=shards.state, **what), corpus, out)
+            return
+        built = build_index(corpus, out, **what)
+    _tell_built(built, corpus, out, "was finished already" if existed and not replace else "built")
+
+
+def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
+    _tell_left_out(out, len(corpus) - made.rows)
+    told = f"{len(made.shards)} shards, {_kind(made.lineage)}"
+    note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
+    _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
+
+
+def _tell_built(built: "Index", corpus: "Corpus", out: Path, outcome: str) -> None:
     _tell_left_out(out, len(corpus) - len(built))
-    outcome = "was finished already" if existed and not replace else "built"
     note(f"{out}: {outcome}: {len(built):,} examples, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
@@ -210,7 +225,6 @@ def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
 
 
 @app.command("append")
-@shared_options
 def append_command(
     ctx: typer.Context,
     path: options.IndexArgument,
@@ -225,7 +239,6 @@ def append_command(
     New data are read with the same options as the data of the index. Options that you type override these.
     """
     from airrep.cli.show.console import Meter
-    from airrep.index import editing
     from airrep.index.sharing import is_part
 
     if is_part(more[0]):
@@ -236,7 +249,7 @@ def append_command(
     for data in more:
         corpus = own.read(data)
         with Meter("encoding") as meter:
-            now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
+            now = opened.append(corpus, skip_invalid=reading.skip_invalid, progress=meter)
         there = "" if len(now) > len(opened) else f" (all {len(corpus):,} were there already)"
         note(f"{path}: {len(now) - len(opened):,} examples added{there}, {len(now):,} in all")
         _tell_empty(now, path, opened.empty)
@@ -269,7 +282,6 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
 
 
 @app.command("delete")
-@shared_options
 def delete_command(
     path: options.IndexArgument,
     where: options.WhereOption = None,
@@ -278,22 +290,20 @@ def delete_command(
 ) -> None:
     """Delete examples from an index."""
     from airrep.cli.show.console import Meter
-    from airrep.index import editing
 
     if (where is None) == (not ids) and not (compact and where is None):
         raise ConfigError("delete: expected --where or --id, one of the two. Say which examples to delete.")
     now = opened = open_moved_index(path)
     if where is not None or ids:
-        now = editing.delete(opened, opened.where(where) if where is not None else opened.rows_of(ids or []))
+        now = opened.delete(opened.where(where) if where is not None else opened.rows_of(ids or []))
         note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
     if compact:
         with Meter("compacting") as meter:
-            now = editing.compact(now, progress=meter)
+            now = now.compact(progress=meter)
         note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
 
 
 @app.command("export")
-@shared_options
 def export_command(
     ctx: typer.Context,
     path: options.IndexArgument,
@@ -323,8 +333,7 @@ def export_command(
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
     Records keep what examples lack: messages, tools and rejected answers. A citation names the data set, revision,
-    line,
-    source, licence and hash of an example.
+    line, source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
@@ -337,24 +346,14 @@ def export_command(
         return
     if only is not None or data is not None:
         raise ConfigError("export: --only and --data belong to --to records and citations. Leave them out.")
+    how: dict[str, Any] = {"where": where, "vectors": vectors, "exact": exact, "replace": replace}
     with Meter("exporting") as meter:
-        made = export_index(
-            index,
-            out,
-            to,
-            where=where,
-            vectors=vectors,
-            exact=exact,
-            replace=replace,
-            progress=meter,
-        )
+        made = export_index(index, out, to, **how, progress=meter)
     dense = f", vectors of {made.width:,} numbers" if made.width else ""
     note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{dense}")
     if made.guarded:
-        note(
-            f"{out}: {made.guarded:,} cells look like formulas, so each got a ' before it. --set exact=true leaves "
-            "them as they are"
-        )
+        formulas = f"{made.guarded:,} cells look like formulas, so each got a ' before it"
+        note(f"{out}: {formulas}. --set exact=true leaves them as they are")
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")

@@ -9,11 +9,12 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import DryRunOption, note, print_json, shared_options
+from airrep.cli.options import DryRunOption, note, print_json
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
+    from airrep.labels.labels import Labels
     from airrep.labels.plan import SubsetPlan
     from airrep.lm.settings import FineTuneSettings, LmSettings
 
@@ -32,7 +33,6 @@ SamplingOptions = Annotated[
 
 
 @app.command("sample")
-@shared_options
 def sample_command(
     data: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
@@ -73,7 +73,7 @@ def sample_command(
 
 
 def _drawn(plan: "SubsetPlan", count: int) -> str:
-    """What was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
+    """Return what was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
     from airrep.reports.tables import span_text
 
     first, many = plan.instance(0), len(plan)
@@ -82,8 +82,62 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
     return f"{told}queries; {count:,} subsets of {size}, so {count:,} fine-tunes with one seed"
 
 
+@dataclass(frozen=True)
+class ElsewhereOptions:
+    """Options of losses that another trainer makes."""
+
+    imported: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="LOSSES",
+            help="Losses of another trainer: JSONL rows with subset, query and loss, or .npy (subsets, queries).",
+        ),
+    ] = None
+    command: Annotated[
+        str | None,
+        "Another trainer, run for each subset without a shell, such as 'my_train.sh {train} {queries} {losses}'.",
+    ] = None
+
+    def __bool__(self) -> bool:
+        """Tell whether another trainer makes them."""
+        return self.imported is not None or self.command is not None
+
+    def check(self, lm: str | None, part: str | None, settings: Mapping[str, Any], *, dry_run: bool) -> None:
+        """Check that losses come from one place, and that nothing is set that another trainer would not see."""
+        if not self:
+            need("airrep label", "lm", *LM)
+            if lm is None:
+                raise ConfigError(
+                    "label: does not say which model to fine-tune; expected --lm MODEL, or --import LOSSES or "
+                    "--command for another trainer. Give one."
+                )
+            return
+        if dry_run:
+            raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
+        if self.imported is not None and self.command is not None:
+            raise ConfigError("label: --import and --command are two sources of losses; expected one. Leave one out.")
+        if settings:
+            raise ConfigError(
+                f"label: {', '.join(sorted(settings))}: would not reach another trainer; expected no settings with "
+                "--import or --command. Leave them out, and set it there."
+            )
+        if self.imported is not None and part is not None:
+            raise ConfigError("label: --part divides fine-tunes, and --import runs none. Leave --part out.")
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Options of the fine-tunes: how many, which of them, and what becomes of those that fail."""
+
+    seeds: Annotated[int, typer.Option(min=1, help="Number of fine-tunes for each subset, each with its own seed.")] = 1
+    part: Annotated[str | None, "Run only this part of the fine-tunes, such as 3/10 for the third of ten parts."] = None
+    retries: options.RetriesOption = 2
+    retry_quarantined: Annotated[bool, Setting("Try again the fine-tunes that failed for good.")] = False
+    partial: Annotated[bool, "Finish without the fine-tunes that failed for good."] = False
+
+
 @app.command("label")
-@shared_options
 def label_command(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="Directory that `airrep sample` wrote.")],
@@ -92,30 +146,11 @@ def label_command(
     reading: options.ReadingOptions,
     lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command only a name."] = None,
     queries: QueriesOption = None,
-    imported: Annotated[
-        Path | None,
-        typer.Option(
-            "--import",
-            metavar="LOSSES",
-            help="Losses of another trainer: JSONL rows with subset, query and loss, or .npy (subsets, queries).",
-        ),
-    ] = None,
-    command: Annotated[
-        str | None,
-        "Another trainer, run for each subset without a shell, such as 'my_train.sh {train} {queries} {losses}'.",
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Number of fine-tunes for each subset, each with its own seed.")
-    ] = 1,
-    part: Annotated[
-        str | None, "Run only this part of the fine-tunes, such as 3/10 for the third of ten parts."
-    ] = None,
     *,
+    elsewhere: ElsewhereOptions,
+    tasks: TaskOptions,
     running: options.EngineOptions,
-    retries: options.RetriesOption = 2,
-    retry_quarantined: Annotated[bool, Setting("Try again the fine-tunes that failed for good.")] = False,
     track: options.TrackOption = None,
-    partial: Annotated[bool, "Finish without the fine-tunes that failed for good."] = False,
     computing: options.ComputeOptions,
     configuring: options.TuningOptions,
     dry_run: DryRunOption = False,
@@ -128,42 +163,45 @@ def label_command(
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
 
-    if imported is None and command is None:
-        need("airrep label", "lm", *LM)
-    values = configuring.values(computing)
     training = {} if configuring.training is None else {"training": configuring.training}
-    if dry_run and (imported is not None or command is not None):
-        raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
-    _check_elsewhere(lm, imported, command, part, values | training)
+    elsewhere.check(lm, tasks.part, configuring.values(computing) | training, dry_run=dry_run)
     tracker = options.tracker(ctx, None if dry_run else track)
     engine = running.make()
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
-    if dry_run:
-        trained = configuring.of_lm(lm or "", computing, reading=reading)
-        _print_forecast(*corpora, trained, (seeds, part, running.workers))
+    model = None if elsewhere else configuring.of_lm(lm or "", computing, reading=reading)
+    if dry_run and model is not None:
+        _print_forecast(*corpora, model, (tasks.seeds, tasks.part, running.workers))
         return
-    several: dict[str, Any] = {"seeds": seeds, "partial": partial}
-    each: dict[str, Any] = {**several, "part": part, "engine": engine, "retries": retries}
     meter = TaskMeter(tracker.log)
-    each |= {"retry_quarantined": retry_quarantined, "on_task": meter, "progress": meter.begin}
-    if imported is not None:
-        from airrep.labels.outside import import_labels
-
-        labels = import_labels(*corpora, imported, out, lm=lm, **several)
-    elif command is not None:
-        from airrep.labels.outside import label_by_command
-
-        labels = label_by_command(*corpora, command, out, lm=lm, **each)
-    else:
-        from airrep.labels.farm import label
-
-        labels = label(*corpora, *configuring.of_lm(lm or "", computing, reading=reading), out, **each)
+    how: dict[str, Any] = {**vars(tasks), "engine": engine, "on_task": meter, "progress": meter.begin}
+    labels = _labelled(corpora, model, elsewhere, lm, out, how)
     read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
         whole = "" if labels.plan.settings.removals_by is None else " --set what_if=true"
         following = f"airrep evaluate INDEX --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
+
+
+def _labelled(
+    corpora: "tuple[SubsetPlan, Corpus, Corpus | None]",
+    model: "tuple[LmSettings, FineTuneSettings] | None",
+    elsewhere: ElsewhereOptions,
+    lm: str | None,
+    out: Path,
+    how: Mapping[str, Any],
+) -> "Labels":
+    """The labels, by fine-tunes here or by another trainer."""
+    if model is None:
+        from airrep.labels.outside import import_labels, label_by_command
+
+        if elsewhere.command is not None:
+            return label_by_command(*corpora, elsewhere.command, out, lm=lm, **how)
+        several = {name: how[name] for name in ("seeds", "partial")}
+        return import_labels(*corpora, elsewhere.imported or "", out, lm=lm, **several)
+    from airrep.labels.farm import label
+
+    return label(*corpora, *model, out, **how)
 
 
 def _print_forecast(
@@ -184,28 +222,6 @@ def _print_forecast(
     print_forecast(forecast_labels(plan, train, *trained, fine_tunes), "fine-tune", "fine-tunes", workers)
 
 
-def _check_elsewhere(
-    lm: str | None, imported: Path | None, command: str | None, part: str | None, settings: Mapping[str, Any]
-) -> None:
-    """Check that losses come from one place, and that nothing is set that another trainer would not see."""
-    if imported is None and command is None:
-        if lm is None:
-            raise ConfigError(
-                "label: does not say which model to fine-tune; expected --lm MODEL, or --import LOSSES or --command "
-                "for another trainer. Give one."
-            )
-        return
-    if imported is not None and command is not None:
-        raise ConfigError("label: --import and --command are two sources of losses; expected one. Leave one out.")
-    if settings:
-        raise ConfigError(
-            f"label: {', '.join(sorted(settings))}: would not reach another trainer; expected no settings with "
-            "--import or --command. Leave them out, and set it there."
-        )
-    if imported is not None and part is not None:
-        raise ConfigError("label: --part divides fine-tunes, and --import runs none. Leave --part out.")
-
-
 @dataclass(frozen=True)
 class WarmupOptions:
     """Options of the warm-up: its examples, and the checkpoints that are kept."""
@@ -220,7 +236,6 @@ class WarmupOptions:
 
 
 @app.command("warmup")
-@shared_options
 def warmup_command(
     data: options.DataArgument,
     lm: options.LmOption,

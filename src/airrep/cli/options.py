@@ -19,14 +19,13 @@ from airrep.cli.flags import SetFlag, Setting, SettingsFlags
 from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus, Example
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.contrast import Better
     from airrep.index.index import Index
-    from airrep.index.results.result import Result
+    from airrep.index.results.result import Answer, Result
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.lm.trainer.training import TrainingRead
@@ -93,7 +92,7 @@ TrackOption = Annotated[str | None, "Log numbers live: trackio, wandb or mlflow,
 
 
 def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
-    """What logs the numbers of a command, to its end; without *asked* nothing. ConfigError: there is none such."""
+    """Log the numbers of a command, to its end; nothing without *asked*. ConfigError: there is no such logger."""
     from airrep.runtime.tracking import Tracker
 
     config = {name: value for name, value in ctx.params.items() if name not in ("track", "replace", "as_json")}
@@ -104,7 +103,7 @@ def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
 
 
 def _fails() -> bool:
-    """Whether the command that closes now ends by an error; Typer ends others by one of its own, too."""
+    """Tell whether the command that closes now ends by an error; Typer ends others by one of its own, too."""
     error = sys.exc_info()[1]
     return error is not None and getattr(error, "exit_code", 1) != 0
 
@@ -372,18 +371,12 @@ class ReadingOptions:
         return None if path is None else self.read(path)
 
 
-def better_of(
-    better: str | None, reading: ReadingOptions, asked: "Sequence[Example]", *, typed: bool
-) -> "Better | None":
-    """What --better names: a text where the query is *typed* in; beside a file of queries a file, a field or a text."""
+def better_of(better: str | None, reading: ReadingOptions, asked: "Sequence[Example]") -> "Better | None":
+    """Return what --better names beside a file of queries: another file, a field of the queries, or a text."""
     from airrep.corpus.inputs import is_place
 
     if better is None:
         return None
-    if typed:
-        if is_place(better):
-            note(f"--better: '{better}' is read as the text of an answer, although there is a file of this name")
-        return [typed_example("", better, "--better")]  # a text, whatever files there are
     if any(better in example.metadata for example in asked) or not is_place(better):
         return better
     return reading.read(better)
@@ -421,40 +414,51 @@ class QueryOptions:
     recipe: RecipeOption = None
     settings: ChangedOption = field(default_factory=dict)
 
-    def question(self, index: "Index", span: str | None = None) -> "tuple[Corpus, Better | None]":
-        """The queries, and the better answers to them if there are any; *span* is that of one that is typed in."""
-        asked = self.asked(index, span)
-        return asked, better_of(self.better, self.reading.for_queries(index), asked, typed=self.queries is None)
+    def opened(self, span: str | None = None) -> "tuple[Index, Sequence[Example], Better | None]":
+        """The index, with what has moved and the weights of another recipe; then what :meth:`question` gives."""
+        index = open_moved_index(self.path, self.settings, self.recipe)
+        return index, *self.question(index, span)
 
-    def asked(self, index: "Index", span: str | None = None) -> "Corpus":
-        """The queries of the file, read as the index's records were, or the one that was typed in."""
-        from airrep.corpus.corpus import Corpus, with_spans
-
+    def question(self, index: "Index", span: str | None = None) -> "tuple[Sequence[Example], Better | None]":
+        """The queries of the file, or the one typed in with its *span*; and the better answers if there are any."""
         if span is not None and self.queries is not None:
             raise ConfigError("--span: needs --response; in a file of queries, use the field span. Leave it out.")
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
-            return with_spans(self.reading.for_queries(index).read(self.queries))
+            from airrep.corpus.corpus import with_spans
+
+            reading = self.reading.for_queries(index)
+            read = with_spans(reading.read(self.queries))
+            return read, better_of(self.better, reading, read)
         if self.response is None:
             raise ConfigError("queries: --prompt is given without --response. airrep explains an answer. Give both.")
         if not self.response.strip():
             raise ConfigError("queries: --response is blank; expected the text that the model gave. Type it in.")
-        return Corpus.from_examples([typed_example(self.prompt or "", self.response, "--response", span)])
+        asked = [typed_example(self.prompt or "", self.response, "--response", span)]
+        return asked, None if self.better is None else [self._typed_better(self.better)]
 
-    def index(self) -> "Index":
-        """The index, with what has moved, and with the weights of another recipe, if one is named."""
-        return open_moved_index(self.path, self.settings, self.recipe)
+    @staticmethod
+    def _typed_better(text: str) -> "Example":
+        """A better answer to a query that is typed in: a text, whatever files there are."""
+        from airrep.corpus.inputs import is_place
+
+        if is_place(text):
+            note(f"--better: '{text}' is read as the text of an answer, although there is a file of this name")
+        return typed_example("", text, "--better")
 
 
 def open_moved_index(path: Path, settings: Mapping[str, Any] | None = None, recipe: str | None = None) -> "Index":
     """Open an index, taking its encoder, language model or weights from another place if one is named."""
     from airrep.index.index import Index
 
-    index, moved = Index(path), ConfigOptions(settings or {}).values(recipe=recipe)
+    moved = {**(settings or {}), **({} if recipe is None else {"recipe": recipe})}
     if "recipe" in moved:
         moved["channels"] = moved.pop("recipe")
-    return index.made_with(moved) if moved else index
+    if not moved:
+        return Index(path)
+    _tell_checkpoint(moved.get("lm"))
+    return Index(path).made_with(moved)
 
 
 @dataclass(frozen=True)

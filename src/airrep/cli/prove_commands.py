@@ -11,7 +11,7 @@ from rich.markup import escape
 from airrep.answers.proof import ProofResult
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
-from airrep.cli.options import note, shared_options
+from airrep.cli.options import note
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.errors import LM, ConfigError, need
@@ -53,11 +53,7 @@ class NamedRows:
     where: Annotated[str | None, "Rows that pass this filter, such as 'source == \"forum\"'."] = None
 
     def of(self, index: "Index") -> "RowsLike | Path":
-        """The rows as :func:`airrep.prove` takes them.
-
-        Raises:
-            ConfigError: none are named, or in two ways.
-        """
+        """The rows as :func:`airrep.prove` takes them (ConfigError: none are named, or in two ways)."""
         given = [one for one in (self.rows, self.file, self.where) if one]
         if len(given) != 1:
             raise ConfigError(
@@ -74,7 +70,6 @@ class NamedRows:
 
 
 @app.command("prove")
-@shared_options
 def prove_command(
     ctx: typer.Context,
     path: options.IndexArgument,
@@ -88,7 +83,7 @@ def prove_command(
     budget: Annotated[
         str | None, "Judge the scores of the whole index instead of single rows, within this time, such as 30m or 2h."
     ] = None,
-    prompt: Annotated[str | None, "One answer, typed in: its prompt."] = None,
+    prompt: Annotated[str | None, "Prompt of one answer that you type here, instead of a file of QUERIES."] = None,
     response: Annotated[str | None, "Response of the answer that you type."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,
@@ -109,7 +104,6 @@ def prove_command(
     scores predict the losses.
     """
     need("airrep prove", "lm", *LM)
-    from airrep.cli.prove_commands import print_judgement, print_proof
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.prove import prove
     from airrep.index.index import Index

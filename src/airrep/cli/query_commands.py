@@ -1,5 +1,7 @@
 """Commands that ask an index: top, group, what-if, select, serve, mcp."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,10 +10,14 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, print_json, shared_options
+from airrep.cli.options import note, print_json
 from airrep.errors import ConfigError, need
 
 if TYPE_CHECKING:
+    from airrep.corpus.corpus import Example
+    from airrep.index.contrast import Better
+    from airrep.index.index import Index
+    from airrep.index.selection.picking import SelectionResult
     from airrep.scoring.pooling import Pooling
 
 app = typer.Typer()
@@ -20,7 +26,6 @@ LOCAL = "127.0.0.1"
 
 
 @app.command("top")
-@shared_options
 def top_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -54,8 +59,7 @@ def top_command(
             f"top: {named} explains the hits of one query, so it does not go with --aggregate. Leave one out."
         )
     delivery.check("top-of-set" if aggregate else "top")
-    opened = asking.index()
-    asked, better = asking.question(opened, span)
+    opened, asked, better = asking.opened(span)
     how: dict[str, Any] = {"better": better, "least": least, "where": where}
     with Meter("encoding queries") as meter:
         if aggregate:
@@ -68,7 +72,6 @@ def top_command(
 
 
 @app.command("group")
-@shared_options
 def group_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -92,10 +95,9 @@ def group_command(
     delivery.check("group")
     chosen_pool = _pool(pool)
     chosen: Any = read_groups(Path(by)) if by.endswith(".json") else by
-    opened = asking.index()
+    opened, asked, better = asking.opened()
     if by == CLUSTER and CLUSTER not in opened.fields:
         chosen = find_clusters(opened).groups(opened)
-    asked, better = asking.question(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
     with Meter("encoding queries") as meter:
         result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
@@ -111,7 +113,6 @@ def _pool(typed: str | None) -> "Pooling | None":
 
 
 @app.command("what-if")
-@shared_options
 def what_if_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -128,94 +129,99 @@ def what_if_command(
     chosen_pool = _pool(pool)
     if (remove is None) == (keep is None):
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
-    opened = asking.index()
-    asked, better = asking.question(opened)
+    opened, asked, better = asking.opened()
+    how: dict[str, Any] = {"remove": remove, "keep": keep, "pool": chosen_pool, "why": why}
     with Meter("encoding queries") as meter:
-        result = opened.what_if(
-            asked,
-            better=better,
-            remove=remove,
-            keep=keep,
-            pool=chosen_pool,
-            why=why,
-            progress=meter,
-        )
+        result = opened.what_if(asked, better=better, **how, progress=meter)
     delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution))
 
 
-@app.command("select")
-@shared_options
-def select_command(
-    asking: options.QueryOptions,
-    count: Annotated[int | None, "Number of training examples to pick. Default: as many as fit into --tokens."] = None,
-    out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
-    where: options.WhereOption = None,
-    drop_duplicates: Annotated[bool, Setting("Pick only the first of several examples with the same texts.")] = False,
+@dataclass(frozen=True)
+class PickOptions:
+    """Options of which examples are picked, by rank or at random."""
+
+    count: Annotated[int | None, "Number of training examples to pick. Default: as many as fit into --tokens."] = None
+    where: options.WhereOption = None
+    drop_duplicates: Annotated[bool, Setting("Pick only the first of several examples with the same texts.")] = False
     diversity: Annotated[
         float, Setting("From 0 to below 1: penalty for an example that resembles an earlier pick.")
-    ] = 0.0,
-    by: Annotated[str | None, "Field whose values get the quotas of --most, such as source."] = None,
+    ] = 0.0
+    by: Annotated[str | None, "Field whose values get the quotas of --most, such as source."] = None
     most: Annotated[
         list[str] | None,
         "Pick at most this many examples for each value of --by, as 500, or for one value, as "
         "forum=500; may be repeated.",
-    ] = None,
-    tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None,
+    ] = None
+    tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None
     tokenizer: Annotated[
         str | None,
         Setting(
             "How tokens are counted: words, subwords, or by the tokenizer of a model (folder or Hub id). Default: "
             "subwords."
         ),
-    ] = None,
+    ] = None
     resample: Annotated[
         bool,
         Setting(
             "Draw examples at random by importance weight, for all queries together. Needs an index of the method dsir."
         ),
-    ] = False,
-    seed: Annotated[int | None, Setting("Random seed of resample. Default: 0.", 0)] = None,
+    ] = False
+    seed: Annotated[int | None, Setting("Random seed of resample. Default: 0.", 0)] = None
+
+    def check(self, *, contrast: bool) -> None:
+        """Refuse options that do not go together, before any work."""
+        if self.seed is not None and not self.resample:
+            raise ConfigError("--set seed: is only for resample=true. Add that, or leave seed out.")
+        if self.tokenizer is not None and self.tokens is None:
+            raise ConfigError("--set tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
+        others = (self.diversity, self.by, self.most, self.tokens is not None, contrast)
+        if self.resample and (self.count is None or any(others)):
+            raise ConfigError(
+                "--set resample=true: needs --count and does not go with diversity, --by, --most, --tokens or "
+                "--better. Change that."
+            )
+        _quotas(self.most)
+
+    def pick(
+        self, index: "Index", queries: "Sequence[Example]", better: "Better | None"
+    ) -> "tuple[SelectionResult[Any], str]":
+        """The examples, and how they were chosen, in words."""
+        from airrep.cli.show.console import Meter
+        from airrep.index.results.result import ZERO
+        from airrep.index.selection import picking
+
+        alike: dict[str, Any] = {"where": self.where, "drop_duplicates": self.drop_duplicates}
+        if self.resample:
+            drawn = picking.resample(index, queries, self.count or 0, seed=self.seed or 0, **alike)
+            return drawn, f"drawn by importance weight with seed {self.seed or 0}"
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("diversity", "by", "tokens", "tokenizer")}
+        how |= {"most": _quotas(self.most), "better": better}
+        with Meter("encoding queries") as meter:
+            picked = picking.select(index, queries, self.count, **how, **alike, progress=meter)
+        told = f"the last at rank {picked[-1].rank} for its query"
+        told += "" if any(one.score for one in picked) else f"; {ZERO}"
+        total = sum(one.tokens or 0 for one in picked)
+        return picked, told if self.tokens is None else f"of {total:,} tokens, {told}"
+
+
+@app.command("select")
+def select_command(
+    asking: options.QueryOptions,
+    picking: PickOptions,
+    out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
     as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Pick the training examples that rank best for any of the queries (min-rank), and say why for each."""
-    from airrep.cli.show.console import Meter
-    from airrep.index.results.result import ZERO
-    from airrep.index.selection import picking
-    from airrep.index.selection.picking import SelectionResult, check_selection
+    from airrep.index.selection.picking import check_selection
 
-    if seed is not None and not resample:
-        raise ConfigError("--set seed: is only for resample=true. Add that, or leave seed out.")
-    if tokenizer is not None and tokens is None:
-        raise ConfigError("--set tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
-    if resample and (count is None or diversity or by or most or tokens is not None or asking.better is not None):
-        raise ConfigError(
-            "--set resample=true: needs --count and does not go with diversity, --by, --most, --tokens or --better. "
-            "Change that."
-        )
+    picking.check(contrast=asking.better is not None)
     if out is not None:
         check_selection(out, replace=replace)
     elif not as_json:
         raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
-    quotas = _quotas(most)
-    opened = asking.index()
-    asked, better = asking.question(opened)
-    selection: SelectionResult[Any]
-    if resample:
-        selection = picking.resample(
-            opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates
-        )
-        how = f"drawn by importance weight with seed {seed or 0}"
-    else:
-        wanted: dict[str, Any] = {"better": better, "diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
-        wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
-        with Meter("encoding queries") as meter:
-            selection = picking.select(opened, asked, count, **wanted, progress=meter)
-        how = f"the last at rank {selection[-1].rank} for its query"
-        if not any(one.score for one in selection):
-            how += f"; {ZERO}"
-        if tokens is not None:
-            how = f"of {sum(one.tokens or 0 for one in selection):,} tokens, {how}"
+    opened, asked, better = asking.opened()
+    selection, how = picking.pick(opened, asked, better)
     if out is not None:
         selection.save(out, replace=replace)
         note(f"{out}: {len(selection):,} examples, {how}")
@@ -245,7 +251,6 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
 
 
 @app.command("serve")
-@shared_options
 def serve_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
@@ -282,7 +287,7 @@ def serve_command(
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = None if queries is None else with_spans(read.read(queries))
-        chosen = options.better_of(better, read, asked or (), typed=False)
+        chosen = options.better_of(better, read, asked or ())
         explorer = Explorer(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
@@ -291,7 +296,6 @@ def serve_command(
 
 
 @app.command("mcp")
-@shared_options
 def mcp_command(
     paths: Annotated[
         list[Path],

@@ -1,20 +1,19 @@
 """Commands that answer questions: clean, audit, mix."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting
-from airrep.cli.options import note, shared_options
+from airrep.cli.options import note
 from airrep.errors import ConfigError
 
 app = typer.Typer()
 
 
 @app.command("clean")
-@shared_options
 def clean_command(
     path: options.IndexArgument,
     reading: options.ReadingOptions,
@@ -56,19 +55,16 @@ def clean_command(
     kinds = checked_kinds(_split(kind) or KINDS, KINDS)
     dropped = checked_kinds(_split(drop) or kinds, kinds)
     if drop and lists is None:
-        raise ConfigError(
-            "clean: --set drop= says what goes on the lists of --lists DIR. Give that too, or leave it out."
-        )
+        raise ConfigError("clean: --set drop= says what goes on the lists of --lists DIR. Give both, or none.")
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
     opened = options.open_moved_index(path, settings)
     own = reading.for_queries(opened)
     asked = own.read_if(queries)
-    others = options.better_of(better, own, asked or (), typed=False)
+    others = options.better_of(better, own, asked or ())
+    how: dict[str, Any] = {"better": others, "kinds": kinds, "label": label, "where": where, "encoder": near_by}
     with Meter("encoding examples") as meter:
-        result = clean(
-            opened, asked, better=others, kinds=kinds, label=label, where=where, encoder=near_by, progress=meter
-        )
+        result = clean(opened, asked, **how, progress=meter)
     if lists is not None:
         rows = list(result.dropped(dropped))
         result.write_lists(opened, lists, kinds=dropped, replace=delivery.replace)
@@ -85,7 +81,6 @@ def _split(kinds: list[str] | None) -> list[str]:
 
 
 @app.command("audit")
-@shared_options
 def audit_command(
     path: options.IndexArgument,
     items: Annotated[str, typer.Argument(metavar="EVAL", help=f"Evaluation items. {options.DATA_HELP}")],
@@ -120,7 +115,7 @@ def audit_command(
 
 
 FORMS = ("yaml", "llama-factory", "axolotl")
-"""What --write of mix can write."""
+"""Formats that --write of mix can write."""
 
 
 def _places(texts: list[str] | None) -> dict[str, Path]:
@@ -137,7 +132,6 @@ def _places(texts: list[str] | None) -> dict[str, Path]:
 
 
 @app.command("mix")
-@shared_options
 def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
@@ -173,8 +167,7 @@ def mix_command(
         raise ConfigError(f"{twice}: is asked for twice, by --write and --out. Change one.")
     for file in files:
         check_writable(file, replace=delivery.replace)
-    opened = asking.index()
-    asked, better = asking.question(opened)
+    opened, asked, better = asking.opened()
     with Meter("encoding queries") as meter:
         result = mix(opened, asked, by, better=better, top=top, where=where, seed=seed, progress=meter)
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]

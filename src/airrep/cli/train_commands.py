@@ -1,6 +1,6 @@
 """Commands that train an encoder: train, adapt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,12 +9,13 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.flags import Setting, SettingsFlags
-from airrep.cli.options import DryRunOption, note, shared_options, show
+from airrep.cli.options import DryRunOption, note, show
 from airrep.errors import LM, ConfigError, need
 
 if TYPE_CHECKING:
-    from airrep.corpus.corpus import Corpus
     from airrep.labels.labels import LabelledInstance
+    from airrep.planning.adapt import Adaptation
+    from airrep.runtime.tracking import Tracker
     from airrep.training.linear.recipe import Adapted
     from airrep.training.result import TrainingResult
 
@@ -34,20 +35,22 @@ class LabelOptions:
         list[str] | None, "Labels of other examples; the training step that ranks them best is kept."
     ] = None
     test: Annotated[list[str] | None, "Labels of examples in neither set, used once at the end for a test."] = None
+    partial: options.PartialOption = False
+    mixed: options.MixedOption = False
 
     @property
     def all(self) -> list[list[str]]:
         """Labels to learn from, to choose by and to test on."""
         return [part or [] for part in (self.labels, self.held_out, self.test)]
 
-    def gather(
-        self, reading: options.ReadingOptions, corpora: "Sequence[Corpus]", partial: bool
-    ) -> "list[list[LabelledInstance]]":
+    def gather(self, reading: options.ReadingOptions) -> "list[list[LabelledInstance]]":
         """The labelled instances to learn from, to choose by and to test on."""
         from airrep.labels.gather import gather
 
+        corpora = [reading.read(path) for path in self.data or ()]
+        how: dict[str, Any] = {"partial": self.partial, "read": reading.read}
         named = [choice for part in self.all for choice in part]
-        return [gather(part, corpora, partial=partial, beside=named, read=reading.read) for part in self.all]
+        return [gather(part, corpora, beside=named, **how) for part in self.all]
 
 
 TrainingOptions = Annotated[
@@ -57,7 +60,6 @@ TrainingOptions = Annotated[
 
 
 @app.command("train")
-@shared_options
 def train_command(
     ctx: typer.Context,
     out: Annotated[Path, "Folder of the trained encoder."],
@@ -72,8 +74,6 @@ def train_command(
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
     shared: Annotated[Path | None, Setting("Folder where several runs share stored activations.")] = None,
-    partial: options.PartialOption = False,
-    mixed: options.MixedOption = False,
     track: options.TrackOption = None,
     *,
     configuring: options.ConfigOptions,
@@ -87,8 +87,8 @@ def train_command(
     """
     values = configuring.values(learning, precision=precision, device=device)
     if method == "datamodels":
-        beside = {"--set shared": shared, "--set mixed": mixed, "--dry-run": dry_run, "--track": track}
-        _fit_datamodels(out, parts, reading, values, beside, partial=partial, replace=replace)
+        beside = {"--set shared": shared, "--set mixed": parts.mixed, "--dry-run": dry_run, "--track": track}
+        _fit_datamodels(out, parts, reading, values, beside, replace=replace)
         return
     need("airrep train", "lm", "torch")
     from airrep.cli.show.learning import StepMeter
@@ -98,9 +98,8 @@ def train_command(
 
     chosen = TrainingSettings.of(values)
     tracker = options.tracker(ctx, None if dry_run else track)
-    corpora = [reading.read(path) for path in parts.data or ()]
-    lineage = label_lineage(*parts.all, mixed=mixed)
-    learn, choose, judge = parts.gather(reading, corpora, partial)
+    lineage = label_lineage(*parts.all, mixed=parts.mixed)
+    learn, choose, judge = parts.gather(reading)
     if dry_run:
         from airrep.cli.show.results import print_forecast
         from airrep.planning.measured import forecast_training
@@ -128,7 +127,6 @@ def _fit_datamodels(
     values: dict[str, Any],
     beside: Mapping[str, Any],
     *,
-    partial: bool,
     replace: bool,
 ) -> None:
     """Regress losses on membership; *beside* are options of training an encoder alone, which are refused."""
@@ -140,7 +138,7 @@ def _fit_datamodels(
     for name in (name for name, value in given.items() if value):
         raise ConfigError(f"train: {name} is only for training an encoder, not for --method datamodels. Leave it out.")
     chosen = RegressionSettings.of(values)
-    judged, _, _ = parts.gather(reading, [reading.read(path) for path in parts.data or ()], partial)
+    judged, _, _ = parts.gather(reading)
     instance = the_only(judged, ", ".join(parts.labels))
     print_datamodels(fit_datamodels(instance, out, chosen, lineage=label_lineage(parts.labels), replace=replace))
     note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
@@ -165,22 +163,41 @@ def _report(out: Path, result: "TrainingResult") -> None:
         )
 
 
+@dataclass(frozen=True)
+class GivenLabels:
+    """Options of labels that are there already, from which weights are learnt without a fine-tune."""
+
+    labels: Annotated[
+        list[str] | None, f"Learn from these labels, and fine-tune nothing; may be repeated. {options.CHOICE_HELP}"
+    ] = None
+    held_out: Annotated[list[str] | None, "With --labels: labels of other queries, to judge the result."] = None
+    recipe: Annotated[
+        str | None,
+        "With --labels: learn weights for the channels of this recipe, a name or a YAML file.",
+    ] = None
+
+    def learn(self, reading: options.ReadingOptions, data: list[str], lm: str | None, out: Path) -> "Adapted":
+        """The weights of channels, learnt from the labels and judged by those held out."""
+        need("airrep adapt", "lm", "torch")
+        from airrep.attributors.recipes import ChannelsSettings
+        from airrep.labels.gather import gather, label_lineage
+        from airrep.training.linear.recipe import adapt
+
+        named = {"channels": self.recipe, "lm": lm}
+        chosen = ChannelsSettings.of({name: value for name, value in named.items() if value is not None}, "adapt")
+        corpora, parts = [reading.read(one) for one in data], (self.labels or [], self.held_out or [])
+        learn, judge = (gather(part, corpora, beside=[*parts[0], *parts[1]], read=reading.read) for part in parts)
+        return adapt(chosen.channels, learn, judge, out, lineage=label_lineage(*parts), tell=note)
+
+
 @app.command("adapt")
-@shared_options
 def adapt_command(
     ctx: typer.Context,
     data: options.DataArgument,
     out: Annotated[Path, "Directory for all results."],
     reading: options.ReadingOptions,
+    given: GivenLabels,
     lm: Annotated[str | None, options.LM_HELP] = None,
-    labels: Annotated[
-        list[str] | None, f"Learn from these labels, and fine-tune nothing; may be repeated. {options.CHOICE_HELP}"
-    ] = None,
-    held_out: Annotated[list[str] | None, "With --labels: labels of other queries, to judge the result."] = None,
-    recipe: Annotated[
-        str | None,
-        "With --labels: learn weights for the channels of this recipe, a name or a YAML file.",
-    ] = None,
     queries: Annotated[
         list[str] | None,
         "Queries to judge on. Default: random rows of DATA. With --labels: the data of the labels; may be repeated. "
@@ -199,48 +216,65 @@ def adapt_command(
     """Learn a recipe for your data and LM within a time budget, and say whether it is better than the defaults.
 
     It times this machine and fine-tunes the LM on random subsets. From the losses it learns how to weigh the channels
-    (the
-    methods whose scores are added) and, if there is time, an encoder. It judges the result on examples and queries that
-    it did not learn from: random rows, or your --queries. --training takes the settings of the fine-tuning from your
-    own
-    training; the verdict holds for those settings. --set changes single settings. Run it again to go on.
+    (the methods whose scores are added) and, if there is time, an encoder. It judges the result on examples and queries
+    that it did not learn from: random rows, or your --queries. --training takes the settings of the fine-tuning from
+    your own training; the verdict holds for those settings. --set changes single settings. Run it again to go on.
 
     With --labels and --held-out it learns from labels that you have, and fine-tunes nothing. Sixteen labelled subsets
     are enough to begin with.
     """
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
-    if labels and dry_run:
+    if given.labels and dry_run:
         raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
-    tracker = options.tracker(ctx, None if dry_run else track)
-    if labels:
-        made = _from_labels(
-            reading,
-            [data, *(queries or [])],
-            (labels, held_out or []),
-            out,
-            {"channels": recipe, "lm": lm},
-        )
-        tracker.log(_held_out(made))
-        show(made, print_adapted, as_json)
-        note(next_of_adapted(made, made.path))
-        return
-    if lm is None or held_out or recipe:
-        what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
-        raise ConfigError(f"adapt: has {what}; expected --lm, or --labels with --held-out. Give them.")
-    if len(queries or []) > 1:
-        raise ConfigError(f"adapt: has {len(queries or [])} --queries; expected one without --labels. Join the files.")
+    tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
+    if given.labels:
+        made = given.learn(reading, [data, *asked], lm, out)
+    else:
+        if lm is None or given.held_out or given.recipe:
+            what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
+            raise ConfigError(f"adapt: has {what}; expected --lm, or --labels with --held-out. Give them.")
+        if len(asked) > 1:
+            raise ConfigError(f"adapt: has {len(asked)} --queries; expected one without --labels. Join the files.")
+        from airrep.planning.budget import parse_duration
+
+        tell = typer.echo if dry_run else note
+        how: dict[str, Any] = {"queries": asked, "start": start, "workers": workers, "tell": tell}
+        adaptation = _adaptation(data, lm, out, reading, configuring, device, tracker, **how)
+        seconds = parse_duration(budget)
+        if dry_run:
+            adaptation.forecast(seconds)
+            return
+        made = adaptation.run(seconds)
+    tracker.log({f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]})
+    show(made, print_adapted, as_json)
+    note(next_of_adapted(made, made.path))
+
+
+def _adaptation(
+    data: str,
+    lm: str,
+    out: Path,
+    reading: options.ReadingOptions,
+    configuring: options.TuningOptions,
+    device: str | None,
+    tracker: "Tracker",
+    *,
+    queries: list[str],
+    start: str,
+    workers: int | None,
+    tell: "Callable[[str], None]",
+) -> "Adaptation":
+    """An adaptation within a time budget, checked."""
     need("airrep adapt", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
-    from airrep.planning.budget import parse_duration
     from airrep.runtime.metering import cores
     from airrep.runtime.remote.places import here_only
 
     here_only(out, "an adaptation is made")
     model, tuning = configuring.of_lm(lm, reading=reading, device=device)
-    seconds = parse_duration(budget)
-    adaptation = Adaptation(
+    return Adaptation(
         reading.read(data),
         model,
         tuning,
@@ -249,38 +283,7 @@ def adapt_command(
         start=start,
         engine=options.EngineOptions(workers).make(),
         workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster
-        tell=typer.echo if dry_run else note,
+        tell=tell,
         on_task=TaskMeter(tracker.log),
         on_step=StepMeter(track=tracker.log),
     )
-    if dry_run:
-        adaptation.forecast(seconds)
-        return
-    made = adaptation.run(seconds)
-    tracker.log(_held_out(made))
-    show(made, print_adapted, as_json)
-    note(next_of_adapted(made, made.path))
-
-
-def _held_out(made: "Adapted") -> dict[str, Any]:
-    """Numbers of a learnt recipe, for a tracker."""
-    return {f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]}
-
-
-def _from_labels(
-    reading: options.ReadingOptions,
-    data: list[str],
-    labels: tuple[list[str], list[str]],
-    out: Path,
-    channels: Mapping[str, str | None],
-) -> "Adapted":
-    """Learn weights from labels that are there; *labels* to learn from, and to judge by."""
-    need("airrep adapt", "lm", "torch")
-    from airrep.attributors.recipes import ChannelsSettings
-    from airrep.labels.gather import gather, label_lineage
-    from airrep.training.linear.recipe import adapt
-
-    chosen = ChannelsSettings.of({name: value for name, value in channels.items() if value is not None}, "adapt")
-    corpora, named = [reading.read(one) for one in data], [*labels[0], *labels[1]]
-    learn, judge = (gather(part, corpora, beside=named, read=reading.read) for part in labels)
-    return adapt(chosen.channels, learn, judge, out, lineage=label_lineage(*labels), tell=note)

@@ -23,8 +23,7 @@ from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, check
 from airrep.corpus.schemas.conversations import MESSAGES, REJECTED, sides
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
-from airrep.corpus.sources.files import LONGEST_LINE
-from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.tables import object_rows
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.corpus.spans import FIELD, Spans, beside_chat, check_spans, plain_spans, span_of_record, without_span
@@ -73,7 +72,7 @@ class Example:
     place: str | None = field(default=None, compare=False)
     """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
     span: Spans | None = None
-    """Of a query, the part of the response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
+    """The part of a query's response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
     Training examples have none."""
 
     def __post_init__(self) -> None:
@@ -100,7 +99,7 @@ class Example:
 
     @property
     def whole(self) -> "Example":
-        """The same without a span."""
+        """Return the same without a span."""
         return self if self.span is None else replace(self, span=None)
 
     @property
@@ -299,13 +298,13 @@ class Corpus(Sequence[Example]):
         rows: list[int] = compute.indices_nonzero(found).to_pylist()
         return rows
 
-    def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
+    def values(self, field: str, known: Iterable[str] = (), where: str = "field") -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
         It is id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
-        ConfigError: no example has it, and it is none of the *known* keys.
+        ConfigError, which begins with *where*: no example has it, and it is none of the *known* keys.
         """
-        return field_values([self.table], field, known)
+        return field_values([self.table], field, known, where=where)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Corpus):
@@ -354,7 +353,7 @@ def plain_example(example: Example) -> Example:
 
 
 def have_spans(examples: Sequence[Example]) -> bool:
-    """Whether a span of one of some examples is asked about."""
+    """Tell whether a span of one of some examples is asked about."""
     if not isinstance(examples, Corpus):
         return any(one.span is not None for one in examples)
     chats = examples.table["chat"]
@@ -365,15 +364,14 @@ def have_spans(examples: Sequence[Example]) -> bool:
 
 
 def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
-    """The same examples without spans; None where none has one."""
+    """Return the same examples without spans; None where none has one."""
     return [one.whole for one in examples] if have_spans(examples) else None
 
 
 def with_spans(queries: Corpus) -> Corpus:
     """Queries whose field ``span``, which is metadata in training data, says what of the response is asked about.
 
-    Raises:
-        DataError: it is no span of the response; the message has its place.
+    DataError: it is no span of the response; the message has its place.
     """
     names = queries.table["metadata"]
     if names.null_count == len(names):

@@ -111,11 +111,12 @@ def read_fields(
 
 
 def field_values(
-    tables: Iterable[pa.Table], name: str, known: Iterable[str] = (), *, quoted: bool = False
+    tables: Iterable[pa.Table], name: str, known: Iterable[str] = (), *, quoted: bool = False, where: str = "field"
 ) -> list[str | None]:
     """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
 
-    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes.
+    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes. Errors begin with
+    *where*.
     """
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
@@ -123,11 +124,11 @@ def field_values(
     known = frozenset(known)
     for table in tables:
         records, codes = _distinct(table["metadata"])
-        _check_known(records, [Field(name, True, "field")], known, len(codes))
+        _check_known(records, [Field(name, True, where)], known, len(codes))
         parts.append(([part_of(record, name) for record in records], codes))
     distinct = [value for values, codes in parts if len(codes) for value in values]
     if "." in name and name not in known and distinct and all(value is None for value in distinct):
-        raise ConfigError(_NO_PART.format("field", name))
+        raise ConfigError(_NO_PART.format(where, name))
     show = shown_apart(distinct) if quoted else shown_value
     found: list[str | None] = []
     for values, codes in parts:

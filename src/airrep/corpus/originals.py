@@ -11,13 +11,12 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
-from airrep.corpus.sources.files import LONGEST_LINE
-from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
-"""What a corpus adds to the id that it made of texts that occur again."""
+"""Suffix that a corpus adds to the id that it made of texts that occur again."""
 _log = logging.getLogger(__name__)
 DROP = "drop"
 """Decision of `airrep serve` on an example that is not to be kept."""

@@ -183,7 +183,7 @@ def shares(text: str, spans: Spans, starts: np.ndarray, stops: np.ndarray) -> np
 
 
 def without_span(chat: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, Any]:
-    """What a corpus keeps of an example beside its texts, as its chat and its spans."""
+    """Return what a corpus keeps of an example beside its texts, as its chat and its spans."""
     if not isinstance(chat, Mapping) or FIELD not in chat:
         return chat, None
     rest = {name: part for name, part in chat.items() if name != FIELD}

@@ -13,7 +13,7 @@ import numpy as np
 from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
 from airrep.encoder.cards import Card, Prompts, choose_prompts, write_prompts
-from airrep.encoder.static_files import Storage
+from airrep.encoder.folders import Storage
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError, need
 from airrep.runtime.devices import ResolvedPrecision

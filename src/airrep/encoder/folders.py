@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from airrep.errors import ConfigError, DataError, near, near_path
 from airrep.runtime.hub import download, model_folder
 
+Storage: TypeAlias = Literal["float32", "float16", "bfloat16"]
+"""A type that weights are stored in; they are loaded as float32 whatever it is."""
 DEFAULT, UNTRAINED, STATIC = BUNDLED = ("default", "untrained", "static")
 """Encoders that come along: one trained for attribution, the one that it was trained from, and one without layers."""
 MODELS = Path(__file__).parents[1] / "models"

@@ -1,14 +1,13 @@
 """Sentence encoders: load one by name; without torch where it needs none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from airrep.encoder.base import Encoder
 from airrep.encoder.cards import choose_prompts, with_template
 from airrep.encoder.folders import MODULES, SETTINGS, Layout, find_model, parse_json, read_layout, read_optional
-from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import StoredStatic, cut_after, read_static
+from airrep.encoder.static import StaticEncoder, StoredStatic, cut_after, read_static
 from airrep.errors import ConfigError, need
 from airrep.runtime.devices import Precision
 from airrep.runtime.hub import CODE, check_own_code
@@ -29,29 +28,23 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder.
 
-    BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the
-    published AirRep format, where transformers' own tokenizer makes the same tokens; all else that
-    ``sentence_transformers`` can load is run by that library, in float32 unless bfloat16 is asked for by name. An
-    adapter beside the weights is merged into them.
+    BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the published AirRep
+    format, where transformers' own tokenizer makes the same tokens; all else that ``sentence_transformers`` can load is
+    run by that library. An adapter beside the weights is merged into them.
 
     Args:
-        name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
-            Face Hub; ``hf://owner/name@revision`` for one revision.
-        precision: type of the large matrix products; ``"auto"`` is bfloat16 on CUDA devices that have it, else
-            float32.
+        name_or_path: ``"default"`` (bundled), a folder, ``owner/name`` on the Hub, or ``hf://owner/name@revision``.
+        precision: type of large matrix products; ``"auto"`` is bfloat16 where airrep's own code runs on CUDA with it.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
         template: text of an example, with ``{prompt}`` and ``{response}``; the model's when None.
         max_tokens: longest text; the model's when None.
-        batch_tokens: tokens that are computed together when packed; when None, 2,048 on a CPU and 32,768
-            elsewhere. Changes speed and memory, not results.
-        query_prompt: text before each query: the name of one of the model's own prompts, or the text itself; ``""``
-            is none. None: the model's own for queries, where it has one.
+        batch_tokens: tokens that are computed together when packed, which changes no results; None suits the device.
+        query_prompt: text before queries, or the name of one of the model's prompts; ``""`` is none, None its own.
         train_prompt: text before each training example, given in the same way; None: the model's own for documents.
         trust_remote_code: run the program code that some models bring; without it, such models are refused.
 
     Raises:
-        ConfigError: a setting that cannot hold, a name that leads to no model, another kind of model (sparse,
-            multi-vector, cross encoder, language model), or a model with program code that is not trusted.
+        ConfigError: a setting that cannot hold, no such model, no encoder, or program code that is not trusted.
         DataError: a model folder that is incomplete, damaged or unsafe to read.
 
     Example:
@@ -63,15 +56,12 @@ def load_encoder(
     name = pinned(str(name_or_path))
     if batch_tokens is not None and batch_tokens < 1:
         raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; expected 1 or more. Change it.")
-    folder = find_model(name, (CODE,) if trust_remote_code else ())
-    refuse_other_kinds(folder)
-    layout = read_layout(folder)
-    code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
-    prompts = choose_prompts(folder, name, query_prompt, train_prompt)
+    layout, code = _read_layout(name, trust_remote_code)
+    prompts = choose_prompts(layout.folder, name, query_prompt, train_prompt)
     if layout.format == "static":
         return StaticEncoder(name, _read_static(name, layout, template, max_tokens), prompts)
     need(f"encoder {name}", "encoders", "torch")
-    from airrep.encoder.networks.loading import load_network  # here, since it takes long to load
+    from airrep.encoder.networks.packed import load_network  # here, since it takes long to load
 
     return load_network(
         name,
@@ -84,6 +74,14 @@ def load_encoder(
         max_tokens=max_tokens,
         batch_tokens=batch_tokens,
     )
+
+
+def _read_layout(name: str, trusted: bool) -> tuple[Layout, Sequence[Path]]:
+    """How a model's folder is to be read, and its files of program code; refuses what is no encoder."""
+    folder = find_model(name, (CODE,) if trusted else ())
+    refuse_other_kinds(folder)
+    layout = read_layout(folder)
+    return layout, [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trusted)
 
 
 def _read_static(name: str, layout: Layout, template: str | None, max_tokens: int | None) -> StoredStatic:

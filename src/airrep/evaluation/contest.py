@@ -19,7 +19,7 @@ from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
-from airrep.scoring.min_rank import min_rank
+from airrep.scoring.topk import min_rank
 
 KEY_DIGITS = 16
 RANDOM, FULL, NONE = "random", "full", "none"
@@ -94,10 +94,8 @@ class Contest:
     def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
         """Read the texts of the indexes, of the queries to be answered, and of those to select by; None for the same.
 
-        Raises:
-            ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected.
-            DataError: two rows of one name, other examples in some index, a query without task, or a task without
-                queries to select by.
+        ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected. DataError: two
+        rows of one name, other examples in some index, a query without task, or a task without queries to select by.
         """
         if not indexes:
             raise ConfigError("evaluate: expected at least one index. Name some.")
@@ -175,10 +173,7 @@ class Contest:
         """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
         asked = index.ask(self.selecting.take(self._selecting_rows[task]))
         picked = min_rank(asked, self.settings.count, pool.keep).rows
-        # Pools of the same texts have the same text at each place of their orders.
-        same = np.empty(len(pool.hashes), np.int64)
-        same[pool.order] = self._pool.order
-        return np.sort(same[picked])
+        return np.sort(pool.rows_in(self._pool, picked))
 
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
         """Names and picks of the baselines."""

@@ -148,6 +148,13 @@ class TrainingPool:
         lines = sorted(f"{text.decode()} {value!r}" for text, value in pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    def rows_in(self, other: Self, rows: np.ndarray) -> np.ndarray:
+        """The rows of another pool of the same texts that have the texts of some rows, of any shape."""
+        same = np.empty(len(self.hashes), np.int64)
+        same[self.order] = other.order  # which have the same text at each place
+        found: np.ndarray = same[rows]
+        return found
+
     def copies(self, hashes: np.ndarray) -> np.ndarray:
         """Number of examples that may be ranked with each of some texts, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies

@@ -16,7 +16,7 @@ from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, PairedResult, lds, p_value, paired
 from airrep.labels.labels import LabelledInstance
 from airrep.scoring.asked import Asked
-from airrep.scoring.blocks import block_of
+from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
@@ -36,9 +36,8 @@ def score_instance(
     An attributor is fitted on the instance's train pool. Where no pool is given it is the attributor's own; for an
     encoder the one that it was trained with, or attention; the larger its temperature, the flatter.
 
-    Raises:
-        ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
-        DataError: features or scores are not finite.
+    ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method. DataError:
+    features or scores are not finite.
     """
     asked = ask_instance(method, instance)
     if isinstance(method, Encoder):
@@ -49,10 +48,10 @@ def score_instance(
 
 
 def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> Asked:
-    """What the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
+    """Return what the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
-        return ask(method.encode(instance.queries, queries=True), [block_of(0, method.encode(members))])
+        return ask(method.encode(instance.queries, queries=True), [Block(0, method.encode(members))])
     fit_method(method, instance.train)
     return method.ask(instance.queries, InMemory.of(method, members))
 
@@ -66,7 +65,7 @@ def score_features(
     device: str = "cpu",
 ) -> GroupScores:
     """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`."""
-    asked = ask(queries, [block_of(0, train)], device=device)
+    asked = ask(queries, [Block(0, train)], device=device)
     return group_scores(asked, subsets, pool, temperature=temperature)
 
 

@@ -78,8 +78,7 @@ def prove(
     A repeat has three fine-tunes: on a random context with the named rows and as many random ones, on the same less the
     named rows, and on the same less the random ones, all with one seed. Random rows are like the named ones in length
     and, where there are enough, of their sources. What the named rows did must be more than what other random rows
-    would: see :func:`airrep.evaluation.prove.effects_of`. The same call goes on after an interruption, and with
-    more seeds.
+    would (:func:`effects_of`). The same call goes on after an interruption, and with more seeds.
 
     Args:
         index: the index that holds the examples; or its path. Its scores play no part.
@@ -87,21 +86,17 @@ def prove(
             path of a file that names them, such as what the page or ``airrep top --json`` wrote.
         answers: prompts with the answers that the rows may have taught.
         lm: the target LM before its training: its folder or Hub id, or settings with it.
-        better: what it should have said instead, as :meth:`airrep.Index.top` takes it: the verdict is by the loss of
-            the answer less that of the better one.
-        seeds: repeats, of three fine-tunes each.
-        context: random other examples in each fine-tune; all, if there are fewer.
-        seed: of all draws.
+        better: what it should have said, as :meth:`airrep.Index.top` takes it: the verdict is by the loss less its.
+        seeds: and *context*, *seed*: as in :class:`ProofSettings`.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
         out: the directory of all that is made; None: one beside the index, named after what is asked.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: number of times that a failed fine-tune is tried again.
+        retries: further attempts at a fine-tune that failed.
         tell: told in a line what is being done.
         on_task: called with a report of each fine-tune that has ended.
 
     Raises:
-        ConfigError: no row, a row that is not there, too many rows, no better answer to a prompt, or one that is the
-            answer itself; or an impossible value.
+        ConfigError: no row, one that is not there, too many, no better answer to a prompt, or an impossible value.
         DataError: a named row or an answer that the LM cannot read.
         ArtifactError: the directory holds something else.
         TrainingError: all fine-tunes failed.

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
 from airrep.evaluation.statistics.means import Difference, Interval
-from airrep.index.results.frames import Shown
+from airrep.index.results.result import Shown
 from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
 from airrep.runtime.artifacts.manifests import (
     as_written,
@@ -65,8 +65,7 @@ class Kept(Shown):
     def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Write it as an artifact, at the path that is given back.
 
-        Raises:
-            ArtifactError: something is there already, or it cannot be written.
+        ArtifactError: something is there already, or it cannot be written.
         """
         return self._save(path, replace=replace)
 
@@ -81,8 +80,7 @@ class Kept(Shown):
     def read(cls, path: str | Path) -> Self:
         """Read what :meth:`save` wrote; every byte is checked.
 
-        Raises:
-            ArtifactError: nothing there, unfinished, altered, or of another kind.
+        ArtifactError: nothing there, unfinished, altered, or of another kind.
         """
         folder = fetched(path)
         return cls.of_manifest(folder, read_manifest(folder))

@@ -61,25 +61,21 @@ def evaluate_selection(
 ) -> Evaluation:
     """Select examples for each task, fine-tune the LM on them, and measure its answers to the task's queries.
 
-    Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
-    on the selection alone, answers the prompts of the task's queries, and
-    `unigram_f1` compares each answer with the query's response. F1 is averaged
-    over the queries of a task, then over tasks. No text of a query is selected by any competitor.
+    Each index selects by min-rank (:func:`airrep.scoring.topk.min_rank`). The LM, fine-tuned from its base weights
+    on the selection alone, answers the prompts of the task's queries, and :func:`unigram_f1` compares each answer with
+    the query's response. F1 is averaged over the queries of a task, then over tasks. No competitor selects a query.
 
     Args:
         indexes: of the same training examples, or their paths, each alone or as ``(name, index)``. The others are
             compared with the first.
         queries: prompts to answer, with reference responses and tasks.
-        lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
-            worker.
+        lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one in each worker.
         settings: numbers of examples, and competitors; or a dict of some of these settings.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's of labels.
-        selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
-            selection sees the references of the test.
-        out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call resumes with the missing answers. On the CPU, every engine gives the same values.
+        selecting: queries of the same tasks to select by; if None, as in the paper, the queries and their references.
+        out: where it will be written; answers are kept in ``OUT.partial`` until then, and the same call resumes.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: number of times that a failed fine-tune is tried again.
+        retries: further attempts at a fine-tune that failed.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
         replace: replace another request's unfinished work beside *out*.
         on_task: told about each fine-tune.
@@ -87,8 +83,7 @@ def evaluate_selection(
     Raises:
         ConfigError: a setting that does not fit, or fewer than 0 retries.
         DataError: other examples in some index, a query without task, or a text that the LM cannot read.
-        ArtifactError: another process writes there, another request was left unfinished there, or answers cannot be
-            kept.
+        ArtifactError: another process writes there, another request is unfinished there, or answers cannot be kept.
         TrainingError: a fine-tune failed and *partial* is false; or all of a competitor did.
 
     Example:

@@ -124,10 +124,10 @@ class SameWord(Told):
 class Reasons(Told):
     """The parts that make up a score."""
 
-    channels: dict[str, float] = Field(default={}, description="What each channel gave; their sum is the score.")
+    channels: dict[str, float] = Field(default={}, description="Each channel's part; their sum is the score.")
     words: list[SameWord] = []
-    answer_score: float | None = Field(default=None, description="Of a contrast: the score for the answer.")
-    better_score: float | None = Field(default=None, description="Of a contrast: the score for the better answer.")
+    answer_score: float | None = Field(default=None, description="The score for the answer, in a contrast.")
+    better_score: float | None = Field(default=None, description="The score for the better answer, in a contrast.")
 
 
 class Citation(Told):
@@ -156,7 +156,7 @@ class Hit(Text, Reasons):
 
 
 class Verdict(Told):
-    """Whether anything stands out as what taught the answer."""
+    """Verdict: does anything stand out as what taught the answer?"""
 
     kind: str
     text: str
@@ -197,7 +197,7 @@ class Copied(Told):
 class Pooled(Told):
     """How group scores are to be read."""
 
-    better: bool = Field(description="Whether scores are of an answer in place of a better one.")
+    better: bool = Field(description="True if scores are of an answer in place of a better one.")
     pool: str
     caution: str
 
@@ -257,7 +257,7 @@ class InCommon(Told):
 
 
 class Summary(Told):
-    """What the first examples of all queries of the file have in common."""
+    """Properties that the first examples of all queries of the file share."""
 
     queries: int
     first: list[InCommon]

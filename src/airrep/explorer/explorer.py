@@ -43,7 +43,7 @@ class Ranking(NamedTuple):
 
     @property
     def spread(self) -> Spread:
-        """Of all scores."""
+        """Return the spread of all scores."""
         return self.ends.spread
 
     def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
@@ -100,7 +100,7 @@ class ServedIndex(Index):
         return asked if question.better is None else even_pairs(asked)
 
     def ask_file(self, question: Question, progress: OnProgress | None = None) -> Asked:
-        """What all queries of the file ask, which is always the same, and better answers; encoded once."""
+        """Return what all queries of the file ask, which is always the same, and better answers; encoded once."""
         if self._file is None:
             self._file = super().ask(Question(question.all), progress)
             self._places = {one: place for place, one in enumerate(texts_of(question.all))}
@@ -151,7 +151,7 @@ def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
 
 
 def texts_of(queries: Queries) -> Texts:
-    """What tells queries apart."""
+    """Return what tells queries apart."""
     return tuple((query.prompt, query.response, query.span) for query in queries)
 
 
@@ -163,7 +163,7 @@ def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """What tells one manifest from the one that replaces it; None where there is none any more."""
+    """Return what tells one manifest from the one that replaces it; None where there is none any more."""
     try:
         found = (path / "manifest.json").stat()
     except OSError:
@@ -259,7 +259,7 @@ class Explorer:
         return Question.of([query], [answered(query, query_of(query.prompt, ref.better).response)])
 
     def once(self, asked: BaseModel, make: Callable[[], T]) -> T:
-        """What answers a question of several pages, made for the first of them."""
+        """Return what answers a question of several pages, made for the first of them."""
         key = f"{type(asked).__name__} {asked.model_dump_json(exclude={'start', 'count'})}"
         with self._noting:
             found = self._long.pop(key, None)
@@ -289,7 +289,7 @@ class Explorer:
 
 
 def key_of(question: Question) -> str:
-    """What tells a query with its better answer from others."""
+    """Return what tells a query with its better answer from others."""
     return "-".join(f"{one.content_hash}{one.span or ''}" for one in question.all)
 
 

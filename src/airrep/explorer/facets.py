@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from airrep.answers.likeness.clusters import CLUSTER, find_clusters
+from airrep.answers.likeness.clusters import CLUSTER, find_clusters, groups_of
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import (
     TEXT_FIELDS,
@@ -49,7 +49,7 @@ class Facet(NamedTuple):
     codes: np.ndarray
     """``(rows,)`` int16: which value each row has, deleted rows too."""
     values: tuple[Any, ...] | None
-    """The same as they are stored; None where values of unlike types look alike or stand beside each other."""
+    """The values as they are stored; None where values of unlike types look alike or stand beside each other."""
 
     def members(self, values: Sequence[str]) -> Mask:
         """Which rows have one of the values, ``(rows,)``; unknown values have none."""
@@ -81,7 +81,7 @@ class Facets:
 
     @cached_property
     def _may_cluster(self) -> bool:
-        """Whether examples can be clustered: by vectors, with scikit-learn."""
+        """Tell whether examples can be clustered: by vectors, with scikit-learn."""
         dense = any(one.kind == "dense" for one in self._index.channels)
         return dense and CLUSTER not in self._index.fields and has("sklearn")
 
@@ -156,12 +156,7 @@ class Facets:
     def groups(self, name: str) -> Groups:
         """The values of a field as groups of the rows that are not deleted."""
         facet = self.facet(name)
-        rows: Rows = np.flatnonzero(self._index.live)
-        codes = facet.codes[rows]
-        counts = np.bincount(codes, minlength=len(facet.names))
-        names = tuple(value for value, count in zip(facet.names, counts, strict=True) if count)
-        ends = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-        return Groups(names, rows[np.argsort(codes, kind="stable")], ends)
+        return groups_of(facet.names, facet.codes, self._index)
 
 
 class _Values:

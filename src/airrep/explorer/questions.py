@@ -43,8 +43,7 @@ from airrep.explorer.requests import (
 from airrep.explorer.texts import LISTED, cut, example_json, query_json, shown_prompt, tokens_json, why_json
 from airrep.index.contrast import Question
 from airrep.index.results.citations import cite
-from airrep.index.results.kinds import GroupResult, WhatIfResult
-from airrep.index.results.summary import FIRST
+from airrep.index.results.kinds import FIRST, GroupResult, WhatIfResult
 from airrep.index.selection.picking import Pick
 from airrep.index.selection.picking import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
@@ -65,7 +64,7 @@ NO_FILTERS = Filters().model_dump_json()
 
 
 def about(explorer: Explorer) -> dict[str, Any]:
-    """What is served, and how its numbers are to be read."""
+    """Return what is served, and how its numbers are to be read."""
     return {
         "version": __version__,
         "indexes": [_about_index(index) for index in explorer.indexes],
@@ -216,7 +215,7 @@ def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
 
 
 def _contrast(question: Question) -> dict[str, bool]:
-    """Whether scores are of an answer in place of a better one."""
+    """Tell whether scores are of an answer in place of a better one."""
     return {"better": question.better is not None}
 
 
@@ -268,7 +267,7 @@ def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
 
 
 def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
-    """What the first examples of all queries of the file have in common."""
+    """Properties that the first examples of all queries of the file share."""
     index = explorer.index(asked.index)
     if explorer.file is None or len(explorer.file.queries) < 2:
         raise ConfigError("summary: of several queries alone; expected a file of them (--queries). Serve one.")
@@ -305,7 +304,7 @@ def _cited(index: ServedIndex, row: int) -> dict[str, Any]:
 
 
 def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
-    """What each word of a query has of the score of one training example from each of its words."""
+    """Return what each word of a query has of the score of one training example from each of its words."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     _live_rows(index, [asked.row])
     check_tokens(index.attributor)
@@ -413,7 +412,7 @@ def _live_rows(index: ServedIndex, numbers: list[int]) -> np.ndarray:
 
 
 class Answers:
-    """What one index says of one query, or of an answer in place of a better one."""
+    """Answers of one index about one query, or about an answer in place of a better one."""
 
     def __init__(self, index: ServedIndex, question: Question) -> None:
         self._index, self._question = index, question
@@ -457,9 +456,9 @@ class Answers:
 
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
-    """Whether anything of the kept rows stands out; None where the method cannot tell."""
+    """Tell whether anything of the kept rows stands out; None where the method cannot tell."""
     ends = None if question.better is not None else index.ranking(question, keep, DEEPEST).ends
-    (found,) = verdicts(index, question, index.ask(question), keep, ends)
+    ((found,), _) = verdicts(index, question, index.ask(question), keep, ends)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 

@@ -26,7 +26,7 @@ Chosen = Annotated[dict[Short, Annotated[list[Short], Field(max_length=500)]], F
 
 
 class Request(BaseModel):
-    """What all requests share: unknown fields and wrong types are refused."""
+    """Rules that all requests share: unknown fields and wrong types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -83,7 +83,7 @@ class TopRequest(Filters, Paged):
 
 
 class CopiedRequest(Filters):
-    """What of a query's response stands word for word in the examples that count."""
+    """A question for the parts of a query's response that stand word for word in the examples that count."""
 
     query: QueryRef
     index: Row = 0
@@ -128,7 +128,7 @@ class TokensRequest(Request):
 
 
 class SummaryRequest(Request):
-    """What the first examples of all queries of the file have in common."""
+    """Properties that the first examples of all queries of the file share."""
 
     index: Row = 0
 

@@ -1,12 +1,20 @@
-"""Routes of the API: what each asks, what answers it, an example of it."""
+"""Routes of the API, its document (OpenAPI), and a page of it without script."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airrep.explorer import answers, questions, requests
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.requests import DEEPEST, PAGE, ListRequest, Paged, Request, RowsRequest, TopRequest
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+from airrep._version import __version__
+from airrep.explorer.answers import Refused
+from airrep.reports.page import environment
 
 Answering = Callable[..., Mapping[str, Any]]
 QUERY = {"prompt": "Can I eat zucchini raw?", "response": "No, zucchini should be cooked before eating."}
@@ -31,11 +39,11 @@ class Route(NamedTuple):
     """A body of it; rows of an example are there in every index."""
     pages: Pages | None = None
     together: Callable[[Explorer, Sequence[Any]], object] | None = None
-    """What serves several questions that wait at the same time."""
+    """Function that serves several questions that wait at the same time."""
 
     @property
     def about(self) -> str:
-        """What it answers, in a line."""
+        """Return what it answers, in a line."""
         return (self.answering.__doc__ or "").partition("\n")[0]
 
 
@@ -98,3 +106,131 @@ ROUTES: Mapping[str, Route] = {
     "rows": Route(RowsRequest, answers.Rows, questions.rows, {"rows": [0, 1]}, Pages("rows", _of_rows)),
 }
 """By path below /api/v1."""
+
+
+BASE = "/api/v1"
+"""Where the routes of this version stand."""
+LINES = "application/x-ndjson"
+ABOUT = "What is served, and how its numbers are to be read."
+REFUSALS = {
+    400: "The question is wrong: an unknown field, row, query or filter.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from another page, or calls this machine by a foreign name.",
+    408: "The request did not arrive in time.",
+    409: "The index was changed or replaced since it was opened.",
+    413: "The request is too large.",
+    503: "Too many ask at once; ask again after the seconds of retry-after.",
+}
+_HEAD = (
+    "Questions to an index of training data: which examples taught an answer. The page of `airrep serve` asks by these "
+    "same routes. Fields that are not named here are refused. Errors are one line of JSON."
+)
+
+
+def described(name: str, route: Route) -> dict[str, Any]:
+    """Return what FastAPI is told of a route beside its model, so that the document says it."""
+    content: dict[str, Any] = {"application/json": {}}
+    if route.pages is not None:
+        told = f"The answer without `{route.pages.items}`, then each of these, then `end` with their count, or `error`."
+        content[LINES] = {"schema": {"type": "object", "description": told}}
+    body = {"content": {"application/json": {"example": route.example}}}
+    return {
+        **operation(name, route.about, route.answer),
+        "responses": {200: {"model": route.answer, "content": content}, **refusals()},
+        "openapi_extra": {"requestBody": body},
+    }
+
+
+def operation(name: str, about: str, answer: type[Any]) -> dict[str, Any]:
+    """The name of a route, and what it answers."""
+    return {
+        "operation_id": name.replace("-", "_"),
+        "summary": about,
+        "responses": {200: {"model": answer}, **refusals()},
+    }
+
+
+def refusals() -> dict[int | str, dict[str, Any]]:
+    """The answers to a question that is refused."""
+    return {status: {"model": Refused, "description": told} for status, told in REFUSALS.items()}
+
+
+def document(app: "FastAPI") -> dict[str, Any]:
+    """The OpenAPI document of the routes that an application has, made from the models that check requests."""
+    from fastapi.openapi.utils import get_openapi  # late: a notebook asks these questions without a server
+
+    made = get_openapi(title="airrep", version=__version__, description=_HEAD, routes=app.routes)
+    made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    made["security"] = [{"token": []}]
+    for path in made["paths"].values():
+        for one in path.values():
+            one["responses"].pop("422", None)  # FastAPI's own; errors of this kind are 400 here
+    for name in ("HTTPValidationError", "ValidationError"):
+        made["components"]["schemas"].pop(name, None)
+    return made
+
+
+def page(told: Mapping[str, Any]) -> str:
+    """The document as a page."""
+    routes = [
+        {
+            "path": path,
+            "method": method.upper(),
+            "about": one["summary"],
+            "asked": list(_fields(told, _schema(one.get("requestBody", {})))),
+            "answered": list(_fields(told, _schema(one["responses"]["200"]))),
+            "lines": LINES in one["responses"]["200"]["content"],
+            "example": _curl(path, one),
+        }
+        for path, methods in told["paths"].items()
+        for method, one in methods.items()
+    ]
+    refused = list(REFUSALS.items())
+    template = environment().get_template("api.html.j2")
+    return template.render(about=told["info"]["description"], version=__version__, routes=routes, refused=refused)
+
+
+def _schema(part: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = part.get("content", {}).get("application/json", {}).get("schema", {})
+    return found
+
+
+def _fields(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Name, type and meaning of each field of an object."""
+    schema = _resolved(told, schema)
+    for name, one in schema.get("properties", {}).items():
+        needed = name in schema.get("required", ())
+        yield {"name": name, "type": _type(one), "needed": needed, "about": _meaning(told, one)}
+
+
+def _resolved(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema.get("$ref")
+    return told["components"]["schemas"][reference.rpartition("/")[2]] if reference else schema
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A type in words: ``list of Hit``, ``integer, 1 to 50``."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    kind = str(schema.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    low, high = schema.get("minimum"), schema.get("maximum", schema.get("maxLength"))
+    return kind + (f", {low} to {high:,}" if None not in (low, high) else f", at most {high:,}" if high else "")
+
+
+def _meaning(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    inner = schema.get("items", schema)
+    return str(schema.get("description") or _resolved(told, inner).get("description", "")).partition("\n")[0]
+
+
+def _curl(path: str, one: Mapping[str, Any]) -> str:
+    """A command that asks it."""
+    command = f'curl -H "Authorization: Bearer $TOKEN" $ADDRESS{path}'
+    body = one.get("requestBody")
+    if body is None:
+        return command
+    text = json.dumps(body["content"]["application/json"]["example"]).replace("'", "\\u0027")
+    return f"{command} -H 'Content-Type: application/json' -d '{text}'"

@@ -50,12 +50,12 @@ class Rules:
     """Who may ask."""
 
     token: str | None
-    """What every question must bring; None: anybody who reaches the port may ask."""
+    """Token that every question must bring; None: anybody who reaches the port may ask."""
     port: int
     names: tuple[str, ...] = ()
     """Names by which this machine may be called beside localhost."""
     public: bool = False
-    """Whether other machines reach the port, so that it is called by any of this machine's addresses."""
+    """True if other machines reach the port, so that it is called by any of this machine's addresses."""
 
     @classmethod
     def of(cls, host: str, open_socket: socket.socket, token: str | None) -> Self:
@@ -70,14 +70,14 @@ class Rules:
         return f"airrep_{self.port}"
 
     def knows(self, token: str | None) -> bool:
-        """Whether this is the token; takes the same time for any other."""
+        """Tell whether this is the token; takes the same time for any other."""
         if self.token is None:
             return True
         given = (token or "").encode(errors="surrogateescape")
         return hmac.compare_digest(given, self.token.encode())
 
     def allows_host(self, host: str) -> bool:
-        """Whether a Host header names this machine: a page elsewhere may have a name of its own lead here."""
+        """Tell whether a Host header names this machine: a page elsewhere may have a name of its own lead here."""
         name = _without_port(host).lower()
         if name == "localhost" or name in self.names:
             return True
@@ -146,7 +146,7 @@ class Guard:
         return None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        """Whether another page asks; what is no browser says nothing of where it comes from."""
+        """Tell whether another page asks; what is no browser says nothing of where it comes from."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None or origin is None:
             return site not in (None, "same-origin", "none")
@@ -180,8 +180,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def choose_token(given: str | None, without: bool, host: str) -> str | None:
     """The token that questions must bring; None for nobody asks for one.
 
-    Raises:
-        ConfigError: both or a bad one is given, or none where other machines could ask.
+    ConfigError: both or a bad one is given, or none where other machines could ask.
     """
     if without:
         if given is not None:
@@ -202,7 +201,7 @@ def choose_token(given: str | None, without: bool, host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Tell whether only this machine reaches an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -212,8 +211,7 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A socket on which the page is served.
 
-    Raises:
-        ConfigError: the port is in use or not allowed, or there is no such address.
+    ConfigError: the port is in use or not allowed, or there is no such address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -227,7 +225,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str, port: int, token: str | None, path: str = "/") -> str:
-    """What to open in a browser."""
+    """Return what to open in a browser."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}{path}" + (f"?token={token}" if token else "")
 

@@ -17,12 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from airrep.errors import AirRepError, ArtifactError
-from airrep.explorer import questions, reference
+from airrep.explorer import questions, routes
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.map.points import MEDIA, MapRequest, Places, points
-from airrep.explorer.reference import BASE, LINES
-from airrep.explorer.routes import ROUTES, Pages, Route
+from airrep.explorer.points import MEDIA, MapRequest, Places, points
+from airrep.explorer.routes import BASE, LINES, ROUTES, Pages, Route
 from airrep.explorer.security import Guard, Rules, address_of, run
 from airrep.explorer.turns import Busy, Left, Shared, Turns
 
@@ -38,12 +37,12 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
         _add_page(app, rules)
     app.mount("/static", StaticFiles(directory=STATIC))
 
-    @app.get(f"{BASE}/about", **reference.operation("about", reference.ABOUT, About))
+    @app.get(f"{BASE}/about", **routes.operation("about", routes.ABOUT, About))
     async def about(request: Request) -> Response:
         return _response(await _told(turns, request, partial(questions.about, explorer)))
 
     for name, route in ROUTES.items():
-        app.post(f"{BASE}/{name}", **reference.described(name, route))(_endpoint(explorer, turns, route))
+        app.post(f"{BASE}/{name}", **routes.described(name, route))(_endpoint(explorer, turns, route))
     places = Places()
 
     @app.post(f"{BASE}/map", include_in_schema=False)
@@ -51,7 +50,7 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
         found = await _told(turns, request, partial(points, explorer, places, asked))
         return found if isinstance(found, Response) else Response(found, media_type=MEDIA)
 
-    document = cache(partial(reference.document, app))
+    document = cache(partial(routes.document, app))
 
     @app.get(f"{BASE}/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
@@ -59,7 +58,7 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
 
     @app.get(f"{BASE}/", include_in_schema=False)
     async def reference_page(request: Request) -> Response:
-        return _with_cookie(HTMLResponse(reference.page(document())), request, rules)
+        return _with_cookie(HTMLResponse(routes.page(document())), request, rules)
 
     return Guard(app, rules)
 
@@ -134,7 +133,7 @@ async def _told(
     *,
     raising: bool = True,
 ) -> Any:
-    """What answers a question; the response that refuses it, where it fails and nothing else will tell that."""
+    """Return what answers a question; the response that refuses it, where it fails and nothing else will tell that."""
     try:
         return await turns.take(work, request.is_disconnected, shared)
     except tuple(FAILURES) as error:

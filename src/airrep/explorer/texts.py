@@ -13,7 +13,7 @@ from airrep.index.why import Why
 SHOWN = 1200
 """Characters shown of a text in a list; the whole is shown on its own."""
 SEEN = 420
-"""Of these, characters that are seen before an example is opened."""
+"""Characters that are seen before an example is opened."""
 LISTED = 160
 """Characters shown of a query in a list."""
 
@@ -70,7 +70,7 @@ def cut(text: str, length: int | None) -> str:
 
 
 def why_json(query: Example, example: Example, why: Why, length: int | None = SHOWN) -> dict[str, Any]:
-    """What makes up a score: channels, and the same words with their places in both texts as they are shown."""
+    """Return what makes up a score: channels, and the same words with their places in both texts as they are shown."""
     prompt = shown_prompt(example.prompt, length, _first_same(why))
     return {
         "channels": why.channels,

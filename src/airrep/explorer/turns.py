@@ -80,9 +80,8 @@ class Turns:
         Before the work of several questions of one kind, what is *shared* is done for all of them. If that fails, each
         is answered without it, so that one question never harms another.
 
-        Raises:
-            Busy: too many wait already, it took too long to get a turn, or the work takes too long.
-            Left: the client left while it waited.
+        Busy: too many wait already, it took too long to get a turn, or the work takes too long. Left: the client left
+        while it waited.
         """
         if len(self._waiting) >= self._most:
             raise Busy(f"{len(self._waiting)} questions wait already; try again in a moment")
@@ -136,7 +135,7 @@ class Turns:
 
 
 def _alike(one: Shared | None, other: Shared | None) -> bool:
-    """Whether two questions are of one kind."""
+    """Tell whether two questions are of one kind."""
     return one is not None and other is not None and one.ahead is other.ahead and one.of is other.of
 
 

@@ -8,10 +8,9 @@ export      Export of an index to a file for other tools.
 index       An index on disk: opened as memory maps, asked for scores.
 results/    Results of asking an index: written, read, with method, pool, sign, units.
 rows        Rows of an index on disk: shards, examples, filters, ids, groups.
-sealing     Write the shards of an index, and seal them with its manifest.
+sealing     Encode and write the shards of an index, and seal them with its manifest.
 selection/  Pick training data from an index.
 shards      Shards: immutable pieces of an index on disk, and their blocks.
 sharing     An index that several machines make: build parts, join them.
 why         Why a hit scores so: its channels, and the words of both texts.
-workers     Encoding of shards: in this process, or in the workers of an engine.
 """

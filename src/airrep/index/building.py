@@ -207,12 +207,12 @@ class BuildPlan:
 
 
 def has_shards(partial: Path) -> bool:
-    """Whether an unfinished directory has a shard that is worth keeping."""
+    """Tell whether an unfinished directory has a shard that is worth keeping."""
     return any((partial / "shards").glob("*/" + SHARD))
 
 
 def _is_finished(stage: Stage) -> bool:
-    """Whether the same index is there already, as it was built."""
+    """Tell whether the same index is there already, as it was built."""
     manifest = stage.finished()
     if manifest is not None and manifest["generation"] > 0:
         raise ArtifactError(

@@ -52,8 +52,7 @@ class Question:
     ) -> Self:
         """The question that queries ask; *options* are of reading files and records.
 
-        Raises:
-            ConfigError: there are no queries; a query has no better answer, or one that reads as the answer does.
+        ConfigError: there are no queries; a query has no better answer, or one that reads as the answer does.
         """
         asked = as_examples(queries, where, options)
         if better is None:
@@ -81,7 +80,7 @@ class Question:
         return less
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
-        """What examples are ranked by: scores, or contrasts.
+        """Return what examples are ranked by: scores, or contrasts.
 
         Args:
             asked: all of :attr:`all`.
@@ -212,8 +211,7 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
     """The better answer to the prompt of each answer; of several to one prompt, each its own, in order.
 
-    Raises:
-        ConfigError: a prompt has none, or not as many.
+    ConfigError: a prompt has none, or not as many.
     """
     waiting: defaultdict[str, list[Example]] = defaultdict(list)
     for one in reversed(better):

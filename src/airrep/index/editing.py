@@ -20,7 +20,6 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
-from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts.making import locked
 from airrep.runtime.artifacts.manifests import describe_files, json_digest
@@ -47,56 +46,83 @@ class EditableIndex(IndexRows):
         """The index as it is on disk now; with another attributor if one is given."""
 
     def append(self, more: CorpusLike, *, skip_invalid: bool = False, progress: OnProgress | None = None) -> Self:
-        """The index with more examples at its end; see :func:`append`."""
-        return append(self, more, skip_invalid=skip_invalid, progress=progress)
+        """Encode more examples and add them at the end; other openings of the index keep the old state.
+
+        What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
+        texts, change nothing, so an interrupted append can simply be run again. Small shards at the end are merged
+        with what comes: an opening that had not read them tells then that the index is another by now.
+
+        Args:
+            more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read as
+                those of the index were: with ``turns="all"``, say. For other options give :func:`airrep.read_corpus`.
+            skip_invalid: as for :func:`airrep.build_index`.
+            progress: called with the number of finished rows.
+
+        Returns:
+            The index in its new state.
+
+        Raises:
+            DataError: there is nothing to add, or an id is in the index already.
+            ArtifactError: another process is writing there, or the encoder is not the one that made the index.
+        """
+        from airrep.index.sealing import corpus_entry, with_appended  # here and below, since no question needs it
+
+        more = as_corpus(more, "append", self.reading.options)
+        if len(more) == 0:
+            raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
+        with _changing(self):
+            now = self.reopened(self.attributor)
+            more = usable(now.attributor, more, "append") if skip_invalid else more
+            if _has_all(now, more):
+                return _tidied(now)
+            corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
+            names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
+            return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
 
     def delete(self, rows: RowsLike) -> Self:
-        """The index without some examples; see :func:`delete`."""
-        return delete(self, rows)
+        """Delete examples: their rows are skipped from now on, and freed by :meth:`compact`.
+
+        Args:
+            rows: their row numbers, ids as text, or a filter such as ``'source == "forum"'``
+                (:meth:`airrep.index.rows.IndexRows.check_rows`); rows deleted before do not matter.
+
+        Raises:
+            ConfigError: a row that does not exist, or nothing would be left.
+            ArtifactError: another process is writing there, or rows were numbered anew since this one was opened.
+        """
+        with _changing(self):
+            now = self.reopened()  # as it is on disk, and without a model, which deleting does not need
+            _check_numbering(self, now)
+            gone = np.union1d(now.deleted, now.check_rows(rows))
+            if len(gone) == now.rows:
+                raise ConfigError(
+                    f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer."
+                )
+            if len(gone) == len(now.deleted):
+                return _tidied(now)
+            return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
 
     def compact(self, *, progress: OnProgress | None = None) -> Self:
-        """The index rewritten without deleted rows; see :func:`compact`."""
-        return compact(self, progress=progress)
+        """Rewrite the index without its deleted rows, in full shards; rows are numbered anew, features stay the same.
+
+        Raises:
+            ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
+        """
+        with _changing(self):
+            now = self.reopened()
+            shard_rows = now.manifest["request"]["shard_rows"]
+            now.verify()  # checksums of the new shards would hide altered bytes
+            if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
+                return _tidied(now)
+            names = _rewrite(now, now.shards, np.flatnonzero(now.live), 0, progress)
+            rendering = {
+                name: value for one in now.manifest["corpora"] for name, value in one.items() if name == RENDERING
+            }
+            corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True, **rendering}]
+            return _sealed(now, corpora, names)
 
 
 AnyIndex = TypeVar("AnyIndex", bound=EditableIndex)
-
-
-def append(
-    index: AnyIndex, more: CorpusLike, *, skip_invalid: bool = False, progress: OnProgress | None = None
-) -> AnyIndex:
-    """Encode more examples and add them at the end of an index.
-
-    What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
-    texts, change nothing, so an interrupted append can simply be run again.
-
-    Args:
-        index: the index; other openings of it keep the old state, but for small shards at its end that they had not
-            read and that are merged with what comes: they tell then that the index is another by now.
-        more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read as those
-            were that the index was built from, if it was from such: with ``turns="all"``, say. For other options
-            give :func:`airrep.read_corpus` of them.
-        skip_invalid: as for :func:`airrep.build_index`.
-        progress: called with the number of finished rows.
-
-    Returns:
-        The index in its new state.
-
-    Raises:
-        DataError: there is nothing to add, or an id is in the index already.
-        ArtifactError: another process is writing there, or the encoder is not the one that made the index.
-    """
-    more = as_corpus(more, "append", index.reading.options)
-    if len(more) == 0:
-        raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
-    with _changing(index):
-        now = index.reopened(index.attributor)
-        more = usable(now.attributor, more, "append") if skip_invalid else more
-        if _has_all(now, more):
-            return _tidied(now)
-        corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
-        names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
-        return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
 
 
 def _with_more(reading: Reading, more: Reading) -> Reading:
@@ -122,6 +148,8 @@ def _changing(index: IndexRows) -> Iterator[None]:
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
     """Write the shards of more examples, merged with small ones before them; names of all shards of the index."""
+    from airrep.index.sealing import write_shards
+
     shard_rows, names = index.manifest["request"]["shard_rows"], _names(index)
     count = count_merged([shard.rows for shard in index.shards], len(more), shard_rows)
     small = index.shards[len(names) - count :]
@@ -170,7 +198,7 @@ def count_merged(rows: Sequence[int], more: int, full: int) -> int:
 
 
 def _has_all(index: IndexRows, more: Corpus) -> bool:
-    """Whether every example is in the index already; DataError when only some are, or their texts differ."""
+    """Tell whether every example is in the index already; DataError when only some are, or their texts differ."""
     known = index.find(more.ids)
     if not known:
         return False
@@ -189,29 +217,6 @@ def _has_all(index: IndexRows, more: Corpus) -> bool:
             "Leave it out, give it another id, or delete the old one first."
         )
     return True
-
-
-def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
-    """Delete examples: their rows are skipped from now on, and freed by :func:`compact`.
-
-    Args:
-        index: the index.
-        rows: their row numbers, ids as text, or a filter such as ``'source == "forum"'``
-            (:meth:`airrep.index.rows.IndexRows.check_rows`); rows deleted before do not matter.
-
-    Raises:
-        ConfigError: a row that does not exist, or nothing would be left.
-        ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
-    """
-    with _changing(index):
-        now = index.reopened()  # as it is on disk, and without a model, which deleting does not need
-        _check_numbering(index, now)
-        gone = np.union1d(now.deleted, now.check_rows(rows))
-        if len(gone) == now.rows:
-            raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
-        if len(gone) == len(now.deleted):
-            return _tidied(now)
-        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
 
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
@@ -246,24 +251,6 @@ def _write_deleted(folder: Path, rows: Rows) -> str:
     return name
 
 
-def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
-    """Rewrite an index without its deleted rows, in full shards; rows are numbered anew, features stay the same.
-
-    Raises:
-        ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
-    """
-    with _changing(index):
-        now = index.reopened()
-        shard_rows = now.manifest["request"]["shard_rows"]
-        now.verify()  # checksums of the new shards would hide altered bytes
-        if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
-            return _tidied(now)
-        names = _rewrite(now, now.shards, np.flatnonzero(now.live), 0, progress)
-        rendering = {name: value for one in now.manifest["corpora"] for name, value in one.items() if name == RENDERING}
-        corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True, **rendering}]
-        return _sealed(now, corpora, names)
-
-
 def _rewrite(
     index: IndexRows, shards: Sequence[Shard], rows: Rows, start: int, progress: OnProgress | None = None
 ) -> list[str]:
@@ -292,6 +279,8 @@ def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Enc
 
 def _tidied(index: AnyIndex) -> AnyIndex:
     """The index as it is, without the strays of a change that was interrupted after it had taken effect."""
+    from airrep.index.sealing import remove_strays
+
     remove_strays(index.path, _names(index), index.manifest["deleted"])
     return index
 
@@ -312,6 +301,8 @@ def _sealed(
 
     *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
+    from airrep.index.sealing import reading_entry, seal_index
+
     old = {name: index.manifest[name] for name in LINEAGE}
     optional = {name: index.manifest[name] for name in ("caution", PACKAGES, READING) if name in index.manifest}
     optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}

@@ -40,7 +40,7 @@ _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 @dataclass(frozen=True)
 class ExportedColumns:
-    """What is exported of an index: its live rows that fulfil a filter, as batches of one schema.
+    """Rows that are exported from an index: its live rows that fulfil a filter, as batches of one schema.
 
     Columns are ``row``, the text fields of examples, ``chat`` (JSON) where some have one, ``text`` (prompt and
     response) if asked for, one for each metadata field, and ``vector``, the dense features in float32, where there are
@@ -53,7 +53,7 @@ class ExportedColumns:
     text: bool = False
     vectors: bool = True
     dots: bool = True
-    """Whether names of columns may have dots."""
+    """True if names of columns may have dots."""
 
     @property
     def rows(self) -> int:
@@ -71,7 +71,7 @@ class ExportedColumns:
 
     @cached_property
     def chats(self) -> bool:
-        """Whether an example has messages, or a form, that its texts do not tell."""
+        """Tell whether an example has messages, or a form, that its texts do not tell."""
         return any(shard.examples.table[CHAT].null_count < shard.rows for shard in self._shards())
 
     @cached_property
@@ -196,9 +196,9 @@ def _column_names(fields: Sequence[str], dots: bool) -> dict[str, str]:
 
 
 RECORDS = "records"
-"""Of the command line: copies what examples were read from."""
+"""Format of the command line that copies the records that examples were read from."""
 CITATIONS = "citations"
-"""Of the command line: JSON-LD that cites examples."""
+"""Format of the command line that cites examples in JSON-LD."""
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance", RECORDS, CITATIONS)
 SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".xlsx", ".gz", ".zst")
 """By which other tools know a format."""
@@ -206,7 +206,7 @@ SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """Counts of what was written."""
 
     path: Path
     rows: int
@@ -300,7 +300,7 @@ def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[
 
 
 FORMULA = r"^[=+\-@\t\r]"
-"""What a spreadsheet takes for a formula: the text begins so."""
+"""Beginning of a text that a spreadsheet takes for a formula."""
 
 
 def check_target(path: Path, *, folder: bool, replace: bool) -> None:

@@ -24,8 +24,7 @@ from airrep.index.direct import HELD, IndexKept
 from airrep.index.editing import EditableIndex
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.made import Made, made_of
-from airrep.index.results.result import REMOVAL, Provenance
+from airrep.index.results.result import REMOVAL, Made, Provenance, made_of
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
 from airrep.runtime.artifacts.manifests import as_written, check_file, json_digest
@@ -115,13 +114,13 @@ class Index(EditableIndex):
 
     @property
     def made(self) -> Made:
-        """What it was made of, and by what it is asked."""
+        """Return what it was made of, and by what it is asked."""
         return made_of(self.manifest, None if self._asked is None else self._asked[1])
 
     @cached_property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on, weights that channels were given among it."""
-        rows = self._rows_digest()  # not that of IndexRows, whose value would stand here until this one is made
+        rows = super().fingerprint
         if self._asked is None:
             return rows
         built, recipe = self._asked
@@ -137,7 +136,7 @@ class Index(EditableIndex):
         return found
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
-        """The same index with some settings of its method changed, such as the new place of a model that has moved.
+        """Return this index with some settings of its method changed, such as the new place of a model that has moved.
 
         Raises:
             ConfigError: there is no such setting, or the method is not known here.
@@ -252,26 +251,24 @@ class Index(EditableIndex):
         if is_one(queries):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
             return self.top([queries], k, **how, progress=progress)[0]
-        question = self.question(queries, better)
-        self._most(k, where)  # before any work
+        question, keep = self.question(queries, better), self.mask(where)
+        k = at_most("top: k", k, int(keep.sum()))
         if tokens:
             check_tokens(self.attributor)
-        asked = self.ask(question, progress)
-        return self.top_of(question, asked, k, least=least, where=where, why=why, tokens=tokens)
+        return self.top_of(question, self.ask(question, progress), keep, k, least=least, why=why, tokens=tokens)
 
     def top_of(
         self,
         question: Question,
         asked: Asked,
+        keep: Mask,
         k: int,
         *,
         least: bool = False,
-        where: str | None = None,
         why: bool = False,
         tokens: bool = False,
     ) -> TopResult:
-        """The k training examples of :meth:`top` for what :meth:`ask` gave."""
-        keep, k = self._most(k, where)
+        """The k training examples of :meth:`top` for what :meth:`ask` gave, among the rows to *keep*, k at least."""
         found = top_k(question.ranked(asked), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why or tokens:
@@ -282,17 +279,12 @@ class Index(EditableIndex):
         found_hits = tuple(Hits(query, hits, provenance, least, other) for query, hits, other in told)
         return TopResult(found_hits, provenance, least)
 
-    def _most(self, k: int, where: str | None) -> tuple[Mask, int]:
-        """The rows that fulfil a filter, and k or, where they are fewer, their number."""
-        keep = self.mask(where)
-        return keep, at_most("top: k", k, int(keep.sum()))
-
     def question(self, queries: Queries, better: Better | None = None) -> Question:
         """The question that queries ask, read as the index's records were, with better answers if there are any."""
         return Question.of(queries, better, self.asking)
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
-        """What was found for each query; each example is read once, however many queries have it."""
+        """Return what was found for each query; each example is read once, however many queries have it."""
         rows = distinct(found.rows.ravel())
         known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
         told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
@@ -389,21 +381,17 @@ class Index(EditableIndex):
     ) -> WhatIfResult:
         """Change of the corpus's group score when part of it is left out, per query (after - before).
 
-        A pool that is a mean rises where what is left out helps less than the average.
-
-        Order-k pools score removals only: before is 0, and after is minus the score of what is left out.
+        A pool that is a mean rises where what is left out helps less than the average. Order-k pools score removals
+        only: before is 0, and after is minus the score of what is left out. Of a contrast, a change below 0 says that
+        what is left out had been teaching the answers in place of the better ones.
 
         Args:
-            queries: as for :meth:`top`.
+            queries: as for :meth:`top`, like *better* and *progress*.
             remove: examples to leave out: rows, ids as text, or a filter such as ``'source == "forum"'``
                 (:meth:`check_rows`).
             keep: or the only ones to keep.
-            better: better answers, as for :meth:`top`: then the change is that of the contrast, and below 0 what is
-                left out had been teaching the answers in their place.
-            pool: as in :meth:`group_scores`.
-            temperature: as in :meth:`group_scores`.
+            pool: as in :meth:`group_scores`, like *temperature*.
             why: tell the change of each channel.
-            progress: called with the number of encoded queries.
 
         Raises:
             ConfigError: both or neither of *remove* and *keep* given, nothing or everything would be left out, or as
@@ -456,7 +444,7 @@ class Index(EditableIndex):
         return np.flatnonzero(mask)
 
     def _removal(self, remove: RowsLike | None, keep: RowsLike | None, kept: Rows) -> str:
-        """What is left out, in words: a filter as it is, other examples by their ids."""
+        """Return what is left out, in words: a filter as it is, other examples by their ids."""
         verb, chosen = ("without", remove) if keep is None else ("only", keep)
         if isinstance(chosen, str):
             return f"{verb} {chosen}"
@@ -489,7 +477,7 @@ class Index(EditableIndex):
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
-        """What queries ask of the index: their scores of its rows, however these come about.
+        """Return what queries ask of the index: their scores of its rows, however these come about.
 
         Of a question with better answers, the answers stand before the better ones, and each channel counts the same
         for both of a pair. Methods that keep no features score all rows here.
@@ -511,7 +499,7 @@ class Index(EditableIndex):
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What an index's attributor depends on: its method, settings, and the files of what it learnt."""
+    """Return what an index's attributor depends on: its method, settings, and the files of what it learnt."""
     state = {name: entry for name, entry in manifest["files"].items() if name.startswith("state/")}
     return {"attributor": manifest["attributor"], "settings": manifest["settings"], "state": state}
 
@@ -542,9 +530,7 @@ IndexLike: TypeAlias = "Index | str | Path"
 def as_index(index: IndexLike) -> Index:
     """An index as it is, or opened where its path is given.
 
-    Raises:
-        ConfigError: it is something else.
-        ArtifactError: there is no index at the path.
+    ConfigError: it is something else. ArtifactError: there is no index at the path.
     """
     if isinstance(index, str | Path):
         return open_index(index)

@@ -64,7 +64,7 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         raise ValueError
     if not all(isinstance(manifest[name], str) for name in texts):
         raise TypeError
-    for one in map(_channel, manifest["channels"]):
+    for one in (KeptChannel(**entry) for entry in manifest["channels"]):
         if not isinstance(one.name, str) or one.kind not in get_args(Kind) or type(one.dimension) is not int:
             raise TypeError
         if one.dimension < 0:
@@ -80,10 +80,6 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
             raise TypeError
 
 
-def _channel(entry: Mapping[str, Any]) -> KeptChannel:
-    return KeptChannel(**entry)
-
-
 def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
     """Say of an index that an earlier version built how to build it again."""
     if "layout" in manifest and "channels" not in manifest:
@@ -95,7 +91,7 @@ def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def stacked(parts: Sequence[Encoded]) -> Encoded:
-    """What is kept of several parts of a corpus, one below the other."""
+    """Return what is kept of several parts of a corpus, one below the other."""
     found: dict[str, Features | None] = {}
     for channel in parts[0]:
         some = [features for part in parts if (features := part[channel]) is not None]
@@ -168,7 +164,7 @@ class IndexRows:
     @cached_property
     def channels(self) -> tuple[KeptChannel, ...]:
         """How its channels are stored; a method that is no sum of channels is one itself."""
-        return tuple(map(_channel, self.manifest["channels"]))
+        return tuple(KeptChannel(**entry) for entry in self.manifest["channels"])
 
     @property
     def dimension(self) -> int:
@@ -202,12 +198,9 @@ class IndexRows:
         trainer = self.reading.options.get("trained_with")
         return {} if trainer is None else {"trained_with": trainer, "turns": "last"}
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on."""
-        return self._rows_digest()
-
-    def _rows_digest(self) -> str:
         parts = ("attributor", "shards", "deleted")
         return json_digest({name: self.manifest[name] for name in parts})
 

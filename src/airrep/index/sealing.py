@@ -1,22 +1,38 @@
-"""Write the shards of an index, and seal them with its manifest."""
+"""Encode and write the shards of an index, and seal them with its manifest."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.arrays import Encoded
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, bad_method, count_rows
+from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
-from airrep.errors import ConfigError
-from airrep.index.results.made import left_out
+from airrep.errors import ArtifactError, ConfigError, TrainingError
+from airrep.index.results.result import left_out
 from airrep.index.rows import KIND, IndexRows
-from airrep.index.shards import EXAMPLES, PLACES, SHARD, is_whole, read_record, shard_name, write_shard, write_table
+from airrep.index.shards import (
+    EXAMPLES,
+    PLACES,
+    SHARD,
+    KeptChannel,
+    channels_of,
+    is_whole,
+    read_record,
+    shard_name,
+    write_shard,
+    write_table,
+)
 from airrep.runtime.artifacts.manifests import (
     REQUEST,
     canonical_json,
@@ -25,9 +41,142 @@ from airrep.runtime.artifacts.manifests import (
     versions,
     write_manifest,
 )
-from airrep.runtime.engine import Engine
-from airrep.runtime.metering import ENCODE, append_cost
+from airrep.runtime.engine import Engine, InProcess
+from airrep.runtime.metering import ENCODE, MeasuredCost, append_cost, device_in_use, measuring
 from airrep.runtime.publishing import remove_leftovers, write_file
+
+RETRIES = 2
+"""Further attempts at a shard whose worker failed."""
+
+
+class Made(NamedTuple):
+    """Files and counts of a shard that was made."""
+
+    encoded: Encoded
+    spent: MeasuredCost
+
+
+def check_alike(attributor: Attributor, encoded: Encoded, like: Mapping[str, Any] | None = None) -> list[KeptChannel]:
+    """How features are stored, in the order of channels.
+
+    ConfigError: they are of another kind or width than those of the shard whose record is *like*.
+    """
+    found = channels_of(encoded, several=isinstance(attributor, SeveralMethods))
+    if like is None:
+        return found
+    for one, other in zip(found, (KeptChannel(**entry) for entry in like["channels"]), strict=False):
+        if one != other:
+            words = [f"{each.kind} features of width {each.dimension:,}" for each in (one, other)]
+            raise bad_method(attributor.name, "encode_train", words[0], f"{words[1]}, as for the shard before")
+    return found
+
+
+@dataclass(frozen=True)
+class NewShard:
+    """A shard that is to be encoded."""
+
+    start: int
+    """Row number of its first example."""
+    name: str
+    """Name of its directory."""
+    examples: Corpus
+    """A slice of the whole corpus."""
+
+    def __reduce__(self) -> tuple[type["NewShard"], tuple[int, str, Corpus]]:
+        """A copy of its own rows, since a slice would take the whole table along to each worker."""
+        return NewShard, (self.start, self.name, self.examples.take(range(len(self.examples))))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings and state from which an attributor of a known method is made anew."""
+
+    method: str
+    settings: Mapping[str, object]
+    state: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, attributor: Attributor) -> "Recipe":
+        """The recipe of an attributor."""
+        with tempfile.TemporaryDirectory() as folder:
+            attributor.save_state(Path(folder))
+            state = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        return cls(attributor.name, attributor.settings.model_dump(mode="json"), state)
+
+    def make(self) -> Attributor:
+        """The attributor."""
+        attributor = make_attributor(self.method, self.settings)
+        if self.state:
+            with tempfile.TemporaryDirectory() as folder:
+                for name, content in self.state.items():
+                    (Path(folder) / name).write_bytes(content)
+                attributor.load_state(Path(folder))
+        return attributor
+
+
+@dataclass(frozen=True)
+class EncodeSetup:
+    """Makes the function that encodes shards, in the worker that calls it."""
+
+    source: Recipe | Attributor
+    fingerprint: str
+    execution: Mapping[str, str]
+
+    @classmethod
+    def of(cls, attributor: Attributor, engine: Engine) -> "EncodeSetup":
+        """A known method is made anew in other processes, so that its model is not sent to them."""
+        sent = not isinstance(engine, InProcess) and _is_of_known_method(attributor)
+        source = Recipe.of(attributor) if sent else attributor
+        return cls(source, attributor.fingerprint, dict(attributor.execution))
+
+    def __call__(self) -> Callable[[NewShard], Made]:
+        """The function that encodes a shard.
+
+        ArtifactError: the model is another one here, or runs in another precision.
+        """
+        attributor = self.source.make() if isinstance(self.source, Recipe) else self.source
+        if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
+            raise ArtifactError(
+                f"method '{attributor.name}': a worker has another model, or runs it in another precision; expected "
+                f"{self.fingerprint[:12]} {dict(self.execution)}. Put the same files everywhere, and set precision."
+            )
+        return lambda shard: _encode(attributor, shard)
+
+
+def _is_of_known_method(attributor: Attributor) -> bool:
+    try:
+        place = method_named(attributor.name).place
+    except ConfigError:  # no method of that name, or one that cannot be loaded
+        return False
+    return place == f"{type(attributor).__module__}:{type(attributor).__qualname__}"
+
+
+def encode_shards(
+    attributor: Attributor, shards: Sequence[NewShard], engine: Engine | None, on_rows: OnRows
+) -> Iterator[tuple[NewShard, Made]]:
+    """Encode shards, in the order of completion: in this process, on all threads, if the engine is None.
+
+    TrainingError: a shard failed again and again. ArtifactError: a worker has another model.
+    """
+    if engine is None:
+        yield from ((shard, _encode(attributor, shard, on_rows)) for shard in shards)
+        return
+    with closing(engine.run(EncodeSetup.of(attributor, engine), shards, RETRIES)) as outcomes:
+        for outcome in outcomes:
+            if outcome.value is None:
+                raise TrainingError(
+                    f"examples from row {outcome.task.start}: cannot be encoded: {outcome.error}. Run the same command "
+                    "again: it goes on with the shards that are missing."
+                )
+            yield outcome.task, outcome.value
+            on_rows(len(outcome.task.examples))  # only here, when the caller has written its features
+
+
+def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Made:
+    with measuring(device_in_use(attributor.settings)) as meter:
+        encoded = attributor.encode(shard.examples, on_rows)
+    return Made(encoded, meter.spent)
+
 
 ALL = slice(None)
 """Every shard."""
@@ -94,8 +243,6 @@ def write_shards(
     *like* the manifest of an index that they join, *share* the part of the shards that is to be written; the rest is
     as for :func:`build_index`.
     """
-    from airrep.index.workers import NewShard, check_alike, encode_shards  # here: no question needs it
-
     fingerprint = fingerprint or attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
     parts = ((first + start, corpus[start:stop]) for start, stop in list(pairwise(cuts))[share])
@@ -197,8 +344,7 @@ def without_texts(index: IndexRows, made: Path) -> None:
     Ids, labels, sources, places and all that scores come from stay; messages and metadata go too. In place of a
     response stands its example's id, since those of different examples must differ.
 
-    Raises:
-        ConfigError: its method reads the texts whenever it is asked.
+    ConfigError: its method reads the texts whenever it is asked.
     """
     if any(one.kind == "none" for one in index.channels):
         raise ConfigError(

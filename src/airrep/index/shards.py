@@ -62,7 +62,7 @@ class Sieve:
         self._bits[keys & (_SIEVE - 1)] = True
 
     def holds_some(self, keys: np.ndarray) -> bool:
-        """Whether one of these keys is looked for."""
+        """Tell whether one of these keys is looked for."""
         some = keys[self._bits[keys & (_SIEVE - 1)]]
         places = np.minimum(np.searchsorted(self._keys, some), len(self._keys) - 1)
         return bool((self._keys[places] == some).any())
@@ -102,9 +102,7 @@ def write_shard(
 
     It appears under its name only when it is whole; its parent exists.
 
-    Raises:
-        DataError: a feature is not finite, or too large for what it is stored as.
-        ArtifactError: it cannot be written.
+    DataError: a feature is not finite, or too large for what it is stored as. ArtifactError: it cannot be written.
     """
     arrays = {
         folder_of(number, one.name): _arrays_of(encoded[one.name], one.kind, corpus)
@@ -152,7 +150,7 @@ def _arrays_of(features: Features | None, kind: Kind, corpus: Corpus) -> dict[st
 
 
 def _filled(arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
+    """Tell whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
     if "features" in arrays:
         return np.asarray(arrays["features"].any(axis=1))
     filled = np.zeros(rows, bool)
@@ -203,11 +201,7 @@ def _metadata_fields(corpus: Corpus) -> list[str]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The content of ``shard.json``.
-
-    Raises:
-        ArtifactError: there is no finished shard here, or it was altered.
-    """
+    """The content of ``shard.json`` (ArtifactError: there is no finished shard here, or it was altered)."""
     with reading(folder / SHARD):
         record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
         for entry in record["files"].values():
@@ -216,7 +210,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a finished shard is here with every byte as it was written."""
+    """Tell whether a finished shard is here with every byte as it was written."""
     try:
         check_digests(folder, read_record(folder)["files"])
     except ArtifactError:
@@ -248,11 +242,7 @@ class Shard:
         return {name: value for name, value in vars(self).items() if name not in ("_id_keys", "_blocks")}
 
     def block(self, channel: str) -> "Block":
-        """Features of a channel, for scoring.
-
-        Raises:
-            ArtifactError: a file of the channel was altered.
-        """
+        """Features of a channel, for scoring (ArtifactError: a file of the channel was altered)."""
         if channel not in self._blocks:
             with self._named(channel):
                 self._blocks[channel] = self._opened(channel)
@@ -339,7 +329,7 @@ class Shard:
         return SparseRows(data, indices, indptr, (self.rows, columns))
 
     def may_have(self, wanted: Sieve) -> bool:
-        """Whether some of the ids may be here, told by their keys, which other ids hardly have."""
+        """Tell whether some of the ids may be here, told by their keys, which other ids hardly have."""
         return wanted.holds_some(self._id_keys)
 
     @cached_property

@@ -27,7 +27,7 @@ KIND = "index-part"
 
 
 def is_part(path: str | Path) -> bool:
-    """Whether a part of an index lies at a path or URL."""
+    """Tell whether a part of an index lies at a path or URL."""
     try:
         return bool(read_manifest(fetched(path))["kind"] == KIND)
     except (AirRepError, OSError):
@@ -55,11 +55,7 @@ class IndexPart(NamedTuple):
 
 
 def open_part(path: str | Path) -> IndexPart:
-    """Open a finished part.
-
-    Raises:
-        ArtifactError: there is none, or it was altered.
-    """
+    """Open a finished part (ArtifactError: there is none, or it was altered)."""
     folder = fetched(path)
     found = read_manifest(folder, KIND)
     share = Share.parse(found["share"], "--part")

@@ -17,13 +17,13 @@ import numpy as np
 
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
+from airrep.attributors.sums.reference import CandidatesAsked
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, Span, spans_of
 from airrep.corpus.views import has_pairs, seen_text
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.scoring.asked import Asked, SumAsked
-from airrep.scoring.candidates import CandidatesAsked
 from airrep.scoring.products import SparseAsked
 
 PHRASES = 10
@@ -50,7 +50,7 @@ class SameWords:
     text: str
     """They as the query has them, in one line; the end of a long phrase is cut off."""
     score: float
-    """What the score has of them, in its units."""
+    """Their part of the score, in its units."""
     query: tuple[Span, ...]
     """Where they stand in the query."""
     example: tuple[Span, ...]
@@ -59,10 +59,10 @@ class SameWords:
 
 @dataclass(frozen=True)
 class Why:
-    """What makes up the score of a hit."""
+    """Parts of a hit's score."""
 
     channels: dict[str, float]
-    """What each channel gave; their sum is the score. A method without channels is one itself."""
+    """Each channel's part; their sum is the score. A method without channels is one itself."""
     same_words: tuple[SameWords, ...] = ()
     """Those that gave most, greatest first; none for methods that read no words."""
     predicted: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Why:
 
 
 class Products(NamedTuple):
-    """What each column gave to a score."""
+    """Each column's part of a score."""
 
     columns: np.ndarray
     """``(c,)`` int64, ascending."""
@@ -352,7 +352,7 @@ class Reasons:
         examples: Sequence[Example],
         words: Sequence[TextWords],
     ) -> list[np.ndarray] | None:
-        """What one channel gave to each of some rows by pairs of words; None where it has no tokens."""
+        """Return what one channel gave to each of some rows by pairs of words; None where it has no tokens."""
         method = self._methods[name]
         places = method.places(query) if isinstance(part, SparseAsked) else None
         if isinstance(part, SparseAsked) and places is not None:

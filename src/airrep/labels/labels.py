@@ -67,13 +67,13 @@ class LabelledInstance:
 
 
 def is_of_removals(instance: LabelledInstance) -> bool:
-    """Whether the first subset is the whole pool and the others leave less than half of it out."""
+    """Tell whether the first subset is the whole pool and the others leave less than half of it out."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n)
 
 
 def leaves_little_out(instance: LabelledInstance) -> bool:
-    """Whether each subset leaves out some of its pool, but at most a tenth."""
+    """Tell whether each subset leaves out some of its pool, but at most a tenth."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) and max(sizes) < n <= min(sizes) / (1 - LITTLE))
 
@@ -283,13 +283,9 @@ class Labels:
     ) -> list[LabelledInstance]:
         """Every instance with its examples and losses, averaged over its seeds.
 
-        Args:
-            train: the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes.
-            queries: the data of the queries, when they were not drawn from *train*.
-            partial: accept unfinished labels: NaN where a fine-tune is missing.
-
-        Raises:
-            ArtifactError: other corpora than those of the labels, or unfinished labels.
+        *train* are the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes, and
+        *queries* those of the queries, when they were not drawn from *train*. *partial* accepts unfinished labels, with
+        NaN where a fine-tune is missing. ArtifactError: other corpora than those of the labels, or unfinished labels.
         """
         if not partial:
             self._finished_manifest()

@@ -115,7 +115,7 @@ class SubsetPlan:
     arrays: Mapping[str, np.ndarray]
     """Stored arrays by name."""
     one_order: bool = False
-    """Whether all fine-tunes of an instance have one order of the data for each seed; see :func:`lack_little`."""
+    """True if all fine-tunes of an instance have one order of the data for each seed; see :func:`lack_little`."""
 
     def __len__(self) -> int:
         """Number of instances."""
@@ -235,7 +235,7 @@ def write_plan(
 
 
 def lack_little(settings: SamplingSettings, rows: Mapping[str, Sequence[Rows]]) -> bool:
-    """Whether all subsets, but whole pools, lack equally many examples, and at most a tenth.
+    """Tell whether all subsets, but whole pools, lack equally many examples, and at most a tenth.
 
     What so few examples do is less than what another order of the data does, so fine-tunes must not differ in that.
     """

@@ -1,18 +1,17 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
-attention    Packed batches of documents, and causal attention inside each document of one.
-documents    Tokenised examples: token ids, and where responses start.
-files        Load and write the files of a target LM; checks of what is loaded.
-folders/     Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
-held         Weights held as they are stored, brought to float32 map by map.
-lora         Low-rank adapters by the optional package peft: trained, read, checked, merged.
-losses       Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
-model        The target LM: fine-tune, per-example loss, hidden states, generate.
-network      Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
-packed/      Weights of LMs held as their files have them: quantised ones, fused experts.
-preferences  The parts of an example that losses of preferences read: rejected response, label, weight.
-settings     Settings of the target LM and of its fine-tuning.
-templates/   Chat templates, which are programs: filled in within limits.
-trainer/     Records of training by transformers or trl, and the settings that trainers leave.
-warmup       Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
+attention  Packed batches of documents, and causal attention inside each document of one.
+chat       Chat templates applied to examples, within limits: tokens as the target LM reads them.
+documents  Tokenised examples: token ids, where responses start, what losses read beside them.
+files      Load and write the files of a target LM; checks of what is loaded.
+folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
+held       Weights held as they are stored, brought to float32 map by map.
+lora       Low-rank adapters by the optional package peft: trained, read, checked, merged.
+losses     Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
+model      The target LM: fine-tune, per-example loss, hidden states, generate.
+network    Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
+packed/    Weights of LMs held as their files have them: quantised ones, fused experts.
+settings   Settings of the target LM and of its fine-tuning.
+trainer/   Records of training by transformers or trl, and the settings that trainers leave.
+warmup     Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
 """

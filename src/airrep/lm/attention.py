@@ -41,7 +41,7 @@ class AttentionSpan(NamedTuple):
 
 
 class _Attention(NamedTuple):
-    """What a layer asks of its attention."""
+    """Arguments that a layer passes to its attention."""
 
     scaling: float | None
     window: int | None

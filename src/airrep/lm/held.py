@@ -160,7 +160,7 @@ def is_held(model: nn.Module) -> bool:
 
 
 def _forward(module: nn.Module, first: bool) -> Callable[..., Tensor] | None:
-    """What a module computes with a held weight; None where that is not known. The *first* table is looked up by ids.
+    """Return what a module computes with a held weight; None if unknown. The *first* table is looked up by ids.
 
     Other tables with a forward pass of their own may add to the ids that they are given.
     """
@@ -291,7 +291,7 @@ _SQUARED = 9
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a process that reads an LM may hold, and what it needs."""
+    """Memory that a process that reads an LM may hold, and memory that it needs."""
 
     promised: int
     """Bytes that the process may take; others are counted in them."""

@@ -24,8 +24,7 @@ from torch.nn import functional
 
 from airrep.arrays import Rows
 from airrep.lm.attention import PackedDocuments
-from airrep.lm.documents import Documents
-from airrep.lm.preferences import PAIRED
+from airrep.lm.documents import PAIRED, Documents
 from airrep.lm.settings import LossName
 from airrep.shapes import Float, Float64
 

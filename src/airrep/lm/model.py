@@ -20,7 +20,8 @@ from airrep.corpus.records import content_hash
 from airrep.corpus.views import chosen_sides, has_pairs
 from airrep.errors import ConfigError, DataError, TrainingError, caution
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
-from airrep.lm.documents import Documents
+from airrep.lm.chat import PLAIN, Chat
+from airrep.lm.documents import PAIRED, REFERRED, Documents, factors_of, lacking, one_response, summary_of
 from airrep.lm.files import (
     ALL_CHAT,
     load_network,
@@ -51,9 +52,7 @@ from airrep.lm.network import (
 )
 from airrep.lm.packed.experts import hold_experts
 from airrep.lm.packed.networks import is_packed, load_packed, size_packed
-from airrep.lm.preferences import PAIRED, REFERRED, factors_of, lacking, one_response, summary_of
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
-from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
@@ -248,7 +247,7 @@ class TargetLM:
                 self.model.zero_grad()
 
     def _goals(self, documents: Documents, settings: FineTuneSettings, seed: int) -> list[Goal] | None:
-        """What each step of a fine-tune lowers, where that is not the loss of responses."""
+        """Return what each step of a fine-tune lowers, where that is not the loss of responses."""
         preference = self._preference(documents)
         if preference is None:
             return None

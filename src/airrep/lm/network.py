@@ -16,9 +16,8 @@ from torch.nn import functional
 from airrep.arrays import Rows
 from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
-from airrep.lm.documents import Documents
+from airrep.lm.documents import REFERRED, Documents
 from airrep.lm.losses import Preference, Refer, drift_of, mismatched, side_sums
-from airrep.lm.preferences import REFERRED
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.runtime.packing import pack
@@ -321,7 +320,7 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
 
 
 class Goal(NamedTuple):
-    """What one step of a fine-tune on preferences lowers."""
+    """The loss that one step of a fine-tune on preferences lowers."""
 
     preference: Preference
     mixed: Documents | None
@@ -333,7 +332,7 @@ class Goal(NamedTuple):
 def goals_of(
     documents: Documents, settings: FineTuneSettings, seed: int, preference: Preference, refer: Refer
 ) -> Iterator[Goal]:
-    """What each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
+    """Return what each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
     if preference.loss in REFERRED:
         preference = replace(preference, reference=refer(documents))
     for rows in order_of(len(documents), settings, seed):

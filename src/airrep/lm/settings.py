@@ -18,15 +18,10 @@ LossName: TypeAlias = Literal["sft", "dpo", "orpo", "kto", "weighted"]
 _FIELD = re.compile(r"\{prompt\}|\{response\}")
 
 
-class LmSettings(Settings):
-    """The target LM, and how it reads and computes."""
+class LmReading(Settings):
+    """How a target LM reads examples, whoever asks it."""
 
-    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut", "memory", "loss", "beta")
-
-    lm: str = Field(min_length=1)
-    """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
-    wrote, or a trainer's checkpoints, of which airrep takes the last."""
-    base: str | None = None
+    base: str | None = Field(default=None, min_length=1)
     """The LM under the adapters: a folder or a Hub id. None takes the one that the adapters name."""
     merged: bool | None = None
     """Merge adapters into their base; false leaves them out. None merges them, but commands that want the LM before
@@ -42,6 +37,21 @@ class LmSettings(Settings):
     """Turns an example into text. None leaves a text, and a prompt with a completion, as they stand; it writes other
     rows by the LM's chat template, or as plain text where there is none. 'chat' uses the chat template for all rows
     with a prompt; 'plain' uses plain text. Or give a text with {prompt} and {response}."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in one packed micro-batch; fewer need less memory. None takes a number that suits the device."""
+    memory: str | None = None
+    """Most memory of the process that reads the LM, such as 8GB: airrep cuts batches, and what it learns at a time, to
+    fit, and refuses at once what does not fit. Not for fine-tuning."""
+
+
+class LmSettings(LmReading):
+    """The target LM, and how it reads and computes."""
+
+    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut", "memory", "loss", "beta")
+
+    lm: str = Field(min_length=1)
+    """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
+    wrote, or a trainer's checkpoints, of which airrep takes the last."""
     loss: LossName = "sft"
     """Loss of the fine-tune. sft: of the response. dpo, orpo: of pairs, read with --preferences pairs. kto: of answers
     whose label is true or false. weighted: sft times each example's advantage, or reward, which may be negative."""
@@ -52,11 +62,6 @@ class LmSettings(Settings):
     have it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens in one packed micro-batch; fewer need less memory. None takes a number that suits the device."""
-    memory: str | None = None
-    """Most memory of the process that reads the LM, such as 8GB: airrep cuts batches, and what it learns at a time, to
-    fit, and refuses at once what does not fit. Not for fine-tuning."""
     checkpointing: bool = False
     """Recompute activations in the backward pass. This is a third slower and needs much less memory."""
     trust_remote_code: bool = False
@@ -75,12 +80,6 @@ class LmSettings(Settings):
     def find(self) -> LmFiles:
         """The files of the LM; see :func:`airrep.lm.folders.forms.find_lm`."""
         return find_lm(self.lm, self.trust_remote_code, self.base, self.merged)
-
-    @field_validator("lm")
-    @classmethod
-    def _settled(cls, lm: str) -> str:
-        """Resolve a folder's path, so that workers elsewhere find it, and name the checkpoint that is taken."""
-        return settled_name(lm)
 
     @field_validator("memory")
     @classmethod
@@ -101,6 +100,12 @@ class LmSettings(Settings):
         if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
             raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
+
+    @field_validator("lm")
+    @classmethod
+    def _settled(cls, lm: str) -> str:
+        """Resolve a folder's path, so that workers elsewhere find it, and name the checkpoint that is taken."""
+        return settled_name(lm)
 
 
 def memory_bytes(amount: str) -> int | None:

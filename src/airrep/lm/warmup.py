@@ -144,8 +144,7 @@ def warm_up(
 ) -> Warmup:
     """Fine-tune an LM on a random sample of a corpus and write it as an LM.
 
-    An existing warm-up that was made in the same way is returned as it is. An interrupted warm-up starts again from
-    the beginning.
+    An existing warm-up that was made in the same way is returned as it is; an interrupted one starts again.
 
     Args:
         corpus: the data to train on.
@@ -175,7 +174,7 @@ def warm_up(
     from airrep.lm.model import load_lm
 
     corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm).before()
-    rows = _sample(corpus, count, seed)
+    rows = sample_rows(corpus, count, seed)
     marks = _marks(chosen.steps(len(rows)), checkpoints)
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
     stage = Stage(path, WARM_UP, "a warm-up made", request, replace)
@@ -193,8 +192,8 @@ def warm_up(
     return made
 
 
-def _sample(corpus: Corpus, count: int | None, seed: int) -> Rows:
-    """Rows to train on, ascending."""
+def sample_rows(corpus: Corpus, count: int | None, seed: int) -> Rows:
+    """Rows that a warm-up trains on, ascending."""
     total = len(corpus)
     wanted = total if count is None else count
     if not 1 <= wanted <= total:

@@ -33,15 +33,14 @@ from airrep.runtime.publishing import write_file
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.training.linear.recipe import Adapted, adapt
-from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
-from airrep.training.train import train_encoder
+from airrep.training.train import OnRecord, train_encoder
 
 PLAN = "plan.json"
 WARM = "warm"
 """The LM after a fine-tune on a random subset."""
 CHANNELS, ENCODER, TRAINED = "channels", "response-encoder", "channels-trained"
-"""What is learnt: weights of channels, an encoder, and weights with it."""
+"""Things that are learnt: weights of channels, an encoder, and weights with it."""
 TRIED = 16
 """Examples that channels are tried on before any work."""
 _LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
@@ -59,7 +58,7 @@ class Adaptation:
     tuning: FineTuneSettings
     out: Path
     queries: Corpus | None = None
-    """What the verdict is on; rows of the corpus, drawn at random, if None."""
+    """Queries of the verdict; None: rows of the corpus, drawn at random."""
     start: str = DEFAULT
     engine: Engine | None = None
     workers: int = 1
@@ -198,7 +197,7 @@ class Adaptation:
     def _held_out(
         self, out: Path, rest: Corpus, asked: Corpus | None, plan: LearnPlan
     ) -> tuple[LabelledInstance, LabelledInstance]:
-        """What is weighed on and what is judged on: two draws from the rest, or one, and one for the queries."""
+        """Return what is weighed on and what is judged on: two draws from the rest, or one, and one for the queries."""
         if asked is None:
             weigh, last = self._labels(out / "judge", rest, plan, held_out=2)
             return weigh, last
@@ -208,7 +207,7 @@ class Adaptation:
         return weigh, last
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
-        """What worked best in `experiments/LOG.md`, for layers and for the projection alone."""
+        """Return what worked best in `experiments/LOG.md`, for layers and for the projection alone."""
         often = max(5, plan.steps // 20)
         values: dict[str, Any] = {
             "start": self.start,
@@ -307,7 +306,7 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
 
 
 def rivals(lm: LmSettings) -> dict[str, Attributor]:
-    """What is of use without labels, which what was learnt must beat."""
+    """Return what is of use without labels, which what was learnt must beat."""
     named = lm.model_dump(include={"lm", "base", "merged"}, exclude_none=True)
     read = lm.model_dump(include={"base", "merged", "template", "cut", "max_tokens"}, exclude_none=True)
     return {

@@ -44,7 +44,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Costs(Settings):
-    """What this machine needs, in seconds of one worker."""
+    """Times of this machine, in seconds of one worker."""
 
     fine_tune: float = Field(gt=0)
     """One training example, once."""
@@ -80,11 +80,11 @@ class LearnPlan(Settings):
     steps: int = Field(ge=0)
     """Training steps of the encoder."""
     warms: bool = False
-    """Whether gradients are taken after a warm-up on as many examples as a subset has as well."""
+    """True if gradients are taken after a warm-up on as many examples as a subset has as well."""
 
     @property
     def trains(self) -> bool:
-        """Whether the encoder is trained."""
+        """Tell whether the encoder is trained."""
         return self.subsets > 0 and self.steps > 0
 
     def label_seconds(self, costs: Costs) -> float:
@@ -155,7 +155,7 @@ def time_left(seconds: float, spent: float) -> float:
 
 
 class AtHand(NamedTuple):
-    """What a plan has to fit: time by the clock, and examples."""
+    """Limits that a plan has to fit: time by the clock, and examples."""
 
     seconds: float
     costs: Costs

@@ -38,7 +38,7 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 
 SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation"
-"""What the directory of a judgement holds."""
+"""Names in the directory of a judgement."""
 MOST_EXAMPLES = 20_000
 """Training examples of a large index that pools are drawn from."""
 GRADIENTS_TOO = "with-gradients"
@@ -68,7 +68,7 @@ JUDGEMENT = "judgement"
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """Whether an index's scores can be trusted on the user's data."""
+    """Judgement: can an index's scores be trusted on the user's data?"""
 
     verdict: Verdict
     sentence: str
@@ -250,7 +250,7 @@ class Asked:
 
     @property
     def question(self) -> Question:
-        """What an index is asked."""
+        """Return what an index is asked."""
         answers = tuple(self.corpus[row] for row in self.answers)
         return Question(answers, None if self.better is None else tuple(self.corpus[row] for row in self.better))
 
@@ -278,7 +278,7 @@ def study_of(asked: Asked, named: Sequence[tuple[str, Index]], instance: Labelle
 
 
 def _varies(asked: Asked, named: tuple[str, Index], instance: LabelledInstance) -> bool:
-    """Whether an index's scores tell some subsets apart for some query."""
+    """Tell whether an index's scores tell some subsets apart for some query."""
     scores = study_of(asked, [named], instance).contender(*named).scores
     return any(bool(np.ptp(one, axis=1).any()) for one in scores)
 

@@ -34,7 +34,7 @@ Build = Callable[[Corpus, Path], object]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What some examples will take, from what a few of them took."""
+    """Forecast of what some examples will take, from what a few of them took."""
 
     examples: int
     measured: int
@@ -119,7 +119,7 @@ def measure_encoder(corpus: Corpus, start: str, seed: int) -> tuple[float, int]:
 
 
 def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
-    """What one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
+    """Return what one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
     tune, evaluate = measure_lm(corpus, lm, tuning, seed)
     encode, layers = measure_encoder(corpus, start, seed)
     return Costs(fine_tune=tune, evaluate=evaluate, encode=encode, layers=layers)

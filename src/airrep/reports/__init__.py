@@ -2,10 +2,9 @@
 
 answers            Answers: their tables, and the page of them.
 charts             The charts of reports as plain SVG: bars, curves, costs.
-citing             Citations of an index's examples: of results, of files of examples, of a filter.
+citing             Citations of an index, and tables of where results' examples come from.
 evaluation_tables  Tables of evaluations, comparisons and diagnoses, for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
-origins            Origins of results' examples: data sets, licences, hashes, models, what was not recorded.
 page               Self-contained HTML pages: templates, policy, text made safe.
 pushing            Push an artifact to the Hugging Face Hub, with a card of it.
 result_tables      Tables of groups, what-ifs and shares of hits.

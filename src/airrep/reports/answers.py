@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.mix import MixResult
@@ -14,7 +13,7 @@ from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded
 from airrep.index.contrast import TOWARDS_SIGN
-from airrep.index.results.result import order_in_words
+from airrep.index.results.result import Answer, order_in_words
 from airrep.reports.page import Exhibit, Section, render_sections
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
 
@@ -118,7 +117,7 @@ def _audited(result: AuditResult) -> Iterator[Table]:
 
 
 def _templates(found: Templates | None, words: int, texts: str) -> str:
-    """What was taken for templates, as a sentence behind others; empty if nothing was."""
+    """Return what was taken for templates, as a sentence behind others; empty if nothing was."""
     if found is None:
         return ""
     return (

@@ -39,7 +39,7 @@ FAMILIES = (
 
 
 class Chart(NamedTuple):
-    """What is drawn, and how high it is."""
+    """A drawing and its height."""
 
     height: float
     parts: list[str]
@@ -335,7 +335,7 @@ def timed(panel: ReportSource) -> list[Row]:
 
 
 def by_clock(panels: Sequence[ReportSource]) -> bool:
-    """Whether some seconds are wall-clock time, not process CPU time."""
+    """Tell whether some seconds are wall-clock time, not process CPU time."""
     return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 

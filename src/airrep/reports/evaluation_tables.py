@@ -357,7 +357,7 @@ def _source_texts(source: ReportSource) -> tuple[str, ...]:
 
 
 def removed_table(evaluation: Evaluation) -> Table | None:
-    """What removals of whole sources or labels did to the queries; None where removals have no names."""
+    """Return what removals of whole sources or labels did to the queries; None where removals have no names."""
     facts = evaluation.facts
     if not facts.get("removed"):
         return None

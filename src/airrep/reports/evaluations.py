@@ -127,7 +127,7 @@ def evaluation_page(
 
 
 def _judgements(sources: Sources) -> list[str]:
-    """What `airrep prove --budget` said of evaluations, each once."""
+    """Return what `airrep prove --budget` said of evaluations, each once."""
     found = (source.evaluation.facts.get("judgement") for source in sources.evaluations)
     return [str(one) for one in dict.fromkeys(found) if one]
 

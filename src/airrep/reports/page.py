@@ -109,7 +109,7 @@ class Exhibit:
     tables: tuple[Table, ...]
     """The table itself, or the numbers behind the figure."""
     folded: bool = False
-    """Whether its tables are seen only when unfolded."""
+    """True if its tables are seen only when unfolded."""
     svg: str = ""
     """The figure as an element for a page, or a file of its own; empty for a table."""
 

@@ -79,7 +79,7 @@ class RankedGroup(NamedTuple):
     above: int
     """Queries whose mean over the groups it exceeds: scores of different queries differ in size."""
     channels: tuple[float, ...]
-    """What each channel gave, mean over queries, where that is told."""
+    """Each channel's part, mean over queries, if that is known."""
 
 
 def rank_groups(groups: Sequence[NamedGroup], scores: ArrayLike, channels: ArrayLike = ()) -> list[RankedGroup]:
@@ -146,7 +146,7 @@ def changes_table(
 
 
 def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
-    """What the changes mean, in sentences."""
+    """Return what the changes mean, in sentences."""
     changes = [entry.change for entry in entries]
     helping = "teaching the answer in place of the better one" if contrast else "helping"
     harming = "teaching the better answer" if contrast else "harming"
@@ -158,9 +158,9 @@ def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     most = f" Shown: the {OVERVIEW_ROWS} that change most." if len(changes) > OVERVIEW_ROWS else ""
     told = (
-        f"Mean change over {len(changes):,} queries: {mean}. The score falls for {below:,} (what was left out had been"
+        f"Mean change of the score over {len(changes):,} queries: {mean}. The score falls for {below:,} (what was left"
     )
-    return f"{told} {helping}) and rises for {above:,}.{most}"
+    return f"{told} out had been {helping}) and rises for {above:,}.{most}"
 
 
 def shares_tables(hits: Sequence[Hit]) -> list[Table]:
@@ -192,7 +192,7 @@ def all_hits(run: TopResult) -> list[Hit]:
 
 
 def is_contrast(run: Run) -> bool:
-    """Whether scores are of answers in place of better ones."""
+    """Tell whether scores are of answers in place of better ones."""
     return any(entry.better is not None for entry in run.entries)
 
 
@@ -219,7 +219,7 @@ def hit_marks(hit: Hit) -> list[Span]:
 
 
 def has_tokens(hits: Sequence[Hit]) -> bool:
-    """Whether what words have of the scores is told."""
+    """Tell whether what words have of the scores is told."""
     return any(hit.why is not None and hit.why.tokens is not None for hit in hits)
 
 

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from jinja2 import Environment
 
 from airrep._version import __version__
-from airrep.answers.answer import Answer
 from airrep.answers.reading import read_result
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
@@ -19,10 +18,10 @@ from airrep.corpus.schemas.conversations import last_message, system_end
 from airrep.errors import ConfigError, DataError
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, QueryChange, QueryScores, TopResult, WhatIfResult
-from airrep.index.results.result import Result
+from airrep.index.results.result import Answer, Result
 from airrep.reports import result_tables
 from airrep.reports.answers import answers_page
-from airrep.reports.origins import origin_tables
+from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import (
     Run,
@@ -127,14 +126,14 @@ def _remove_later(path: Path, pages: int) -> None:
 
 @dataclass
 class QueryPart:
-    """What the runs say about one query; ``number`` counts from 1 in the order of first appearance."""
+    """Results of the runs for one query; ``number`` counts from 1 in the order of first appearance."""
 
     number: int
     query: Example
     better: Example | None = None
     """The better answer, where a run has one."""
     entries: list[tuple[int, Hits | QueryScores | QueryChange]] = field(default_factory=list)
-    """What each run that holds the query says, with the place of that run."""
+    """Result of each run that holds the query, with the place of that run."""
 
     @property
     def hits(self) -> list[Hit]:
@@ -234,7 +233,7 @@ class Prose(NamedTuple):
 
     head: str
     rest: str
-    """What is seen after unfolding."""
+    """Text that is seen after unfolding."""
     left_out: int
     """Characters that the page does not hold."""
 
@@ -254,12 +253,12 @@ class Apart(NamedTuple):
     """A prompt of several messages, those before the last one apart."""
 
     before: str
-    """What is seen of them after unfolding."""
+    """Text of them that is seen after unfolding."""
     left_out: int
     """Characters before the last message that the page does not hold."""
     last: str
     name: str
-    """What the messages before it are."""
+    """Name of the messages before it."""
     start: int
     """Where the last begins in the prompt; 0 for one that is shown from its beginning."""
 

@@ -127,7 +127,7 @@ class Sources:
     curves: Sequence[str] = ()
     """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
     joined: list[ReportSource] | None = None
-    """What :func:`join_evaluations` made of the evaluations; None shows them as they are."""
+    """Evaluations as :func:`join_evaluations` joined them; None shows them as they are."""
 
     @cached_property
     def panels(self) -> dict[Measure, list[ReportSource]]:

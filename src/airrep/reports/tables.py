@@ -39,7 +39,7 @@ class Line(NamedTuple):
     head: Cell
     cells: tuple[Cell, ...]
     reference: bool = False
-    """Whether it is a reference, such as a noise ceiling, rather than a method."""
+    """True if it is a reference, such as a noise ceiling, rather than a method."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Table:
     more: tuple["Table", ...] = ()
     """Tables that are folded below it."""
     words: bool = False
-    """Whether its cells are words rather than numbers."""
+    """True if its cells are words rather than numbers."""
 
     @classmethod
     def of_texts(
@@ -111,11 +111,6 @@ def signed(value: float, digits: int = 3) -> str:
     """A number with its sign and so many decimals; with an exponent where they would all be 0 and it is not."""
     shown = f"{value:+.{digits}f}"
     return f"{value:+.1e}" if value and not shown.strip("+-0.") else shown
-
-
-def unsigned(value: float, digits: int = 3) -> str:
-    """The same of a number that has no sign, such as a deviation."""
-    return signed(value, digits).removeprefix("+")
 
 
 def true_minus(text: str) -> str:
@@ -181,7 +176,7 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a JSON value is a number."""
+    """Tell whether a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -2,15 +2,13 @@
 
 asked         Queries asked of the rows of an index: scores, bounds, group scores, sums.
 blocks        Stored features in blocks, read piece by piece.
-candidates    Two stages: cheap channels pick examples, and a dear one reads those alone.
 columns       Sparse features by column, and products with some of the columns.
 contrast      Contrasts of two scores of a row.
 devices       Where dense products run: numpy, or torch on a card.
 group_scores  Pooled group scores, streamed over blocks of rows.
 groups        Groups of training examples, as row numbers.
-min_rank      Min-rank over blocks of scores, and draws by weight.
 pooling       Pools in plain form: sum, mean, attention of members' scores.
 pools/        Pools that stream over blocks: counting gains, order-k influence, weighted sums.
 products      Products of queries with stored features, exact and approximate with error bounds.
-topk          Exact top-k by a bounded scan and re-ranking.
+topk          Exact top-k by a bounded scan and re-ranking; the best rank over several queries.
 """

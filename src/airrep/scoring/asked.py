@@ -81,7 +81,7 @@ class BoundedScores:
 
 
 def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
+    """Tell whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
     b, q = values.shape
     if q == 1:
         return values >= limit
@@ -95,7 +95,7 @@ def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
 
 
 class Kept(Protocol):
-    """What is kept of some examples, channel by channel."""
+    """Stored features of some examples, channel by channel."""
 
     @property
     def spans(self) -> Sequence[Span]:
@@ -124,7 +124,7 @@ class Asked(ABC):
     pooling: Pooling
     """Its own pool of group scores."""
     final: bool = True
-    """Whether :meth:`scores` cost no more than bounds on them, so that top-k needs no bounds."""
+    """True if :meth:`scores` cost no more than bounds on them, so that top-k needs no bounds."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -136,14 +136,14 @@ class Asked(ABC):
 
     @abstractmethod
     def over(self, kept: Kept, channel: str) -> "Asked":
-        """The same queries, asked of other examples, of which a channel is read."""
+        """Return the same queries, asked of other examples, of which a channel is read."""
 
     @abstractmethod
     def scores(self, piece: Piece) -> np.ndarray:
         """Scores ``(b, q)`` float64; where :attr:`final`, their digits do not depend on what else is in the piece."""
 
     def paired(self) -> "Asked":
-        """The same, where the queries are answers and, behind them, a better one to each; see :func:`even_pairs`."""
+        """Pair the queries: answers, and behind them a better one to each; see :func:`even_pairs`."""
         return self
 
     def joined(self, others: Sequence[Any]) -> "Asked | None":  # noqa: ARG002
@@ -154,7 +154,7 @@ class Asked(ABC):
         return None
 
     def pooled_by(self, pooling: Pooling) -> Self:
-        """The same with another pool of its own."""
+        """Return the same with another pool of its own."""
         return self._like(pooling=pooling)
 
     def _like(self, **changes: Any) -> Self:
@@ -206,16 +206,10 @@ class Asked(ABC):
         exact: bool = False,
         examples: int | None = None,  # noqa: ARG002
     ) -> np.ndarray:
-        """Scores of groups, ``(q, m)`` float64.
+        """Scores of groups, ``(q, m)`` float64, by its own pool when None (ConfigError: that needs features).
 
-        Args:
-            groups: which rows belong together.
-            pool: its own pool when None.
-            exact: all is worked out in float64, so that small changes of large groups are right; for a few groups.
-            examples: training examples that order-K removes a group from; all rows when None.
-
-        Raises:
-            ConfigError: the pool needs features that are not here.
+        *exact*: all is worked out in float64, so that small changes of large groups are right; for a few groups.
+        *examples* are the training examples that order-K removes a group from; all rows when None.
         """
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":
@@ -226,7 +220,7 @@ class Asked(ABC):
 
     @property
     def filled(self) -> np.ndarray:
-        """Whether a query asks anything, ``(q,)``: one whose features are all 0 does not."""
+        """Tell whether a query asks anything, ``(q,)``: one whose features are all 0 does not."""
         return np.ones(len(self), bool)
 
     def of_row(self, row: int) -> np.ndarray:
@@ -312,7 +306,7 @@ class SumAsked(Asked):
         return total
 
     def weighed(self, weights: np.ndarray) -> "SumAsked":
-        """The same with other weights ``(q, c)``."""
+        """Return the same with other weights ``(q, c)``."""
         return SumAsked(self.parts, weights, self.pooling)
 
     def channels(self) -> Mapping[str, Asked]:

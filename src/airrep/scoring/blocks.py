@@ -23,7 +23,7 @@ PIECE_NUMBERS = 2**22
 PARTS = 4
 """Blocks that at most so many pieces read as a whole are cut by columns, others by rows."""
 HELD = 2**22
-"""Of so many rows frequent columns are held, at most 0.3 GB a million where few words make all texts."""
+"""Rows of which frequent columns are held, at most 0.3 GB a million where few words make all texts."""
 WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
@@ -54,11 +54,6 @@ class Block(NamedTuple):
         if self.check is not None:
             self.check()
         return self.features
-
-
-def block_of(start: int, features: Features) -> Block:
-    """A block of features in memory."""
-    return Block(start, features)
 
 
 class MappedBlocks(Sequence[Block]):
@@ -96,11 +91,8 @@ class Shape(NamedTuple):
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round features ``(b, d)``, float16 or float32, to int8 codes, each row with its own step.
 
-    Returns:
-        codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
-
-    Raises:
-        DataError: a feature is not finite.
+    Returns codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
+    DataError: a feature is not finite.
     """
     codes = np.empty(features.shape, dtype=np.int8)
     scales = np.empty(len(features), dtype=np.float32)
@@ -196,7 +188,7 @@ class Piece:
         return self.once(key, read)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What was made of the piece under a key before; each tile of queries asks for it."""
+        """Return what was made of the piece under a key before; each tile of queries asks for it."""
         if key not in self._read:
             self._read[key] = make()
         return self._read[key]
@@ -255,7 +247,7 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
 
 
 def _kind(block: Block) -> tuple[bool, int]:
-    """What blocks of one channel have in common: whether they are dense, and how many numbers a row has."""
+    """Return what blocks of one channel have in common: whether they are dense, and how many numbers a row has."""
     return isinstance(block.features, np.ndarray), block.features.shape[1]
 
 

@@ -56,7 +56,7 @@ class ByColumn(NamedTuple):
         return ByColumn(columns, None, None if held is None else held._replace(codes=held.codes[:, start:stop]))
 
     def rows(self) -> SparseFeatures:
-        """The same row by row; of a matrix that has all columns."""
+        """Return the same row by row; of a matrix that has all columns."""
         assert self.frequent is None
         return self.columns.T
 
@@ -108,11 +108,11 @@ class Postings:
         return self._turned(columns).T
 
     def by_column(self, columns: np.ndarray) -> ByColumn:
-        """The same as they lie: to be multiplied as a whole."""
+        """Return the same as they lie: to be multiplied as a whole."""
         return ByColumn(self._turned(columns))
 
     def parted(self, columns: np.ndarray) -> ByColumn:
-        """The same, where columns that many rows have are whole: these are multiplied many times faster."""
+        """Return the same, where columns that many rows have are whole: these are multiplied many times faster."""
         held = self.frequent
         if held is None:
             return self.by_column(columns)
@@ -264,7 +264,7 @@ class SparseProducts:
         return np.ascontiguousarray(wide.T, np.float32), off
 
     def weights(self, frequent: Frequent) -> np.ndarray:
-        """What codes are multiplied with, ``(q, m)`` float64."""
+        """Return what codes are multiplied with, ``(q, m)`` float64."""
         places = frequent.columns
         own = select_columns(self._queries, places).toarray() if self._dense is None else self._dense[:, places]
         weights: np.ndarray = own * frequent.steps

@@ -53,15 +53,11 @@ class ContrastAsked(Asked):
 
 
 def without_worse(asked: Asked, keep: Mask) -> Mask:
-    """Kept rows but those that teach some worse answer more than any better one.
+    """Kept rows but those that teach some worse answer more than any better one, by contrasts towards better answers.
 
     With e the contrast towards the better answer in deviations from a query's mean, these are the rows whose least e is
     at or below -2, and further from 0 than their greatest. A row with a wrong answer to one question is near to the
-    right answers to others, so its best rank alone would choose it.
-
-    Args:
-        asked: contrasts towards the better answers.
-        keep: ``(n,)``; rows that may count.
+    right answers to others, so its best rank alone would choose it. *keep* ``(n,)`` are rows that may count.
     """
     count, total, squares = 0, np.zeros(1), np.zeros(1)
     for _, found in stream_scores(asked, keep):

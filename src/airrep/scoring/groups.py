@@ -124,12 +124,8 @@ class Groups:
     def from_labels(cls, labels: "Labels", *, keep: Mask | None = None) -> "Groups":
         """One group for each label, in order of first appearance; rows without one form the group ``(none)``.
 
-        Args:
-            labels: one for each row.
-            keep: ``(n,)``; rows to put into groups, all without it.
-
-        Raises:
-            ConfigError: *keep* is not one truth value for each label.
+        There is a label for each row; *keep* ``(n,)`` are the rows to put into groups, all without it. ConfigError:
+        *keep* is not one truth value for each label.
         """
         names, codes = _encoded(labels)
         rows = np.arange(len(codes))
@@ -207,7 +203,7 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
 
 
 def _is_member_list(members: object) -> bool:
-    """Whether it is a list of ids alone, or of row numbers alone."""
+    """Tell whether it is a list of ids alone, or of row numbers alone."""
     if not isinstance(members, list) or not members:
         return False
     return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

@@ -37,7 +37,7 @@ class Pooling:
     :func:`pool_scores` defines ``sum``, ``mean`` and both attentions. Three pools need features, not scores alone.
     ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the cosines of member i
     with the others: who has learnt from one has less to learn from those that are like it
-    (:mod:`airrep.scoring.pools.sums`). ``order-K`` is the increase of the query's loss if the group were removed, as
+    (:mod:`airrep.scoring.group_scores`). ``order-K`` is the increase of the query's loss if the group were removed, as
     far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.pools.orders`). ``ngram-lm`` is the gain
     in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.pools.gains`).
     """
@@ -71,17 +71,17 @@ class Pooling:
 
     @property
     def attends(self) -> bool:
-        """Whether members are weighted by their scores, at a temperature."""
+        """Tell whether members are weighted by their scores, at a temperature."""
         return self.kind in ATTENTIONS
 
     @property
     def linear(self) -> bool:
-        """Whether each member weighs the same for all queries, so that features can be added up first."""
+        """Tell whether each member weighs the same for all queries, so that features can be added up first."""
         return self.kind in ("sum", "mean", "diminishing")
 
     @property
     def reads_features(self) -> bool:
-        """Whether the scores of the members alone do not tell the group's."""
+        """Tell whether the scores of the members alone do not tell the group's."""
         return self.kind in ("diminishing", "order", "ngram-lm")
 
     @property

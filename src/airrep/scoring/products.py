@@ -26,11 +26,11 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.scoring.group_scores import linear_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import SUM, Pooling
 from airrep.scoring.pools.gains import gain_scores
 from airrep.scoring.pools.orders import order_scores
-from airrep.scoring.pools.sums import linear_scores
 from airrep.sparse import below
 
 FEW = 16
@@ -178,8 +178,7 @@ class DenseAsked(Asked):
     ) -> np.ndarray:
         pooling = pool or self.pooling
         if pooling.kind == "order":
-            rows = sum(span.rows for span in self.spans)
-            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
         if pooling.kind == "diminishing" or (pooling.linear and not exact):
             return linear_scores(self.queries, self.blocks, groups, pooling)
         return super().groups(groups, pooling, exact=exact)
@@ -278,22 +277,16 @@ class SparseAsked(Asked):
         if pooling.kind == "ngram-lm":
             return gain_scores(self.queries, self.blocks, groups)
         if pooling.kind == "order":
-            rows = sum(span.rows for span in self.spans)
-            return order_scores(self.queries, self.blocks, groups, pooling, rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
         return super().groups(groups, pooling, exact=exact)
 
 
 def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
-    """What queries ask of stored features, given by features of their own.
+    """Ask stored features by features of the queries, ``(q, d)`` float32, or CSR as the blocks.
 
-    Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
-        pooling: the pool of group scores that name none.
-        device: device of dense products.
-
-    Raises:
-        DataError: queries and blocks do not fit together, or a feature is not finite.
+    *blocks* are the features of all training examples, in order of rows; *pooling* is the pool of group scores that
+    name none, *device* that of dense products. DataError: queries and blocks do not fit together, or a feature is not
+    finite.
     """
     check_blocks(blocks)
     queries = check_queries(queries, blocks)
@@ -320,7 +313,7 @@ def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def takes_codes(queries: np.ndarray, device: Device) -> bool:
-    """Whether queries are multiplied with int8 codes where these lie: the processor's sums of them fit into int32."""
+    """Tell whether queries are multiplied with int8 codes in place: the processor's sums of them fit into int32."""
     return len(queries) <= FEW and queries.shape[1] < 2**17 and device is CPU
 
 

@@ -1,4 +1,4 @@
-"""Exact top-k by a bounded scan and re-ranking.
+"""Exact top-k by a bounded scan and re-ranking; the best rank over several queries.
 
 Every row is first scored approximately, by products of int8 or float32, with a guaranteed bound on the error.
 Rows that may still be among the k are kept, and scored again in one fixed way: products and sums in float64
@@ -11,10 +11,103 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airrep.arrays import Mask
+from airrep.arrays import Mask, Rows
 from airrep.errors import DataError
 from airrep.scoring.asked import ROUNDING, Asked
 from airrep.scoring.blocks import Piece, check_count, check_keep, pieces
+
+RANKED = 2**22
+"""Ranked (query, row) pairs held at a time."""
+_UNRANKED = np.iinfo(np.int64).max
+
+
+class Selection(NamedTuple):
+    """Chosen rows, the best first, and why each was chosen."""
+
+    rows: Rows
+    """``(count,)`` row numbers."""
+    ranks: np.ndarray
+    """``(count,)`` int64, the best rank over the queries; 1 = most helpful."""
+    queries: np.ndarray
+    """``(count,)`` int64, the first query that ranks the row so."""
+    scores: np.ndarray
+    """``(count,)`` float32, the score for that query; higher = more helpful."""
+
+
+def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
+    """Choose the *count* rows that some query ranks highest, among those that *keep* ``(n,)`` has, all without it.
+
+    A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows go by best
+    rank, then by the first query that gives it; two rows never share both. ConfigError: *count* is not between 1 and
+    the number of rows to choose from. DataError: there are no queries.
+    """
+    kept = check_keep(keep, asked.rows)
+    if len(asked) == 0:
+        raise DataError("queries: there are none; expected at least one. Give queries to choose for.")
+    check_count("select: count", count, kept)
+    # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
+    # different rows, no row outside them can come before the last of the selection.
+    depth = min(kept, -(-2 * count // len(asked)))
+    ranks = _BestRanks(asked, keep, depth)
+    while ranks.covered < count:
+        depth = min(kept, 2 * depth)
+        ranks = _BestRanks(asked, keep, depth)
+    return ranks.first(count)
+
+
+def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Generator) -> Rows:
+    """Draw rows one after another without replacement, each with a chance in proportion to its weight, ``(count,)``.
+
+    The greatest of log wᵢ + Gᵢ, with independent standard Gumbel Gᵢ, are such a draw (Gumbel top-k). *log_weights* are
+    ``(n,)``, -inf for rows that are never drawn; a row's noise does not depend on the weights. ConfigError: *count* is
+    not between 1 and the number of rows that may be drawn. DataError: a weight is not a number, or infinite.
+    """
+    if not (log_weights < np.inf).all():
+        raise DataError("select: a weight is not a number, or infinite; expected finite ones. Check what made them.")
+    check_count("select: count", count, int(np.isfinite(log_weights).sum()))
+    noisy = log_weights + generator.gumbel(size=log_weights.shape)
+    drawn: Rows = np.argsort(-noisy, kind="stable")[:count]
+    return drawn
+
+
+def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
+    """The first row of each key ``(n,)``, among the rows that *keep* has (all without it)."""
+    kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
+    first = np.zeros(rows, dtype=bool)
+    first[kept[np.unique(keys[kept], return_index=True)[1]]] = True
+    return first
+
+
+class _BestRanks:
+    """The best rank of each row, as far as the first *depth* rows of every query show it."""
+
+    def __init__(self, asked: Asked, keep: Mask | None, depth: int) -> None:
+        self.q, rows = len(asked), asked.rows
+        self.place = np.full(rows, _UNRANKED)  # rank * q + query, ranks from 0: the least of a row decides
+        self.score = np.zeros(rows, dtype=np.float32)
+        step = max(1, RANKED // depth)
+        for start in range(0, self.q, step):
+            found = top_k(asked.chosen(slice(start, start + step)), depth, keep=keep)
+            number = np.arange(start, start + len(found.rows))
+            place = np.arange(depth) * self.q + number[:, None]
+            self._take(found.rows.ravel(), place.ravel(), found.scores.ravel())
+
+    def _take(self, rows: Rows, place: np.ndarray, score: np.ndarray) -> None:
+        np.minimum.at(self.place, rows, place)
+        won = self.place[rows] == place
+        self.score[rows[won]] = score[won]
+
+    @property
+    def covered(self) -> int:
+        """Number of rows that some query has among its first."""
+        return int(np.count_nonzero(self.place < _UNRANKED))
+
+    def first(self, count: int) -> Selection:
+        """The best rows, in order."""
+        rows = np.argsort(self.place, kind="stable")[:count]
+        rank, query = np.divmod(self.place[rows], self.q)
+        return Selection(rows, rank + 1, query, self.score[rows])
+
 
 PAIRS = 2048
 """Pairs that are scored exactly one by one at a time."""
@@ -34,20 +127,11 @@ class TopK(NamedTuple):
 
 
 def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False) -> TopK:
-    """The k training examples of greatest score for each query, by exact search.
+    """The k training examples of greatest score for each query, by exact search; the k of least score if *least*.
 
-    Args:
-        asked: the queries.
-        k: rows for each query.
-        keep: ``(n,)``; rows that may be given, all without it.
-        least: the k of least score instead (most harmful first).
-
-    Returns:
-        Best first, equal scores in order of rows. A score is worked out in float64 and rounded to float32.
-
-    Raises:
-        ConfigError: k is not between 1 and the number of rows to choose from.
-        DataError: a feature or score is not finite.
+    *keep* ``(n,)`` are rows that may be given, all without it. Best first, equal scores in order of rows. A score is
+    worked out in float64 and rounded to float32. ConfigError: k is not between 1 and the number of rows to choose from.
+    DataError: a feature or score is not finite.
     """
     check_count("top_k: k", k, check_keep(keep, asked.rows))
     sign = -1.0 if least else 1.0

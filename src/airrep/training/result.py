@@ -15,7 +15,7 @@ from airrep._version import __version__
 from airrep.encoder.base import Encoder
 from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
-from airrep.index.results.frames import Shown
+from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance
 from airrep.runtime.artifacts.manifests import (
     MANIFEST,

@@ -16,7 +16,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import score_all
-from airrep.scoring.blocks import block_of
+from airrep.scoring.blocks import Block
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import TrainedPool
 from airrep.scoring.products import ask
@@ -144,7 +144,7 @@ def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
         return 1.0
     tried = list(parts)
     means: list[float] = np.mean(
-        [scales(score_all(ask(part.queries[:50], [block_of(0, part.train[:1000])]))) for part in tried], axis=0
+        [scales(score_all(ask(part.queries[:50], [Block(0, part.train[:1000])]))) for part in tried], axis=0
     ).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:

@@ -1,35 +1,253 @@
-"""Train the encoder to rank subsets by their labels."""
+"""Train the encoder to rank subsets by their labels, step by step."""
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from airrep.arrays import GroupScores
 from airrep.attributors.recipes import Channel
-from airrep.errors import ConfigError, DataError
+from airrep.encoder.networks.trainable import Stored, Trainable, network_of, stored_with
+from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.labels import normalise_losses
+from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.labels import LabelledInstance, check_disjoint
 from airrep.runtime.artifacts.manifests import partial_path
-from airrep.runtime.devices import resolve_device, resolve_precision, team_of
-from airrep.runtime.metering import JUDGE, SETUP, append_cost, device_of, measuring
+from airrep.runtime.devices import Team, resolve_device, resolve_precision, team_of
+from airrep.runtime.metering import JUDGE, SETUP, Clocks, append_cost, clocks, device_of, measuring, since
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
+from airrep.training.examples import Batches, Collector, Prepared, TaughtInstance, Texts, check_pairs
+from airrep.training.linear.weights import GivenChannels, Mixture, describe_channels
 from airrep.training.result import (
     WORK,
     TrainingResult,
+    deciding,
+    describe_instance,
     finish,
+    group_sizes,
     is_sealed,
     open_result,
     remove_work,
+    training_lineage,
     training_stage,
 )
-from airrep.training.run import Material, OnRecord, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
-from airrep.training.start import load_start
+from airrep.training.start import begin, load_start, scale_scores, with_trainable_head
+from airrep.training.state import Optimiser, StepLog, TrainingCheckpoint, load_best, load_state, save_best, save_state
+from airrep.training.step import add_gradients
+from airrep.training.trunk import make_trunk, put_weights, score_prepared
+
+OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Told each line of ``steps.jsonl``, with the seconds it took."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Start, data and settings of a training run."""
+
+    start: Trainable
+    instances: Sequence[LabelledInstance]
+    held_out: Sequence[LabelledInstance]
+    test: Sequence[LabelledInstance]
+    settings: TrainingSettings
+    beside: Sequence[Channel] = ()
+    """Channels whose group scores are given."""
+    team: Team = field(default_factory=Team)
+    progress: OnRecord | None = None
+    seconds: float | None = None
+    """Time in which it may take steps."""
+
+    def request(self, lineage: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that decides the result."""
+        parts = {"instances": self.instances, "held_out": self.held_out, "test": self.test}
+        described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
+        made_by = {"start": self.start.fingerprint, "settings": deciding(self.settings), "lineage": {**lineage}}
+        given = {"beside": describe_channels(self.beside)} if self.beside else {}
+        own = self.start.prompts
+        return {**described, **made_by, **given, **({"prompts": [own.query, own.train]} if own else {})}
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Token ids of all texts, and the texts of each instance."""
+
+    texts: Texts
+    taught: list[TaughtInstance]
+    held_out: list[Prepared]
+    test: list[Prepared]
+
+    @classmethod
+    def of(cls, task: Task) -> "Material":
+        collector, scale = Collector(task.start, task.settings.view), task.settings.label_scale
+        taught = [collector.prepare_taught(instance, scale) for instance in task.instances]
+        held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
+        check_pairs(taught, task.settings.t_min)
+        if task.beside:
+            given = GivenChannels.of(task.beside, task.instances)
+            taught = [replaced(one, given=scores) for one, scores in zip(taught, given.learnt, strict=True)]
+            held_out, test = (
+                [replaced(one, given=given.score(own)) for one, own in zip(prepared, part, strict=True)]
+                for prepared, part in ((held_out, task.held_out), (test, task.test))
+            )
+        return cls(collector.texts(), taught, held_out, test)
+
+
+class TrainingRun:
+    """A training run, resumed from the last checkpoint in its folder if there is one."""
+
+    def __init__(self, task: Task, material: Material, folder: Path, activations: Path) -> None:
+        self._task, self._material, self._work = task, material, folder / WORK
+        model = with_trainable_head(network_of(task.start), task.settings).to(task.team.device)
+        self._trunk = make_trunk(model, self._material.texts, task.settings, task.team, activations)
+        stored = load_state(self._work)
+        self._checkpoint = self._begin() if stored is None else stored[0]
+        scale_scores(model, self._checkpoint.scale)
+        if self._checkpoint.weights is not None:
+            mixture = Mixture(self._checkpoint.weights).to(task.team.device)
+            self._trunk = replaced(self._trunk, beside=mixture)
+        self._start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
+        chosen, taught = task.settings, material.taught
+        drawn = [one.usable_queries for one in taught], [one.usable_subsets for one in taught]
+        self._batches = Batches(*drawn, chosen.queries_per_step, chosen.subsets_per_step, chosen.seed)
+        self._optimiser = Optimiser(self._trunk, chosen, self._start)
+        if stored is not None:
+            self._optimiser.restore(stored[1])
+        task.team.wait()  # until all have read the checkpoint, which the first process will replace
+        self._log = StepLog(folder, self._checkpoint.step if stored is not None else -1) if task.team.first else None
+
+    def _begin(self) -> TrainingCheckpoint:
+        found = begin(self._trunk, self._material.taught, self._task.settings)
+        if found.weights is None:
+            return found
+        # Machines may round their fits differently: all take the first one's.
+        shared = torch.tensor(found.weights, dtype=torch.float64, device=self._task.team.device)
+        self._task.team.sum_(shared if self._task.team.first else shared.zero_())
+        return replaced(found, weights=shared.tolist())
+
+    def train(self) -> None:
+        """Take all steps that are left."""
+        settings = self._task.settings
+        if self._checkpoint.step == 0 and self._checkpoint.best is None:  # the start may be the best of all
+            self._evaluate()
+            self._save()
+        deadline = time.monotonic() + (self._task.seconds or 0.0)
+        while self._checkpoint.step < settings.steps and not self._checkpoint.stopped:
+            self._step()
+            # Clocks differ: the processes must agree on the last step.
+            late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
+            if late or self._is_due(settings.evaluate_every):
+                self._evaluate()
+            if late:
+                self._checkpoint = replaced(self._checkpoint, stopped=True)
+            if self._is_due(settings.checkpoint_every) or self._checkpoint.stopped:
+                self._save()
+
+    def _is_due(self, every: int) -> bool:
+        step = self._checkpoint.step
+        return step % every == 0 or step == self._task.settings.steps
+
+    def _step(self) -> None:
+        began, step = clocks(), self._checkpoint.step
+        draw = self._batches.draw(step)
+        instance = self._material.taught[draw.instance]
+        try:
+            loss, texts = add_gradients(self._trunk, instance, draw, self._pooled(instance), step)
+        except TrainingError as error:
+            raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
+        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
+        if not math.isfinite(length):
+            raise TrainingError(
+                f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
+                "learning_rate or head_learning_rate, or use precision=float32."
+            )
+        self._checkpoint = replaced(self._checkpoint, step=step + 1)
+        record = {"step": step + 1, "instance": instance.name, "loss": loss, "gradient_norm": length}
+        sizes = {"queries": len(draw.queries), "subsets": len(draw.subsets), "texts": len(texts.rows)}
+        tokens = int(self._material.texts.lengths[texts.rows].sum())
+        self._tell({**record, "learning_rate": rate, **sizes, "tokens": tokens}, began)
+
+    def _pooled(self, instance: TaughtInstance) -> TrainingSettings:
+        """The settings with the pool of an instance."""
+        # Of single examples every pool is their score, and the mean stays exact however much scores differ.
+        single = (instance.subsets.sizes == 1).all()
+        return self._task.settings.model_copy(update={"pool": "mean"}) if single else self._task.settings
+
+    def _tell(self, record: dict[str, Any], began: Clocks) -> None:
+        cpu, seconds = since(began)
+        if self._log is not None:
+            self._log.add(record, seconds, cpu)
+        if self._task.progress is not None and self._task.team.first:
+            self._task.progress({**record, "seconds": seconds})
+
+    def _evaluate(self) -> None:
+        """Look at the held-out instances; keep the weights if they are the best so far."""
+        if not self._material.held_out:
+            return
+        began = clocks()
+        scored = zip(self._scores(self._material.held_out), self._material.held_out, strict=True)
+        values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
+        value = float(np.mean(list(values.values())))
+        self._checkpoint = self._checkpoint.evaluated(value, self._task.settings.patience)
+        # They are written before the checkpoint that names them.
+        if self._checkpoint.best_step == self._checkpoint.step and self._task.team.first:
+            save_best(self._work, self._checkpoint.step, self._optimiser.weights())
+        self._tell({"step": self._checkpoint.step, "held_out_lds": value, "by_instance": values}, began)
+
+    def _save(self) -> None:
+        if self._task.team.first:
+            save_state(self._work, self._checkpoint, self._optimiser.state())
+
+    def _scores(self, instances: Sequence[Prepared], weights: Mapping[str, Tensor] | None = None) -> list[GroupScores]:
+        """Group scores of each instance with some weights, or those that are there."""
+        if weights is not None:
+            put_weights(self._trunk, weights)
+        return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
+
+    def finished(self, extra: Mapping[str, Any]) -> Stored:
+        """The encoder at its best step, with its card."""
+        checkpoint = self._checkpoint
+        self._task.team.wait()  # until the first process has written the best weights
+        best = self._optimiser.weights() if checkpoint.best is None else load_best(self._work, checkpoint)
+        parts = {"held_out": self._material.held_out, "test": self._material.test}
+        results = {name: self._compare(part, best) for name, part in parts.items() if part}
+        taken = checkpoint.step if checkpoint.best is None else checkpoint.best_step
+        training = {
+            **training_lineage(self._task.instances, self._task.start, self._task.settings, extra),
+            "scale": checkpoint.scale,
+            "steps": checkpoint.step,
+            "best_step": taken,
+            "results": results,
+        }
+        if self._task.beside:
+            training["beside"] = [channel.title for channel in self._task.beside]
+        put_weights(self._trunk, best)
+        card = replaced(self._task.start.card, training=training)
+        if taken:
+            sizes = group_sizes(self._task.instances)
+            card = replaced(card, trained_for_attribution=True, trained_group_sizes=sizes, caution="")
+        if taken or checkpoint.scale != 1:
+            card = replaced(card, trained_pool=self._task.settings.pool)
+        return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card)
+
+    def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
+        """LDS of the trained encoder and of its start, with intervals; beside channels, of the sums with these."""
+        before, after = (self._scores(instances, weights) for weights in (self._start, best))
+        return {
+            "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
+            "start": held_out_lds(before, instances, RESAMPLES).to_dict(),
+            "gain": compare_held_out(after, before, instances, RESAMPLES).to_dict(),
+        }
 
 
 @torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off

@@ -8,11 +8,9 @@ import pytest
 from worlds.topics import WORDS, topics
 
 import airrep
-from airrep.answers.likeness import layout
-from airrep.answers.likeness.clusters import find_clusters
-from airrep.answers.likeness.layout import lay_out, vectors
+from airrep.answers.likeness import clusters
+from airrep.answers.likeness.clusters import find_clusters, lay_out, vectors
 from airrep.errors import ConfigError
-from airrep.index.editing import delete
 from airrep.index.rows import IndexRows
 
 FAKE = """
@@ -28,13 +26,13 @@ class UMAP:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> IndexRows:
     made = airrep.build_index(topics(), tmp_path_factory.mktemp("map") / "index", shard_rows=50)
-    return IndexRows(delete(made, ["stars3"]).path)
+    return IndexRows(made.delete(["stars3"]).path)
 
 
 def test_the_map_without_umap_is_the_principal_components(index: IndexRows, monkeypatch: pytest.MonkeyPatch) -> None:
     decomposition = pytest.importorskip("sklearn.decomposition")
-    monkeypatch.setattr(layout, "has", lambda _: False)
-    monkeypatch.setattr(layout, "BATCH", 7)
+    monkeypatch.setattr(clusters, "has", lambda _: False)
+    monkeypatch.setattr(clusters, "BATCH", 7)
     found = lay_out(index)
     assert "pip install 'airrep[map]'" in found.how
     known = np.concatenate([part for _, part in vectors(index, "encoder")])
@@ -54,7 +52,7 @@ def test_with_umap_others_lie_between_the_placed(
     monkeypatch.delitem(__import__("sys").modules, "umap", raising=False)
     whole = lay_out(index)
     assert whole.how.startswith("UMAP of encoder, 128 numbers")
-    monkeypatch.setattr(layout, "FITTED", 90)
+    monkeypatch.setattr(clusters, "FITTED", 90)
     some = lay_out(index)
     assert "90 were placed" in some.how
     sources = np.array(index.values("source"))

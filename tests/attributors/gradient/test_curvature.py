@@ -1,11 +1,18 @@
-"""Preconditioners against explicit matrices."""
+"""Curvature, projections and sketches against explicit matrices."""
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
 
+import airrep
 from airrep.attributors.gradient.curvature import (
     DENSE,
     Fisher,
@@ -16,7 +23,11 @@ from airrep.attributors.gradient.curvature import (
     sketched_space,
     unit,
 )
-from airrep.errors import TrainingError
+from airrep.attributors.gradient.logra import LograAttributor
+from airrep.attributors.gradient.projection import RandomProjection
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.settings import LograSettings
+from airrep.errors import ConfigError, TrainingError
 
 
 def covariance(width: int, seed: int, rank: int | None = None) -> np.ndarray:
@@ -137,3 +148,191 @@ def test_unit_rows_without_a_direction_are_zero_never_nan() -> None:
     found = unit(rows)
     np.testing.assert_array_equal(found[:3], 0.0)
     np.testing.assert_allclose(found[3:], [[1.0, 0.0], [np.sqrt(0.5), np.sqrt(0.5)]])
+
+
+def pairs() -> torch.Tensor:
+    """Two vectors of 50 numbers, one of them mostly in a few places."""
+    drawn = torch.randn(2, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn[1, 7:] *= 0.1
+    return drawn
+
+
+def products(dimension: int, draws: int) -> np.ndarray:
+    """⟨Πx, Πy⟩ of many projections, with the vectors in two pieces."""
+    vectors = pairs()
+    found = []
+    for seed in range(draws):
+        sketch = RandomProjection(dimension, seed)
+        rows = sketch.of("first", vectors[:, :23]) + sketch.of("second", vectors[:, 23:])
+        found.append(float(rows[0] @ rows[1]))
+    return np.array(found)
+
+
+def test_inner_products_are_kept_in_expectation_without_a_further_scale() -> None:
+    vectors = pairs()
+    found = products(8, 600)
+    error = found.std() / np.sqrt(len(found))
+    assert abs(found.mean() - float(vectors[0] @ vectors[1])) < 3 * error
+    assert error < 0.04 * float(vectors[0].norm() * vectors[1].norm())
+
+
+def test_the_variance_is_no_more_than_that_of_dense_signs_and_falls_with_the_dimension() -> None:
+    x, y = pairs().numpy()
+    for dimension in (4, 16):
+        dense = (x @ x * (y @ y) + (x @ y) ** 2 - 2 * (x**2 @ y**2)) / dimension
+        assert products(dimension, 500).var() < 1.2 * dense
+
+
+def test_each_number_goes_to_one_place_with_sign_one_and_blocks_are_spread_evenly() -> None:
+    matrix = RandomProjection(8, 0).of("piece", torch.eye(20))
+    assert torch.equal(matrix.abs().sum(1), torch.ones(20))
+    assert torch.equal(matrix[:8].abs().sum(0), torch.ones(8))
+    assert {-1.0, 1.0} <= set(matrix.flatten().tolist())
+
+
+def test_a_projection_wider_than_its_vectors_keeps_their_lengths() -> None:
+    values = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(RandomProjection(64, 0).of("piece", values).norm(dim=1), values.norm(dim=1))
+
+
+def test_a_sketch_depends_on_the_seed_and_the_piece_alone() -> None:
+    values = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    one, other = RandomProjection(8, 1), RandomProjection(8, 1)
+    other.of("before", values)
+    assert torch.equal(one.of("piece", values), other.of("piece", values))
+    assert torch.equal(one.of("piece", values[1:]), other.of("piece", values)[1:])
+    assert not torch.equal(one.of("piece", values), one.of("other", values))
+    assert not torch.equal(one.of("piece", values), RandomProjection(8, 2).of("piece", values))
+
+
+TRAIN, QUERIES = make_corpus(14), make_corpus(4, "q")
+ALL = 10**9
+"""More numbers than there are: nothing is mixed."""
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tiny_lm(tmp_path_factory.mktemp("lm"), max_position_embeddings=4096)
+
+
+def fitted(lm: str, **values: Any) -> LograAttributor:
+    plain = {"rank": 6, "sketch": None, "exponent": 1.0}
+    method = make_attributor("logra", {"lm": lm, "precision": "float32", "store": "none", **plain, **values})
+    assert isinstance(method, LograAttributor)
+    method.fit(TRAIN)
+    return method
+
+
+def features(lm: str, **values: Any) -> np.ndarray:
+    found = fitted(lm, **values).encode_train(TRAIN)
+    assert isinstance(found, np.ndarray)
+    return found.astype(np.float64)
+
+
+def test_methods_conform(lm: str) -> None:
+    settings = {"lm": lm, "rank": 6, "modules": ["all-linear"], "sketch": 40, "exponent": 0.5}
+    airrep.check_attributor(lambda: make_attributor("logra", settings))
+
+
+@pytest.mark.parametrize("exponent", [1.0, 0.5, 0.0])
+def test_a_sketch_of_all_numbers_changes_no_score(lm: str, exponent: float) -> None:
+    plain, kept = (features(lm, exponent=exponent, **own) for own in ({}, {"sketch": ALL}))
+    assert plain.shape == kept.shape
+    np.testing.assert_allclose(kept @ kept.T, plain @ plain.T, atol=1e-5)
+
+
+def test_a_sketch_is_that_of_each_map_alone(lm: str) -> None:
+    kept, method = features(lm, sketch=ALL, unit=False, exponent=0.5), fitted(lm, sketch=ALL)
+    share = 5
+    found = features(lm, sketch=share * len(method.sites), unit=False, exponent=0.5)
+    assert found.shape[1] == share * len(method.sites)
+    sketch = RandomProjection(share, 0)
+    parts = np.split(kept, np.cumsum(method.widths)[:-1], axis=1)
+    wanted = [
+        sketch.of(site.name, torch.from_numpy(part)).numpy() for site, part in zip(method.sites, parts, strict=True)
+    ]
+    np.testing.assert_allclose(found, np.concatenate(wanted, axis=1), rtol=1e-3, atol=1e-4 * np.abs(found).max())
+
+
+def test_inner_products_are_kept_in_expectation(lm: str) -> None:
+    plain = features(lm, unit=False, exponent=0.5)
+    size = np.linalg.norm(plain, axis=1)
+    wanted = plain @ plain.T / np.outer(size, size)
+    off, draws = ~np.eye(len(size), dtype=bool), 24
+    for sketch in (56, 224):
+        errors = []
+        for seed in range(draws):
+            found = features(lm, unit=False, exponent=0.5, sketch=sketch, seed=seed)
+            errors.append(found @ found.T / np.outer(size, size) - wanted)
+        mean, spread = np.mean(errors, axis=0)[off], np.std(errors, axis=0)[off].mean()
+        assert np.abs(mean).mean() < 2 * spread / np.sqrt(draws), "no bias"
+        assert spread < 2.0 / np.sqrt(sketch), "as near as a sketch of so many numbers is"
+
+
+def test_the_exponent_is_the_power_of_the_curvature(lm: str) -> None:
+    full = {"rank": None, "unit": False, "damping": 0.3}
+    none, half, whole = (features(lm, exponent=p, **full) for p in (0.0, 0.5, 1.0))
+    # In the eigenbasis the root stands halfway between nothing and the whole, number by number.
+    signs = np.sign(none) == np.sign(whole)
+    assert signs[np.abs(none) > 1e-6].all()
+    np.testing.assert_allclose(half**2, none * whole, rtol=1e-3, atol=1e-6)
+
+
+def test_a_map_narrower_than_the_rank_keeps_its_width(lm: str) -> None:
+    method = fitted(lm, rank=1000, sketch=ALL)
+    assert method.widths == tuple(site.width_in * site.width_out for site in method.sites)
+    whole = features(lm, rank=None)
+    found = features(lm, rank=1000, sketch=ALL)
+    np.testing.assert_allclose(found @ found.T, whole @ whole.T, atol=1e-4)
+    with pytest.raises(ConfigError, match="expected at most"):
+        fitted(lm, rank=1000)
+
+
+def test_what_is_kept_is_found_by_all_that_decides_it(lm: str, tmp_path: Path) -> None:
+    """Sketched gradients are whitened already, so a store must not mix those of other dampings or exponents."""
+    store = {"store": str(tmp_path / "store")}
+    for own in ({}, {"damping": 1.0}, {"exponent": 0.25}, {"sketch": 30}, {"seed": 3}):
+        told = {"sketch": 60, **own}
+        np.testing.assert_array_equal(features(lm, **told, **store), features(lm, **told))
+        np.testing.assert_array_equal(features(lm, **told, **store), features(lm, **told))
+
+
+def test_fit_again_learns_anew(lm: str) -> None:
+    method = fitted(lm, sketch=60, sample=5)
+    before = method.encode_train(TRAIN)
+    method.fit(QUERIES)
+    other = fitted(lm, sketch=60, sample=5)
+    other.fit(QUERIES)
+    np.testing.assert_array_equal(method.encode_train(TRAIN), other.encode_train(TRAIN))
+    assert not np.array_equal(before, method.encode_train(TRAIN))
+
+
+def test_features_do_not_depend_on_batches(lm: str) -> None:
+    method = fitted(lm, sketch=60)
+    whole = method.encode_train(TRAIN)
+    parts = [method.encode_train(TRAIN.take(np.array([row]))) for row in range(len(TRAIN))]
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=2e-6)
+
+
+def test_an_index_of_a_sketch_answers_like_the_method(lm: str, tmp_path: Path) -> None:
+    settings = {"lm": lm, "rank": 6, "modules": ["all-linear"], "sketch": 60, "exponent": 0.5}
+    index = airrep.build_index(TRAIN, tmp_path / "index", "logra", settings={**settings, "precision": "float32"})
+    assert index.blocks("logra")[0].dense().shape[1] == index.attributor.encode_train(TRAIN).shape[1] <= 60
+    opened = airrep.Index(tmp_path / "index")
+    wanted = fitted(lm, sketch=60, exponent=0.5).encode_queries(QUERIES)
+    np.testing.assert_allclose(opened.attributor.encode_queries(QUERIES), wanted, atol=1e-6)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sketch"):
+        LograSettings.of({"lm": "x", "sketch": 10, "rank": None}, "logra")
+    for wrong in ({"sketch": 0}, {"exponent": 1.5}, {"exponent": -0.1}, {"exponent": float("nan")}):
+        with pytest.raises(ConfigError, match="sketch|exponent"):
+            LograSettings.of({"lm": "x", **wrong}, "logra")
+
+
+def test_a_rank_that_does_not_fit_is_refused_each_time(lm: str) -> None:
+    method = make_attributor("tracin", {"lm": lm, "rank": 9999, "store": "none"})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="9999"):
+            method.encode_train(make_corpus(4)[:4])

@@ -3,33 +3,25 @@
 Numbers of other libraries are those of the scripts in ``oracles/``, which compute them anew.
 """
 
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from peft import PeftModel
 from reference import gradients as reference
 from safetensors.torch import load_file, save_file
 from worlds.frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 
 from airrep.attributors.base import Attributor
-from airrep.attributors.gradient import curvature
 from airrep.attributors.gradient.base import LmWeights, TracinAttributor
-from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_space
 from airrep.attributors.gradient.logra import LograAttributor
 from airrep.attributors.gradient.projection import Covariances, Projections
 from airrep.attributors.gradient.reading import find_sites, read_gradients
-from airrep.attributors.gradient.run.less import LessAttributor
 from airrep.attributors.gradient.trak import TrakAttributor
-from airrep.attributors.settings import LessSettings, LograSettings, TracinSettings, TrakSettings
+from airrep.attributors.settings import LograSettings, TracinSettings, TrakSettings
 from airrep.corpus.corpus import Corpus
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warmup import warm_up
+from airrep.lm.settings import LmSettings
 
 CAPTUM = np.array(
     [
@@ -185,12 +177,6 @@ def test_trak_is_trakers(folder: str) -> None:
     assert unlike(-method.gradients(TRAIN).rows[0, :8], TRAKER_GRADIENT) < 1e-5
 
 
-def test_unit_tracin_is_the_cosine_of_plain_gradients(folder: str) -> None:
-    queries, train = features(folder)
-    wanted = reference.tracin([reference.unit(queries)], [reference.unit(train)], [1.0])
-    assert unlike(scores(TracinAttributor(settings(TracinSettings, folder, modules=None, rank=None))), wanted) < 1e-5
-
-
 def test_trak_over_checkpoints_averages_scores_and_chances_by_themselves(folder: str, tmp_path: Path) -> None:
     method = SineTrak(settings(TrakSettings, folder, rank=RANK, damping=0.1))
     method.weights = (LmWeights(None, 1.0), LmWeights(grown(folder, tmp_path / "next.safetensors", 1.1), 2.0))
@@ -226,88 +212,3 @@ def test_logra_is_the_product_with_the_whole_kronecker_inverse_behind_leading_di
     unit = LograAttributor(settings(LograSettings, folder, **PAPER, damping=0.2))
     assert np.abs(scores(unit)).max() < 1 + 1e-6
     np.testing.assert_allclose(np.linalg.norm(unit.encode_train(TRAIN), axis=1), 1, rtol=1e-6)
-
-
-def test_whitening_halves_the_inverse_of_the_whole_matrix() -> None:
-    random = np.random.default_rng(0)
-    one, other = random.standard_normal((2, 3, 4, 5))
-    a, g = random.standard_normal((2, 30, 5))[0], random.standard_normal((30, 4))
-    A, S = reference.second_moment(a), reference.second_moment(g)
-    factors = Kronecker.of(A, S, 7.0)
-    damping = 0.1 * np.kron(7 * S, A).trace() / 20
-    found = factors.whiten(one, 0.1).reshape(3, -1) @ factors.whiten(other, 0.1).reshape(3, -1).T
-    np.testing.assert_allclose(found, reference.kronecker_products(one, other, A, 7 * S, damping), rtol=1e-10)
-    np.testing.assert_allclose(
-        np.abs(factors.whiten(one, 0.1)), np.abs(reference.precondition(one, A, 7 * S, damping)), rtol=1e-9
-    )
-    rows = random.standard_normal((9, 6))
-    fisher, F = Fisher.of(rows.T @ rows / 9), reference.fisher(rows) / 9
-    damped = F + 0.1 * np.trace(F) / 6 * np.eye(6)
-    np.testing.assert_allclose(fisher.inverse(0.1), np.linalg.inv(damped), rtol=1e-9)
-    np.testing.assert_allclose(
-        fisher.whiten(rows, 0.1) @ fisher.whiten(rows, 0.1).T, rows @ np.linalg.solve(damped, rows.T), rtol=1e-9
-    )
-
-
-@pytest.mark.parametrize("dense", [512, 5])
-def test_the_principal_space_is_that_of_the_first_eigenvectors(monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
-    monkeypatch.setattr(curvature, "DENSE", dense)
-    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((40, 40)))[0]
-    matrix = basis @ np.diag(0.8 ** np.arange(40)) @ basis.T
-    found = principal_space(matrix, 4)
-    wanted = reference.directions(matrix, 4).T
-    np.testing.assert_allclose(found.basis @ found.basis.T, wanted @ wanted.T, atol=1e-8)
-    assert found.cut == pytest.approx(0.8**4)
-    assert np.array_equal(found.basis, principal_space(matrix.copy(), 4).basis)
-
-
-@pytest.fixture
-def warmed(folder: str, tmp_path: Path) -> str:
-    """A warm-up of the tiny LM with adapters of rank 2."""
-    warm_up(
-        Corpus.from_examples(TRAIN),
-        tmp_path / "warmup",
-        LmSettings(lm=folder, device="cpu", precision="float32"),
-        FineTuneSettings(lora_rank=2, lora_alpha=8, learning_rate=1e-2, batch_examples=4),
-    )
-    return str(tmp_path / "warmup")
-
-
-def adapter_gradients(folder: str, warmed: str, reduction: str) -> tuple[list[str], Callable[[Any], np.ndarray]]:
-    """Names of the adapters' weights in peft's files, and what gives plain gradients of all of them side by side."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
-        model = PeftModel.from_pretrained(reference.load(folder), f"{warmed}/adapter").double().eval()
-    weights = {name: each for name, each in model.named_parameters() if ".lora_" in name}
-
-    def rows(documents: list[reference.Document]) -> np.ndarray:
-        for weight in weights.values():
-            weight.requires_grad_(True)
-        found = []
-        for document in documents:
-            gradients = torch.autograd.grad(reference.value(model, document, "loss", reduction), [*weights.values()])
-            found.append(np.concatenate([each.flatten().numpy() for each in gradients]))
-        return np.stack(found)
-
-    return [name.replace(".default.", ".") for name in weights], rows
-
-
-def test_less_is_the_cosine_of_corrected_and_raw_adapter_gradients(folder: str, warmed: str) -> None:
-    method = LessAttributor(settings(LessSettings, warmed, dimension=64))
-    found = scores(method)
-    names, rows = adapter_gradients(folder, warmed, "mean")
-    stored = load_file(f"{warmed}/adapter/moments.safetensors")
-    first, second = (
-        np.concatenate([stored[f"{which}.{name}"].double().flatten().numpy() for name in names])
-        for which in ("first", "second")
-    )
-    sites = {f"base_model.model.{site.name}.weight".replace(".default.", "."): site for site in method.sites}
-    assert sorted(sites) == sorted(names)
-    P = [
-        method._sketch.of(sites[name].name, torch.eye(sites[name].width_in * sites[name].width_out)).double().numpy().T
-        for name in names
-    ]
-    queries, train = rows(listed(method.lm, QUERIES)), rows(listed(method.lm, TRAIN))
-    wanted = reference.less(queries, train, first, second, np.concatenate(P, axis=1))
-    assert np.abs(second).max() > 0
-    assert unlike(found, wanted) < 1e-3

@@ -1,5 +1,6 @@
 """Gradients of packed batches are those of one document after another."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,16 +11,20 @@ import pytest
 import torch
 from reference import gradients as reference
 from torch import nn
+from worlds.architectures import written
 from worlds.double_lms import executed, listed, plain, wide
-from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_opt
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_network, tiny_opt
 
+import airrep
 from airrep.attributors.gradient.projection import (
     Covariances,
     GradientProjector,
     project_gradients,
     random_projections,
 )
-from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients, unread
+from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
@@ -436,3 +441,39 @@ def test_a_pairs_gradient_is_that_of_both_responses_by_the_margin(tuned: bool, t
     assert unlike(found[:3], wanted) < (1e-5 if tuned else EXACT)
     plainly = one_by_one(lm, asked.take([3]), sites)
     assert unlike(found[3:], plainly) < EXACT
+
+
+@pytest.fixture(scope="module")
+def jetmoe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A mixture whose experts transformers keeps in a form of their own."""
+    folder = tmp_path_factory.mktemp("jetmoe")
+    written(folder, "jetmoe")
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_lms_of_linear_maps_have_no_caution(kind: str) -> None:
+    assert unread(tiny_network(kind), "logra") == ""
+
+
+def test_matrices_that_are_not_read_are_named_with_the_share_of_the_others(jetmoe: str) -> None:
+    model = airrep.load_lm(jetmoe).model
+    read = {site.name: site.width_in * site.width_out for site in find_sites(model, ("all-linear",), "lm")}
+    apart = ("embed", "lm_head")
+    inner = {n: p for n, p in model.named_parameters() if p.dim() > 1 and not any(word in n for word in apart)}
+    told, _, named = unread(model, "logra").partition("scores: ")
+    assert f"{sum(read.values()) / sum(p.numel() for p in inner.values()):.0%} of the weights" in told
+    left = {re.sub(r"\.\d+\.", ".*.", name) for name in inner if name.removesuffix(".weight") not in read}
+    assert set(named.removesuffix(".").split(", ")) == left
+    assert any("experts" in name for name in left)
+
+
+def test_an_index_says_what_its_gradients_leave_out(jetmoe: str, tmp_path: Path) -> None:
+    own = {"lm": jetmoe, "modules": ["all-linear"], "rank": 2, "store": "none"}
+    index = airrep.build_index(make_corpus(6), tmp_path / "index", "tracin", settings=own)
+    assert "linear maps alone" in index.manifest["caution"]
+    assert index.top(make_corpus(2, "q"), 1).provenance.caution == index.manifest["caution"]
+    channels = make_attributor("channels", {"lm": jetmoe})
+    assert "linear maps alone" in channels.caution
+    whole = make_attributor("ekfac", {"lm": jetmoe})
+    assert whole.caution.startswith("ekfac reads linear maps alone")

@@ -28,7 +28,6 @@ from airrep.evaluation.given import cost_of
 from airrep.evaluation.judging import score_features, score_instance
 from airrep.explorer.explorer import ServedIndex
 from airrep.index.building import build_index
-from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance
 from airrep.lm.model import load_lm
@@ -119,7 +118,7 @@ def test_an_index_is_changed_and_keeps_its_scores(index: Index) -> None:
     groups = {"a": ["0", "1"], "b": ["2", "4"]}
     before = index.group_scores(ASKED, groups).scores
     more = Corpus.from_examples([Example("k", "the cat again", id="more")])
-    changed = compact(delete(append(index, more), [5]))
+    changed = index.append(more).delete([5]).compact()
     changed.verify()
     opened = Index(changed.path)
     assert (opened.rows, len(opened.manifest["channels"])) == (7, len(opened.attributor.parts))
@@ -471,8 +470,8 @@ def test_an_append_through_other_weights_writes_the_same_index(tmp_path: Path) -
     more = Corpus.from_examples([Example("k", "ab ab", "more")])
     for name in ("plain", "asked"):
         _index_of(tmp_path / name, WORDS, TERMS)
-    append(Index(tmp_path / "plain"), more)
-    grown = append(Index(tmp_path / "asked").made_with({"channels": [TERMS]}), more)
+    Index(tmp_path / "plain").append(more)
+    grown = Index(tmp_path / "asked").made_with({"channels": [TERMS]}).append(more)
     assert [one.weight for one in grown.attributor.channels] == [0.0, 1.0]
     shards = [
         {name: one for name, one in tree(tmp_path / path).items() if "shards" in name} for path in ("plain", "asked")

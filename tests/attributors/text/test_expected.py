@@ -17,9 +17,9 @@ from airrep.attributors.text import expected
 from airrep.attributors.text.tokens import BUNDLED, FoundTokens, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
+from airrep.lm.chat import Chat
 from airrep.lm.model import TargetLM, load_lm, shared_lm
 from airrep.lm.settings import LmSettings
-from airrep.lm.templates.chat import Chat
 
 CHATS = {"plain": None, "chat": CHAT}
 ASKED = [*some_examples(6), Example("a", "  é ü 漢  \n", "spaces"), Example("", "no prompt", "text")]
@@ -76,7 +76,7 @@ def test_a_word_counts_all_its_tokens_and_shares_those_that_it_has_a_part_of(tmp
 
 
 def _places(starts: list[int], stops: list[int]) -> Any:
-    from airrep.lm.templates.chat import ResponsePlaces
+    from airrep.lm.chat import ResponsePlaces
 
     return ResponsePlaces(np.array(starts), np.array(stops))
 

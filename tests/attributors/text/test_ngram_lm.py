@@ -16,7 +16,6 @@ from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index
-from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
@@ -184,7 +183,7 @@ def test_an_index_is_changed_and_keeps_its_scores(tmp_path: Path) -> None:
     index = build_index(STORED[:4], tmp_path / "index", method="ngram", shard_rows=2)
     groups = {"a": ["0", "1"], "b": ["2", "4"]}
     before = index.group_scores(ASKED, groups).scores
-    changed = compact(delete(append(index, STORED[4:]), np.array([4])))
+    changed = index.append(STORED[4:]).delete(np.array([4])).compact()
     np.testing.assert_array_equal(Index(changed.path).group_scores(ASKED, groups).scores, before)
     changed.verify()
 
@@ -255,7 +254,7 @@ def test_an_order_that_the_corpus_lacks_counts_when_it_comes(tmp_path: Path) -> 
         Corpus.from_examples(examples([("a", "yes"), ("b", "no")])), tmp_path / "index", "ngram", settings=settings
     )
     longer = [Example("", text, id=name) for name, text in (("c", "one two three four"), ("d", "four three two one"))]
-    append(Index(tmp_path / "index"), Corpus.from_examples(longer))
+    Index(tmp_path / "index").append(Corpus.from_examples(longer))
     index = Index(tmp_path / "index")
     with np.errstate(all="raise"):
         hits = index.top(Example("", "one two three four"), 2)

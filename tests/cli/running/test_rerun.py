@@ -15,7 +15,7 @@ import airrep
 from airrep import dropped
 from airrep.cli.app import MODULES
 from airrep.cli.running.history import HISTORY, read_history
-from airrep.cli.running.shown import SHORT
+from airrep.cli.running.once import SHORT
 from airrep.errors import ArtifactError
 
 

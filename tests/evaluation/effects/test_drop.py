@@ -14,7 +14,7 @@ import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.effects.drop import DRAWS, evaluate_drop
+from airrep.evaluation.effects.drop import DRAWS, Drop
 from airrep.evaluation.effects.refits import against_random
 from airrep.evaluation.result import Evaluation
 from airrep.index.index import Index
@@ -64,7 +64,7 @@ def naive(index: Index, k: int, seeds: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_the_rise_of_the_loss_is_that_of_plain_fine_tunes(indexes: list[tuple[str, Index]], seeds: int) -> None:
-    found = evaluate_drop(indexes, QUERIES, ToyWorld(), {"drop": "3,25%", "seeds": seeds}, FINE_TUNE)
+    found = Drop(indexes, QUERIES, ToyWorld(), {"drop": "3,25%", "seeds": seeds}, FINE_TUNE).run()
     assert (found.measure, found.facts["drop"], found.facts["examples"]) == ("drop", [3, 6], N)
     assert found.facts["examples_left_out_as_queries"] == 1
     for row, (_, index) in zip(found.rows, indexes, strict=True):
@@ -90,7 +90,7 @@ def test_fine_tunes_are_kept_and_an_evaluation_is_read_again(indexes: list[tuple
     log, out, settings = tmp_path / "log", tmp_path / "run", {"drop": 2}
 
     def again(name: str) -> Evaluation:
-        return evaluate_drop(indexes, QUERIES, ToyWorld(str(log)), settings, FINE_TUNE, out=tmp_path / name)
+        return Drop(indexes, QUERIES, ToyWorld(str(log)), settings, FINE_TUNE).run(tmp_path / name)
 
     plain = again("elsewhere")
     every = len(log.read_text().splitlines())
@@ -99,7 +99,7 @@ def test_fine_tunes_are_kept_and_an_evaluation_is_read_again(indexes: list[tuple
     poison = int(stream(0, "drop", "random", 2, 0).choice(N, 2, replace=False)[0])  # one set lacks it
     broken = ToyWorld(str(log), poison=poison)
     with pytest.raises(TrainingError, match=r"fine-tunes failed \(\d+\), the first: .* Run the same command again"):
-        evaluate_drop(indexes, QUERIES, broken, settings, FINE_TUNE, out=out)
+        Drop(indexes, QUERIES, broken, settings, FINE_TUNE).run(out)
     log.unlink()
     sets = open_plan(out.with_name("run.partial") / "answers" / "subsets").instance(0).subsets
     done = sum(poison not in sets.members(j) for j in range(len(sets)))
@@ -141,12 +141,12 @@ def test_what_cannot_be_dropped_is_refused(
     indexes: list[tuple[str, Index]], settings: dict, queries: Corpus, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
-        evaluate_drop(indexes, queries, ToyWorld(), settings, FINE_TUNE)
+        Drop(indexes, queries, ToyWorld(), settings, FINE_TUNE).run()
     assert "\n" not in str(caught.value)
 
 
 def test_examples_that_the_lm_cannot_read_are_named(indexes: list[tuple[str, Index]]) -> None:
     with pytest.raises(DataError, match=r"1 of 4 queries cannot be used with the LM toy"):
-        evaluate_drop(indexes, QUERIES, ToyWorld(unreadable=(QUERIES[0],)), {"drop": 3}, FINE_TUNE)
+        Drop(indexes, QUERIES, ToyWorld(unreadable=(QUERIES[0],)), {"drop": 3}, FINE_TUNE).run()
     with pytest.raises(DataError, match=r"1 of 24 training examples cannot be used with the LM toy"):
-        evaluate_drop(indexes, QUERIES, ToyWorld(unreadable=(TRAIN[3],)), {"drop": 3}, FINE_TUNE)
+        Drop(indexes, QUERIES, ToyWorld(unreadable=(TRAIN[3],)), {"drop": 3}, FINE_TUNE).run()

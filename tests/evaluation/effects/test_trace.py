@@ -13,7 +13,7 @@ from worlds.toy_farm import FINE_TUNE, ToyWorld
 import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.effects.trace import RANDOM, evaluate_trace
+from airrep.evaluation.effects.trace import RANDOM, Trace
 from airrep.evaluation.result import Evaluation
 from airrep.index.index import Index
 from airrep.lm.model import load_lm
@@ -64,7 +64,7 @@ def naive_ranks(index: Index, x: int, ids: Sequence[str]) -> list[int]:
 
 @pytest.mark.parametrize("facts", ["fact", "taught"])
 def test_ranks_of_what_taught_are_those_of_loops(indexes: list[tuple[str, Index]], facts: str, tmp_path: Path) -> None:
-    found = evaluate_trace(indexes, QUERIES, {"facts": facts, "resamples": 50})
+    found = Trace(indexes, QUERIES, {"facts": facts, "resamples": 50}).run()
     ids = [[f"e{row}" for row in rows] for rows in TEACHERS]
     if facts == "taught":
         ids = [[f"e{3 * x}", f"e{x + 20}"] for x in range(5)]
@@ -89,7 +89,7 @@ def test_ranks_of_what_taught_are_those_of_loops(indexes: list[tuple[str, Index]
 def test_the_tail_patch_is_one_step_on_each_top_example(indexes: list[tuple[str, Index]], tmp_path: Path) -> None:
     settings, tuning = {"count": 2, "resamples": 50}, {"learning_rate": 0.01, "epochs": 3, "schedule": "linear"}
     folder = tiny_lm(tmp_path / "lm")
-    found = evaluate_trace(indexes[:1], QUERIES, settings, folder, tuning, out=tmp_path / "run")
+    found = Trace(indexes[:1], QUERIES, settings, folder, tuning).run(tmp_path / "run")
     lm = load_lm(folder)
     base = lm.losses(lm.tokenise(list(QUERIES)))
 
@@ -114,18 +114,18 @@ def test_the_tail_patch_is_one_step_on_each_top_example(indexes: list[tuple[str,
 
 def test_queries_without_facts_are_left_out_and_wrong_ones_named(indexes: list[tuple[str, Index]]) -> None:
     plain = [Example("x", "y", "bare"), *QUERIES]
-    found = evaluate_trace(indexes, plain, {"resamples": 50})
+    found = Trace(indexes, plain, {"resamples": 50}).run()
     assert found.facts["queries_without_facts"] == found.rows[0].dropped == 1
     assert np.isnan(found.rows[1].per_query[0])
     wrong = [*QUERIES, Example("x", "y", "odd", metadata={"fact": "fact 9", "taught": ["e1", "e99"]})]
     with pytest.raises(DataError, match="query \"odd\": no training example has the fact 'fact 9'"):
-        evaluate_trace(indexes, wrong)
+        Trace(indexes, wrong).run()
     with pytest.raises(DataError, match="query \"odd\": no training example has the id 'e99'"):
-        evaluate_trace(indexes, wrong, {"facts": "taught"})
+        Trace(indexes, wrong, {"facts": "taught"}).run()
     with pytest.raises(ConfigError, match="there is one query alone"):
-        evaluate_trace(indexes, QUERIES.take([0]))
+        Trace(indexes, QUERIES.take([0])).run()
     with pytest.raises(ConfigError, match="--count 31 is more than the 30 training examples"):
-        evaluate_trace(indexes, QUERIES, {"count": 31}, ToyWorld(), FINE_TUNE)
-    for bare in ({"facts": "nothing"}, {"facts": "fact"}):
-        with pytest.raises((ConfigError, DataError), match=bare["facts"]):
-            evaluate_trace(indexes, [Example("x", "y", "a"), Example("z", "y", "b")], bare)
+        Trace(indexes, QUERIES, {"count": 31}, ToyWorld(), FINE_TUNE).run()
+    for facts, message in {"nothing": '--rows: there is no field "nothing"', "fact": "none has a fact"}.items():
+        with pytest.raises((ConfigError, DataError), match=message):
+            Trace(indexes, [Example("x", "y", "a"), Example("z", "y", "b")], {"facts": facts}).run()

@@ -257,16 +257,3 @@ def test_no_tool_reads_or_writes_anything_but_the_indexes(explorers: dict[str, E
     assert list(tmp_path.iterdir()) == [secret]
     kept = Path(os.environ["AIRREP_CACHE"]).rglob("*.json")
     assert not any("question" in path.read_text() for path in kept)
-
-
-def test_without_the_sdk_the_command_says_how_to_get_it(index: airrep.Index) -> None:
-    import subprocess
-
-    code = (
-        "import sys; sys.modules['mcp'] = None; sys.argv = ['airrep', 'mcp', sys.argv[1]];"
-        "from airrep.cli.app import main; main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, str(index.path)], capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "pip install 'airrep[mcp]'" in ended.stderr
-    assert "Traceback" not in ended.stderr

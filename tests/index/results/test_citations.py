@@ -9,7 +9,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError
 from airrep.index.results.citations import FIELDS, as_croissant, checked, cite, license_of, unknown
-from airrep.index.results.made import CorpusPart, Made, left_out
+from airrep.index.results.result import CorpusPart, Made, left_out
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 BUILT, ADDED = CorpusPart("a" * 64, 10), CorpusPart("b" * 64, 5)

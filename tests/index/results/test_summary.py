@@ -2,7 +2,7 @@
 
 from airrep.corpus.corpus import Example
 from airrep.index.results.hits import Hit
-from airrep.index.results.summary import FIRST, Summary, summarise
+from airrep.index.results.kinds import FIRST, Summary, summarise
 
 
 def hit(rank: int, row: int, deviations: float | None = None, response: str = "I cannot help you") -> Hit:

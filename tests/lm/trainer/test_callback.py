@@ -15,10 +15,9 @@ from airrep import AttributionCallback
 from airrep.cli.show.learning import print_record
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.folders.forms import trainer_checkpoints
-from airrep.lm.trainer import row_losses
-from airrep.lm.trainer.callback import RecordedBatches
+from airrep.lm.trainer import callback
+from airrep.lm.trainer.callback import IGNORED, RecordedBatches, RowLosses
 from airrep.lm.trainer.record import read_training_record
-from airrep.lm.trainer.row_losses import IGNORED, RowLosses
 
 LENGTH = 6
 
@@ -185,11 +184,11 @@ def test_rows_whose_losses_are_not_asked_for_or_not_told_are_recorded_alone(tmp_
 
 @pytest.mark.parametrize("shifted", [True, False])
 def test_losses_of_rows_are_those_of_the_definition(shifted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_losses, "_PIECE", 22)  # of two tokens
+    monkeypatch.setattr(callback, "_PIECE", 22)  # of two tokens
     draw = np.random.default_rng(0)
     logits, labels = draw.normal(size=(3, 6, 11)), draw.integers(0, 11, (3, 6))
     labels[0, :3] = labels[2] = IGNORED
-    sums, counts = row_losses.summed_losses(torch.tensor(logits), torch.tensor(labels), shifted=shifted)
+    sums, counts = callback.summed_losses(torch.tensor(logits), torch.tensor(labels), shifted=shifted)
     for row in range(3):
         expected = [
             np.log(np.exp(logits[row, place - shifted]).sum()) - logits[row, place - shifted, labels[row, place]]

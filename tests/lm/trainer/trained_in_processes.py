@@ -1,4 +1,4 @@
-"""One of several processes that train with the callback: python trained_in_processes.py RECORD EXAMPLES [resume]."""
+"""One of several processes that train with the callback: python trained_in_processes.py RECORD EXAMPLES [WHAT]."""
 
 import json
 import os
@@ -71,7 +71,10 @@ def main(record: Path, count: int, resume: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["resume"])
+    more = sys.argv[3:]
+    main(Path(sys.argv[1]), int(sys.argv[2]), more == ["resume"])
+    if more == ["again"]:
+        main(Path(sys.argv[1]), int(sys.argv[2]), False)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         sys.stdout.flush()

@@ -119,7 +119,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         subsets_per_step=32, evaluate_every=20, chunk_tokens=4096, initial_scale=10.0,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("airrep.training.run.RESAMPLES", 100)
+        patched.setattr("airrep.training.train.RESAMPLES", 100)
         beside = train_encoder(learn, [UNSEEN], folder / "beside", settings, test=[LAST], beside=CHANNELS)
         alone = train_encoder(learn, [UNSEEN], folder / "alone", settings, test=[LAST])
     return {"beside": beside.training, "alone": alone.training}

@@ -22,7 +22,7 @@ from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.index.workers import Recipe
+from airrep.index.sealing import Recipe
 from airrep.labels.labels import LabelledInstance
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups

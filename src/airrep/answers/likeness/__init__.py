@@ -1,9 +1,8 @@
 """How near examples are, by words and by meaning.
 
-clusters     Clusters of examples that are alike, with names from their words.
+clusters     A map of examples in two dimensions, and clusters of those that are alike.
 containment  Which texts an example contains, by shares of their word n-grams.
 duplicates   Near duplicates by words, found exactly, without hashing into sketches.
-layout       A map: dense vectors of examples brought to two dimensions.
 neighbours   Nearest examples by meaning, also of embeddings that an index holds already.
 signs        Signs that tell texts of the same words apart.
 """

@@ -1,21 +1,129 @@
-"""Clusters of examples that are alike, with names from their words."""
+"""A map of examples in two dimensions, and clusters of those that are alike."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from airrep.answers.likeness.layout import dense_channel, sample_of, vectors
-from airrep.errors import need
+from airrep.arrays import Rows
+from airrep.errors import ConfigError, has, need
 from airrep.index.rows import IndexRows
 from airrep.scoring.groups import Groups
 
+FITTED = 50_000
+"""Examples that UMAP places by itself, and centres are learnt from; others lie between those they are nearest to."""
+WIDTH, WIDEST = 50, 1024
+"""Numbers of a vector that UMAP sees, and that principal components are sought among."""
+NEAREST = 3
+"""Placed examples between which another comes to lie."""
+BATCH = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where examples lie on a map."""
+
+    places: np.ndarray
+    """``(rows, 2)`` float32, nearly all from −1 to 1; deleted rows too."""
+    how: str
+    """How they were placed, in words."""
+
+
+def dense_channel(index: IndexRows) -> str:
+    """The channel whose vectors make a map: the narrowest that keeps vectors.
+
+    ConfigError: none does.
+    """
+    dense = sorted((one.dimension, one.name) for one in index.channels if one.kind == "dense" and one.dimension > 1)
+    if not dense:
+        raise ConfigError(
+            f"{index.path}: keeps no vectors, from which a map and clusters are made; expected a channel with an "
+            "encoder. Build it with --recipe text, or leave --recipe and --method out."
+        )
+    return dense[0][1]
+
+
+def vectors(index: IndexRows, channel: str) -> Iterator[tuple[slice, np.ndarray]]:
+    """Vectors of unit length, float32, some rows at a time; wide ones are mixed at random into fewer numbers."""
+    mixing: np.ndarray | None = None
+    for shard in index.shards:
+        for first in range(0, shard.rows, BATCH):
+            inside = np.arange(first, min(first + BATCH, shard.rows))
+            part: Any = shard.features(inside, [channel])[channel]
+            if part.shape[1] > WIDEST:
+                if mixing is None:
+                    mixing = np.random.default_rng(0).standard_normal((part.shape[1], WIDEST), np.float32)
+                part = part @ mixing
+            lengths = np.linalg.norm(part, axis=1, keepdims=True)
+            start = shard.start + first
+            yield slice(start, start + len(inside)), part / np.maximum(lengths, 1e-12)
+
+
+def sample_of(index: IndexRows, most: int) -> Rows:
+    """Rows drawn at random of those that are not deleted, ascending; all where they are few."""
+    live = np.flatnonzero(index.live)
+    return live if len(live) <= most else np.sort(np.random.default_rng(0).choice(live, most, replace=False))
+
+
+def lay_out(index: IndexRows) -> Layout:
+    """Place all examples: by UMAP of their principal components, or by the first two of these without umap-learn."""
+    channel = dense_channel(index)
+    reduced, width = _components(index, channel)
+    if not has("umap"):
+        how = "the first two principal components (pip install 'airrep[map]' for a map by UMAP)"
+        return Layout(_scaled(reduced[:, :2]), f"{how} of {channel}, {width} numbers")
+    import umap
+
+    rows = sample_of(index, FITTED)
+    fitted = umap.UMAP(n_components=2, random_state=0, n_jobs=1).fit_transform(reduced[rows])
+    places = np.empty((index.rows, 2), np.float32)
+    for first in range(0, index.rows, BATCH):
+        part = reduced[first : first + BATCH]
+        places[first : first + len(part)] = _between(part, reduced[rows], fitted) if len(rows) < index.rows else 0
+    places[rows] = fitted
+    more = "" if len(rows) == len(index) else f"; {len(rows):,} were placed, others lie between the nearest of these"
+    return Layout(_scaled(places), f"UMAP of {channel}, {width} numbers{more}")
+
+
+def _components(index: IndexRows, channel: str) -> tuple[np.ndarray, int]:
+    """All vectors by their first principal components, ``(rows, ≤ 50)`` float32, and how wide they are."""
+    total, products, count = np.zeros(1), np.zeros((1, 1)), 0
+    live = index.live
+    for rows, part in vectors(index, channel):
+        own = part[live[rows]].astype(np.float64)
+        total, products, count = total + own.sum(axis=0), products + own.T @ own, count + len(own)
+    mean = total / count
+    _, directions = np.linalg.eigh(products / count - np.outer(mean, mean))
+    first = directions[:, ::-1][:, : max(2, min(WIDTH, len(mean)))]
+    first = first * np.where(first[np.abs(first).argmax(axis=0), np.arange(first.shape[1])] < 0, -1, 1)
+    reduced = np.empty((index.rows, first.shape[1]), np.float32)
+    for rows, part in vectors(index, channel):
+        reduced[rows] = (part - mean) @ first
+    return reduced, len(mean)
+
+
+def _between(part: np.ndarray, known: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The mean place of the nearest placed examples, the nearer the more it counts."""
+    far = (known**2).sum(axis=1)[None] - 2 * part @ known.T
+    nearest = np.argpartition(far, min(NEAREST, far.shape[1] - 1), axis=1)[:, :NEAREST]
+    gaps = np.take_along_axis(far, nearest, axis=1) + (part**2).sum(axis=1, keepdims=True)
+    weights = 1 / np.maximum(gaps, 1e-6)
+    mean: np.ndarray = (places[nearest] * weights[:, :, None]).sum(axis=1) / weights.sum(axis=1, keepdims=True)
+    return mean
+
+
+def _scaled(places: np.ndarray) -> np.ndarray:
+    """Places around 0, nearly all within 1."""
+    low, high = np.quantile(places, [0.002, 0.998], axis=0)
+    half = max(float((high - low).max()) / 2, 1e-12)
+    return np.asarray((places - (low + high) / 2) / half, np.float32)
+
+
 CLUSTER = "cluster"
 """Name by which groups, filters and colours ask for clusters, where no field has it."""
-FITTED = 50_000
-"""Examples from which the centres are learnt."""
 FEWEST, MOST = 4, 12
 """Clusters; between them a quarter of the root of the number of examples."""
 READ, LONGEST, NAMED = 200, 2000, 3
@@ -33,20 +141,22 @@ class Clusters:
 
     def groups(self, index: IndexRows) -> Groups:
         """The clusters as groups of the rows that are not deleted."""
-        live = np.flatnonzero(index.live)
-        codes = self.codes[live]
-        counts = np.bincount(codes, minlength=len(self.names))
-        names = tuple(name for name, count in zip(self.names, counts, strict=True) if count)
-        ends = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-        return Groups(names, live[np.argsort(codes, kind="stable")], ends)
+        return groups_of(self.names, self.codes, index)
+
+
+def groups_of(names: Sequence[str], codes: np.ndarray, index: IndexRows) -> Groups:
+    """Groups of the rows that are not deleted, by the number of its name that each row has; empty ones are left out."""
+    live = np.flatnonzero(index.live)
+    own = codes[live]
+    counts = np.bincount(own, minlength=len(names))
+    known = tuple(name for name, count in zip(names, counts, strict=True) if count)
+    return Groups(known, live[np.argsort(own, kind="stable")], np.concatenate([[0], np.cumsum(counts[counts > 0])]))
 
 
 def find_clusters(index: IndexRows) -> Clusters:
     """Cluster all examples by k-means on their vectors; the same index gives the same clusters.
 
-    Raises:
-        ConfigError: the index keeps no vectors.
-        MissingExtraError: scikit-learn is not installed.
+    ConfigError: the index keeps no vectors. MissingExtraError: scikit-learn is not installed.
     """
     channel = dense_channel(index)
     need("clusters", "evaluation", "sklearn")

@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     row: int
     text: str
     record: Hashable = None
-    """What it is a part of; None where it is a record of its own."""
+    """The record that it is a part of; None if it is a record of its own."""
 
 
 class Contained(NamedTuple):
@@ -59,7 +59,7 @@ class Containment:
             for ngram in text.ngrams:
                 self._places[text.order][ngram].append(place)
         self.found: list[Contained | None] = [Contained(0.0, -1) if text.ngrams else None for text in self._texts]
-        """Of each text the example that has most of it, row -1 where none has any; None for texts too short to tell."""
+        """Find for each text the example that has most of it: row -1 if none; None for texts too short to tell."""
         self.other_signs: set[int] = set()
         """The texts of which all n-grams stand in that example, but between other signs that bear meaning."""
 
@@ -109,7 +109,7 @@ class Containment:
         return len(there) / max(len(text.ngrams), 1)
 
     def without_common(self, most: float) -> "Containment":
-        """The same texts without n-grams that stand in more than so many different examples; nothing seen yet."""
+        """Drop n-grams that stand in more than so many different examples; nothing is seen yet."""
         common = {ngram for ngram, count in self._seen.items() if count > most}
         other = Containment([], 0)
         other._look_for([replace(text, ngrams=text.ngrams - common) for text in self._texts])
@@ -119,7 +119,7 @@ class Containment:
         return other
 
     def common_of(self, first: int, most: float) -> Templates | None:
-        """What :meth:`without_common` leaves out of the first so many texts; None if nothing."""
+        """Return what :meth:`without_common` leaves out of the first so many texts; None if nothing."""
         texts = [text.ngrams for text in self._texts[:first]]
         common = {ngram: self._seen[ngram] for own in texts for ngram in own if self._seen[ngram] > most}
         if not common:

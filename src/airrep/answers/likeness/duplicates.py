@@ -109,7 +109,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
 
 
 def _read(texts: Sequence[str]) -> tuple[list[int], list[dict[str, None]]]:
-    """Of each text the first place of one with the same words, and its n-grams, once each and in order."""
+    """List for each text the first place of one with the same words, and its n-grams, once each and in order."""
     places: dict[str, int] = {}
     firsts: list[int] = []
     sets: list[dict[str, None]] = []

@@ -13,7 +13,7 @@ from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.index.index import Index
-from airrep.scoring.blocks import Block, MappedBlocks, block_of
+from airrep.scoring.blocks import Block, MappedBlocks
 from airrep.scoring.products import ask
 from airrep.scoring.topk import TopK, top_k
 
@@ -34,7 +34,7 @@ class Neighbours:
     @classmethod
     def of(cls, units: np.ndarray, k: int) -> "Neighbours":
         """The k nearest of each row of unit vectors ``(n, d)``, by exact search; n is above k."""
-        found = top_k(ask(units, [block_of(0, units)]), k + 1)
+        found = top_k(ask(units, [Block(0, units)]), k + 1)
         own = found.rows == np.arange(len(units))[:, None]
         own[~own.any(axis=1), -1] = True  # more than k copies of it come before itself: the last gives way
         places, cosines = found.rows[~own], found.scores[~own]
@@ -102,7 +102,7 @@ def robust_deviations(values: np.ndarray) -> np.ndarray:
 
 
 def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
-    """Whether more than half of each example's text is unknown to an encoder: all such texts look alike to it."""
+    """Tell whether more than half of each example's text is unknown to an encoder: all such texts look alike to it."""
     if not isinstance(attributor, EmbeddingAttributor):
         return np.zeros(len(examples), bool)
     unknown: Mask = attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN

@@ -34,7 +34,7 @@ _CODE = re.compile(
     r"|\A\s*(?:\"[^\"]*\"|'[^']*'|(?:- )?[a-z_][\w.-]*)\s*:\s*[\"'\[{|>]"  # version: "3"
     r"|\A\s*[a-z]\w*(?: -\w+)* [\"']"  # echo "a b"
 )
-"""What a line of a program or a formula has, and one of prose rarely."""
+"""Signs that a line of a program or a formula has, and a line of prose rarely has."""
 _OPENS = re.compile(r"[:{(\[]\s*\Z")
 """The end of a line whose block is indented."""
 _SAME = str.maketrans(
@@ -46,7 +46,7 @@ _SAME = str.maketrans(
 """Forms of one sign; dashes are made the same once it is known what they mean."""
 _QUOTES = {sign: same for sign, same in _SAME.items() if same in "\"'"}
 _UNSEEN = re.compile(rf"(\U0001f3f4[\U000e0020-\U000e007f]+)|[{INVISIBLE}]")
-"""What nobody sees; of a flag that it spells (England's, say), it is kept."""
+"""Invisible characters; those that spell a flag (England's, say) are kept."""
 
 
 def signs_of(text: str) -> str:

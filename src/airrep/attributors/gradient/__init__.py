@@ -8,7 +8,7 @@ logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.
 run/        Methods that read a recorded fine-tune: its end, or all of its steps.
-store       Gradients and learnt arrays kept on disk, found again by text or fingerprint.
+store       Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
 tokens      Products of gradients token by token, map by map.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 whole/      Whole gradients with EK-FAC curvature, as they pass or as factors.

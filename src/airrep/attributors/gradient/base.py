@@ -129,7 +129,6 @@ class ReadsGradients(LanguageAttributor[R]):
         Raises:
             ConfigError: as :attr:`sites`.
             DataError: the LM cannot read an example.
-            TrainingError: memory is short.
         """
         if self.lm.execution.precision == "float32":
             return {}
@@ -191,7 +190,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def rank_must_fit(self) -> bool:
-        """Whether no linear map may be narrower than the rank."""
+        """Tell whether no linear map may be narrower than the rank."""
         return True
 
     @property
@@ -206,7 +205,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def finish(self) -> Finish | None:
-        """What makes features of projected gradients as they are read; None: they stay as they are."""
+        """Return what makes features of projected gradients as they are read; None: they stay as they are."""
         return None
 
     @property
@@ -222,12 +221,7 @@ class GradientAttributor(ReadsGradients[S]):
     def gradients(
         self, examples: Sequence[Example], weights: LmWeights = FINAL, on_rows: OnRows | None = None
     ) -> Gradients:
-        """Projected gradients of examples, from the store or computed.
-
-        Raises:
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short.
-        """
+        """Projected gradients of examples, from the store or computed (DataError: the LM cannot read an example)."""
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
             heard = heard_losses(self.lm).note if weights is FINAL else None
@@ -341,11 +335,7 @@ class CheckpointAttributor(GradientAttributor[C]):
 
     @cached_property
     def weights(self) -> tuple[LmWeights, ...]:
-        """Weights that gradients are taken at.
-
-        Raises:
-            ConfigError: checkpoints are asked for, and the LM has none.
-        """
+        """Weights that gradients are taken at (ConfigError: checkpoints are asked for, and the LM has none)."""
         if self._settings.checkpoints == "final":
             return (FINAL,)
         return tuple(LmWeights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))

@@ -51,7 +51,7 @@ def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpa
 
 
 def sketched_space(sketch: Float[np.ndarray, "w m"], directions: Float[np.ndarray, "w m"], rank: int) -> PrincipalSpace:
-    """The same of a covariance C of which Y = C Ω is known alone, by *directions* Ω, more than the rank.
+    """Return the same of a covariance C of which Y = C Ω is known alone, by *directions* Ω, more than the rank.
 
     C is taken for Y (Ωᵀ Y)⁺ Yᵀ (Nyström's method; Tropp et al. 2017, fixed-rank approximation from streaming data).
     """
@@ -116,7 +116,7 @@ class Kronecker:
         return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)), shares)
 
     def factor(self, damping: float, exponent: float = 1.0) -> Float64[np.ndarray, "o i"]:
-        """What a gradient is multiplied by along each pair of directions; errors as for :meth:`whiten`."""
+        """Return what a gradient is multiplied by along each pair of directions; errors as for :meth:`whiten`."""
         found: np.ndarray = self.shares / stretch(self.eigenvalues, damping, exponent)
         return found
 

@@ -74,11 +74,7 @@ class Hessian:
 
     @torch.inference_mode(False)
     def products(self, vectors: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, "k d"]:
-        """H v of each row v, all in one pass over the documents; memory is bounded by a batch.
-
-        Raises:
-            TrainingError: memory is short.
-        """
+        """H v of each row v, all in one pass over the documents; memory is bounded by a batch."""
         asked = torch.from_numpy(vectors).to(self._execution.device)
         total = torch.zeros_like(asked)
         for batch in pack(self._documents.lengths, self._execution.batch_tokens):
@@ -92,12 +88,7 @@ class Hessian:
         return found
 
     def matrix(self) -> Float64[np.ndarray, "d d"]:
-        """H, made symmetric to the last digit.
-
-        Raises:
-            ConfigError: there are too many weights.
-            TrainingError: memory is short.
-        """
+        """H, made symmetric to the last digit (ConfigError: there are too many weights)."""
         check_size(self.dimension)
         found = self.products(np.eye(self.dimension))
         symmetric: np.ndarray = (found + found.T) / 2

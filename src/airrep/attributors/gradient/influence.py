@@ -106,8 +106,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
         Raises:
             ConfigError: no such modules, or they have too many weights.
-            DataError: the LM cannot read an example.
-            TrainingError: H + λI is not positive definite, all gradients are zero, or memory is short.
+            TrainingError: H + λI is not positive definite, all gradients are zero.
         """
         if (loss := self._whole.settings.loss) != "sft":
             raise ConfigError(f"{self.name}: knows no Hessian of loss={loss}; expected sft. Take ekfac or logra.")
@@ -210,7 +209,7 @@ class _WholeGradients(TracinAttributor):
         return found[-1:] if self.settings.modules is None else found
 
     def solved_by(self, factor: Float64[np.ndarray, "d d"]) -> "_WholeGradients":
-        """The same, with the curvature between gradients whose lower factor this is."""
+        """Return the same, with the curvature between gradients whose lower factor this is."""
         self._factor = factor
         return self
 

@@ -25,7 +25,7 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float
 
 FORM = 3
-"""Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free; 2 took covariances whole."""
+"""Form of what is learnt: 1 was sketched in the eigenbasis, whose signs are free; 2 took covariances whole."""
 
 
 class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
@@ -147,8 +147,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
         Raises:
             ConfigError: the rank is larger than a linear map.
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or a linear map gets no gradient.
+            TrainingError: a linear map gets no gradient.
         """
         super().fit(train)
         chosen = self.settings
@@ -171,7 +170,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
                 yield from self._pool(name, sums, len(sample) * sum(site.pool == name for site in group))
 
     def _pool(self, name: str, sums: Covariances, examples: int) -> Iterator[tuple[str, np.ndarray]]:
-        """What is learnt of a pool; *examples* are as many for each of its maps."""
+        """Return what is learnt of a pool; *examples* are as many for each of its maps."""
         n = self.pools[name]
         if sums.silent(name):
             raise TrainingError(
@@ -233,13 +232,13 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
 
 class Whitening(NamedTuple):
-    """What whitens gradients of a linear map that stand in the eigenbasis of its curvature."""
+    """Factors that whiten gradients of a linear map in the eigenbasis of its curvature."""
 
     factor: Float[Tensor, "o i"]
     inward: Float[Tensor, "i i"]
     """Turns inputs back, so that what is mixed does not depend on the eigenbasis."""
     outward: Float[Tensor, "o o"]
-    """Likewise output gradients."""
+    """Matrix that whitens gradients of the outputs."""
 
     @classmethod
     def of(cls, curvature: Kronecker, damping: float, exponent: float) -> "Whitening":
@@ -248,7 +247,7 @@ class Whitening(NamedTuple):
         return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
 
     def to(self, device: str) -> "Whitening":
-        """The same on a device."""
+        """Return the same on a device."""
         return Whitening(*(each.to(device) for each in self))
 
     def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:

@@ -100,7 +100,7 @@ class GradientProjector:
         return self._kept
 
     def _equal(self, one: str, other: str) -> bool:
-        """Whether two pools have equal matrices of inputs."""
+        """Tell whether two pools have equal matrices of inputs."""
         assert self._matrices is not None
         if (one, other) not in self._known:
             self._known[one, other] = torch.equal(self._matrices[one][0], self._matrices[other][0])

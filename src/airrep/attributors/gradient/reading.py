@@ -170,7 +170,7 @@ class DocumentPlaces:
         self.chosen: Int64[Tensor, " n"] | None = None
         """Which of all tokens these are; None: all."""
         self.known = True
-        """Whether that is known."""
+        """True if that is known."""
         self._lay(torch.from_numpy(np.repeat(np.arange(self.count), batch.lengths)).to(device))
 
     def of(self, chosen: Int64[Tensor, " n"]) -> "DocumentPlaces":
@@ -242,7 +242,6 @@ def read_gradients(
 
     Raises:
         ConfigError: a site does not see every token of the batch, or log odds are asked for of preferences.
-        TrainingError: memory is short.
     """
     execution = lm.execution
     tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None

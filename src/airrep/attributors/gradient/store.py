@@ -1,4 +1,4 @@
-"""Gradients and learnt arrays kept on disk, found again by text or fingerprint.
+"""Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
 
 A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
 of its bytes: the key of each example, a hash of its texts, and the rows. It does not matter which run or which index
@@ -17,7 +17,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
-from airrep.attributors.base import MethodAttributor, SlowFit
+from airrep.attributors.base import MethodAttributor, OnRows, SlowFit
+from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts.manifests import json_digest
@@ -124,7 +125,7 @@ class GradientStore:
         return self._gather(keys, fresh)
 
     def has(self, examples: Sequence[Example]) -> bool:
-        """Whether the rows of all these examples are there."""
+        """Tell whether the rows of all these examples are there."""
         self._look()
         return all(self._key_of(example) in self._found for example in examples)
 
@@ -269,7 +270,7 @@ KEY, READER = "key", "reader"
 """Names of the fingerprints of what decides the arrays, and of the LM, among the arrays; older ones lack the second."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""What is learnt, by name, and the fingerprint of all that decides it."""
+"""Learnt arrays by name, and the fingerprint of all that decides them."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -305,11 +306,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     @property
     def learnt_key(self) -> str:
-        """The fingerprint of all that decides the arrays; another where the LM is not the one that they were learnt of.
-
-        Raises:
-            NotFittedError: as for :meth:`encode_train`.
-        """
+        """The fingerprint of all that decides the arrays; another where the LM is not the one of then."""
         arrays = self._fitted()
         key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
         return key if known in ("", self.reader) else json_digest([key, self.reader])
@@ -324,6 +321,117 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         return self.check_fitted(self._learnt)
 
 
+QUERY_NUMBERS = 2**29
+"""Numbers of queries that are held at a time, 2 GiB; for more queries the examples pass several times."""
+
+
+class ScoresByParts(LearnsArrays[S], DirectAttributor):
+    """A method that learns arrays and scores examples as they pass, for as many queries at a time as memory holds."""
+
+    @property
+    @abstractmethod
+    def at_once(self) -> int:
+        """Queries whose numbers are held at a time."""
+
+    @abstractmethod
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
+        """Return what scores training examples for some queries."""
+
+    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
+        self._fitted()
+        size = max(1, self.at_once)
+        parts = (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
+        return ((part, self.scorer(queries[part])) for part in parts)
+
+    def score(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        """Influence scores; an example that was scored for a query before comes from the store."""
+        found = np.zeros((len(train), len(queries)), np.float32)
+        for part, score in self.scorers(queries):
+            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
+        return found
+
+
 def with_key(arrays: Arrays, key: str, name: str = KEY) -> Arrays:
     """Arrays with a fingerprint, hex digits, among them."""
     return {**arrays, name: np.frombuffer(bytes.fromhex(key), np.uint8)}
+
+
+QUERIES = "queries"
+
+Score = Callable[[Sequence[Example], Sequence[int]], Float32[np.ndarray, "n q"]]
+"""Scores of training examples for the queries at some places of a list."""
+
+
+class ScoreStore:
+    """Scores of examples for queries: equal keys promise equal scores.
+
+    They are kept as the examples passed: a folder for each list of queries that was scored together. A list that shares
+    queries with an earlier one takes their scores from there, if that has all examples that are asked for; the others
+    are a list of their own. The folder is that of all recipes; None keeps nothing.
+    """
+
+    def __init__(
+        self, folder: Path | None, key: str, queries: Sequence[Example], key_of: Callable[[Example], str]
+    ) -> None:
+        self._folder = None if folder is None else folder / key[:32]
+        self._asked = [key_of(query) for query in queries]
+        self._key_of = key_of
+        self._lists: dict[str, tuple[list[str], GradientStore]] = {}
+
+    def rows(self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
+        """Scores of training examples for all queries, in order; what is not there is computed and kept.
+
+        Raises:
+            ArtifactError: a file was altered, or one cannot be written.
+        """
+        place = {key: n for n, key in enumerate(self._asked)}
+        columns: dict[str, np.ndarray] = {}
+        for keys, store in self._earlier():
+            shared = [n for n, key in enumerate(keys) if key in place and key not in columns]
+            if shared and store.has(train):
+                known = store.rows(train, _nothing)
+                columns |= {keys[n]: known[:, n] for n in shared}
+        rest = [key for key in place if key not in columns]
+        if rest:
+            chosen = [place[key] for key in rest]
+            made = self._of_list(rest).rows(train, lambda missing: score(missing, chosen), on_rows)
+            columns |= dict(zip(rest, made.T, strict=True))
+        elif on_rows is not None:
+            on_rows(len(train))
+        return np.stack([columns[key] for key in self._asked], axis=1) if columns else np.empty((len(train), 0), "f4")
+
+    def _earlier(self) -> Iterator[tuple[list[str], GradientStore]]:
+        """Lists that share queries with this one, those with most of them first."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        remove_leftovers(self._folder)
+        for path in sorted(self._folder.glob("*.safetensors")):
+            name = path.stem.split("-")[0]
+            if name not in self._lists:
+                kept = recall_arrays(self._folder, name)
+                assert kept is not None
+                self._lists[name] = self._list([bytes(key).hex() for key in kept[QUERIES]])
+        asked = set(self._asked)
+        found = [(len(asked.intersection(keys)), name) for name, (keys, _) in self._lists.items()]
+        yield from (self._lists[name] for shared, name in sorted(found, reverse=True) if shared)
+
+    def _of_list(self, keys: list[str]) -> GradientStore:
+        name = _name(keys)
+        if name not in self._lists:
+            self._lists[name] = self._list(keys)
+            raw = np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(len(keys), -1)
+            keep_arrays(self._folder, name, {QUERIES: raw})
+        return self._lists[name][1]
+
+    def _list(self, keys: list[str]) -> tuple[list[str], GradientStore]:
+        return keys, GradientStore(self._folder, _name(keys), len(keys), self._key_of)
+
+
+def _name(keys: list[str]) -> str:
+    return json_digest(keys)[:32]
+
+
+def _nothing(missing: Sequence[Example]) -> np.ndarray:
+    raise AssertionError(f"{len(missing)} examples are missing")

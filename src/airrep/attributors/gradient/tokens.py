@@ -42,10 +42,10 @@ class Pairing(Protocol):
     """Multiplies tokens of a query with tokens of training examples, at one linear map after another."""
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """What of a map's inputs is multiplied."""
+        """Return what of a map's inputs is multiplied."""
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """What of the gradients of its outputs is multiplied."""
+        """Return what of the gradients of its outputs is multiplied."""
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
         """Take the query's tokens, *count* in all, by the names of the maps."""
@@ -72,7 +72,6 @@ def token_products(
 
     Raises:
         ConfigError: a map does not tell which of the tokens it reads.
-        TrainingError: memory is short.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)
@@ -159,12 +158,9 @@ def in_document(rows: Float[Tensor, "t n"], tokens: Int64[Tensor, " t"] | None, 
 class Projected:
     """Multiplies projected gradients, as they are or as a method makes features of them.
 
-    Args:
-        sites: the linear maps, in the order of features.
-        projections: the small matrices; None for whole gradients.
-        device: where they are to be.
-        finish: makes features of a map's projected gradients; None: they stay as they are.
-        dual: K of a score φ(x)ᵀ K φ(z), applied to features ``(t, d)`` of all maps side by side; None: it is 1.
+    *sites* are the linear maps, in the order of features; *projections* the small matrices, None for whole gradients,
+    brought to a *device*. *finish* makes features of a map's projected gradients; *dual* is K of a score φ(x)ᵀ K φ(z),
+    applied to features ``(t, d)`` of all maps side by side. None: they stay as they are, and K is 1.
     """
 
     def __init__(
@@ -218,7 +214,7 @@ class Projected:
         return self._finish.back(site, rows)
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Of two small matrices; or, where something is between the gradients, of what is held."""
+        """Multiply two small matrices; or, if something is between the gradients, multiply what is held."""
         if site.name in self._between:
             held = self._between[site.name]
             step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))

@@ -64,7 +64,6 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
 
         Raises:
             ConfigError: too many features for such matrices.
-            DataError: the LM cannot read an example.
             TrainingError: all gradients are zero.
         """
         super().fit(train)

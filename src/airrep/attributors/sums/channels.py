@@ -15,16 +15,15 @@ from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
+from airrep.attributors.sums.reference import REFERENCE, CandidatesAsked, Read, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
+from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
-from airrep.lm.preferences import factors_of
 from airrep.lm.settings import LmSettings, LossName
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
-from airrep.scoring.candidates import CandidatesAsked, Read
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
@@ -160,7 +159,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         self._reference = Reference.load(folder, [one.title for one in self.channels])
 
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
-        """The same channels with the pools, temperatures and weights of a recipe; those that it lacks count nothing.
+        """Return these channels with a recipe's pools, temperatures and weights; those that it lacks count nothing.
 
         What was learnt is shared with it, and features of training examples stay as they are.
 
@@ -179,7 +178,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return other
 
     def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
-        """The same channels, nothing learnt yet, on the devices and in the precision that a recipe gives each.
+        """Return the same channels, nothing learnt yet, on the devices and in the precision that a recipe gives each.
 
         Raises:
             ConfigError: as of :meth:`reweighed`.
@@ -283,7 +282,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         on_rows: OnRows | None = None,
         channel: str | None = None,  # noqa: ARG002
     ) -> SumAsked:
-        """What each channel asks, and its weight for each query; one of weight 0 reads neither query nor file.
+        """Return what each channel asks, and its weight for each query; one of weight 0 reads neither query nor file.
 
         A query with a span has the weights of its whole answer: so spans that part it share its score.
         """
@@ -305,7 +304,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _asked(
         self, counted: Sequence[int], queries: Sequence[Example], kept: Kept, on_rows: OnRows | None
     ) -> dict[str, Asked]:
-        """What each of some channels asks; of one with candidates nothing is scored yet."""
+        """Return what each of some channels asks; of one with candidates nothing is scored yet."""
         found: dict[str, Asked] = {}
         for number, done in self.in_turn(counted, on_rows):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
@@ -345,7 +344,7 @@ def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
 
 
 def _of_candidates(channel: Channel) -> str:
-    """What readers are told of a channel that scores candidates alone."""
+    """Return what readers are told of a channel that scores candidates alone."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
         f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
@@ -376,7 +375,7 @@ def _computed_as(channel: Channel, wanted: Channel | None) -> Channel:
 
 
 def _identity(method: Attributor) -> str:
-    """What tells channels apart: the method, and settings that decide more than the last digits of its features."""
+    """Name what tells channels apart: the method, and settings that decide more than the last digits of features."""
     # How an index renders what it counts is its own: recipes for questions weigh either.
     settings = method.settings.model_dump(mode="json", exclude={*HOW, "rendered"})
     return json_digest({"method": method.name, "settings": settings})

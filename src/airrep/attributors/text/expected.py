@@ -12,8 +12,8 @@ from airrep.corpus.corpus import Example
 from airrep.runtime.artifacts.manifests import json_digest
 
 if TYPE_CHECKING:
+    from airrep.lm.chat import ResponsePlaces
     from airrep.lm.model import TargetLM
-    from airrep.lm.templates.chat import ResponsePlaces
 
     _Found: TypeAlias = tuple[list[np.ndarray], list[ResponsePlaces]]
 
@@ -36,7 +36,6 @@ def unexpected(
     Raises:
         ConfigError: the LM's tokenizer does not tell places.
         DataError: the LM cannot read an example.
-        TrainingError: memory is short.
     """
     flags = own or [False] * len(examples)
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]
@@ -48,7 +47,7 @@ def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
 
 
 class _Memory:
-    """What an LM said of examples that it read together, the latest last; at most so many bytes.
+    """Outputs of an LM for examples that it read together, the latest last; at most so many bytes.
 
     They are found again as they were read: an example in other company may differ in its last digits, and an index
     would depend on what was read before it.

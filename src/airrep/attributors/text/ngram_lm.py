@@ -14,14 +14,16 @@ from airrep.attributors.settings import TOKENIZERS, NgramSettings
 from airrep.attributors.text.columns import (
     COLUMNS,
     LENGTH,
+    Background,
     Counted,
+    HeldTokens,
     count_ngrams,
     ngram_columns,
     ngram_places,
     order_of,
+    tally,
 )
 from airrep.attributors.text.expected import unexpected
-from airrep.attributors.text.tally import Background, HeldTokens, tally
 from airrep.attributors.text.tokens import (
     BehindSpace,
     FoundTokens,
@@ -37,7 +39,7 @@ from airrep.corpus.places import Places
 from airrep.corpus.spans import shares
 from airrep.corpus.views import chosen_sides, seen_text, seen_texts
 from airrep.errors import ConfigError
-from airrep.lm.settings import LmSettings
+from airrep.lm.settings import LmReading, LmSettings
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float64
@@ -46,7 +48,7 @@ from airrep.sparse import SparseRows, below
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
-LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut", "template", "batch_tokens", "memory")
+LM_SETTINGS = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
@@ -135,7 +137,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
         Raises:
             ConfigError: no example has a token in the view, or there is no such LM.
-            DataError: the LM cannot read an example.
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
@@ -166,7 +167,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             )
             if on_rows is not None:
                 on_rows(len(rows))
-        return _stacked(parts)
+        return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length.
@@ -182,7 +183,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             parts.append(_rows_of(weights, counted.rows, counted.columns, rows))
             if on_rows is not None:
                 on_rows(rows)
-        return _stacked(parts)
+        return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
         """Gains less gains: a pair of length |z| of its chosen response says by how much that is the likelier."""
@@ -258,7 +259,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return self._marked(self._tokenizer[0]([text if text.strip() else "" for text in texts]), examples)
 
     def _marked(self, tokens: TokenBatch, examples: Sequence[Example]) -> TokenBatch:
-        """The same, words that the prompt has as one mark if these are copied."""
+        """Return the same, words that the prompt has as one mark if these are copied."""
         copied, signs = self._settings.copied, self._settings.signs
         return mark_copied(tokens, seen_texts(examples, "prompt"), signs) if copied else tokens
 
@@ -279,8 +280,3 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
     """Features of so many rows, given column by column."""
     return SparseRows.from_cells(rows, columns, values.astype(np.float32), (count, COLUMNS))
-
-
-def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
-    """Features of several batches, float32 CSR."""
-    return below(parts) if parts else SparseRows.empty(0, COLUMNS)

@@ -22,7 +22,7 @@ from airrep.runtime.hub import download, model_folder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from airrep.lm.templates.chat import Chat, ResponsePlaces
+    from airrep.lm.chat import Chat, ResponsePlaces
 
 
 WORDS, SUBWORDS = "words", "subwords"
@@ -87,7 +87,7 @@ class Split(Protocol):
         """The numbers of each text."""
 
     def find(self, text: str) -> FoundTokens:
-        """The same numbers of one text, with their places."""
+        """Return the same numbers of one text, with their places."""
 
 
 class BehindSpace:
@@ -105,14 +105,10 @@ class BehindSpace:
 
 
 def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
-    """A tokenizer, and 64 hex digits over what decides its tokens.
+    """A tokenizer, and 64 hex digits over what decides its tokens (ConfigError: there is none of this name).
 
-    Args:
-        name: :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub.
-        signs: whether :data:`WORDS` takes scripts that put no space between words sign by sign.
-
-    Raises:
-        ConfigError: there is no such tokenizer.
+    The name is :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub. With *signs*,
+    :data:`WORDS` takes scripts that put no space between words sign by sign.
     """
     if name == WORDS:
         return _Words(signs), sha256(_NAMES[signs].encode()).hexdigest()
@@ -233,7 +229,7 @@ _MOST_TOKENS = 2048
 
 
 def chat_of(settings: NgramSettings) -> "Chat | None":
-    """What writes examples for a model of which the tokenizer alone is needed; None where no file says how.
+    """Return what writes examples for a model of which the tokenizer alone is needed; None where no file says how.
 
     Raises:
         ConfigError: the tokenizer, or its chat template, cannot be used.
@@ -241,8 +237,8 @@ def chat_of(settings: NgramSettings) -> "Chat | None":
     folder = tokenizer_file(settings.tokenizer, (_SAYS_HOW, "chat_template.jinja")).parent
     if not (folder / _SAYS_HOW).is_file():
         return None
+    from airrep.lm.chat import Chat
     from airrep.lm.files import load_tokenizer, recorded_reading  # torch, which other tokens do not need
-    from airrep.lm.templates.chat import Chat
 
     recorded = recorded_reading(folder)
     cut, template = settings.cut or recorded.get("cut"), settings.template or recorded.get("template")
@@ -263,7 +259,7 @@ class LearntTokens:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What decides how the template writes examples, and what is cut."""
+        """Return what decides how the template writes examples, and what is cut."""
         chat = self.chat
         return {
             "template": chat.tokenizer.chat_template,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from airrep._version import __version__
-from airrep.cli.options import ReplaceOption, note, shared_options
+from airrep.cli.options import ReplaceOption, note
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST
 from airrep.runtime.publishing import append_line
@@ -49,7 +49,7 @@ class MadeBy:
 
     @property
     def earlier(self) -> bool:
-        """Whether an earlier version recorded it, in another form."""
+        """Tell whether an earlier version recorded it, in another form."""
         return self.words[0] == EARLIER
 
     def folder_from(self, artifact: Path) -> Path:
@@ -58,11 +58,7 @@ class MadeBy:
 
 
 def read_history(artifact: Path) -> list[MadeBy]:
-    """The commands that made an artifact, in order; none if none were recorded.
-
-    Raises:
-        ArtifactError: they cannot be read.
-    """
+    """The commands that made an artifact, in order; none if none were recorded (ArtifactError: they cannot be read)."""
     path = artifact / HISTORY
     if not path.is_file():
         return []
@@ -127,9 +123,8 @@ def _folder(artifact: Path) -> str:
 def run_again(artifact: Path, *, replace: bool) -> None:
     """Run the commands that made an artifact, each in the folder where it ran; the first that fails ends the run.
 
-    Raises:
-        ArtifactError: the history cannot be read, or a folder is gone.
-        ConfigError: nothing was recorded, or a command failed.
+    ArtifactError: the history cannot be read, or a folder is gone. ConfigError: nothing was recorded, or a command
+    failed.
     """
     made = [(one, one.folder_from(artifact)) for one in read_history(artifact)]
     if not made:
@@ -157,7 +152,6 @@ app = typer.Typer()
 
 
 @app.command("rerun")
-@shared_options
 def rerun_command(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Directories that commands wrote.")],
     replace: ReplaceOption = False,

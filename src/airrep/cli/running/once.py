@@ -1,17 +1,18 @@
-"""Commands: errors in one line, dropped names, records of results."""
+"""Commands: errors in one line, dropped names, short help, records of results."""
 
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from airrep import dropped
 from airrep.cli.options import note
+from airrep.dropped import COMMANDS, OPTIONS, instead_of
 from airrep.errors import ArtifactError, ConfigError
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # it has no public name in Typer
@@ -41,13 +42,9 @@ class OneLineGroup(TyperGroup):
         return super().parse_args(ctx, ["--help"] if args[:1] == [HELP_ALL] else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of a name.
-
-        Raises:
-            UsageError: it was dropped; the error has what to type instead.
-        """
+        """The command of a name (UsageError: it was dropped; the error has what to type instead)."""
         words = " ".join([*ctx.command_path.split()[1:], *args[:1]])
-        told = dropped.instead_of(dropped.COMMANDS, words) if args and args[0] not in self.commands else None
+        told = instead_of(COMMANDS, words) if args and args[0] not in self.commands else None
         if told is not None:
             raise UsageError(told)
         return super().resolve_command(ctx, args)
@@ -65,8 +62,8 @@ def _tell_usage(error: Any) -> None:
 
 
 def _instead(error: Any) -> str | None:
-    """What to type in place of an option that was dropped; a setting only where the command has it."""
-    told = dropped.instead_of(dropped.OPTIONS, getattr(error, "option_name", None) or "")
+    """Return what to type in place of an option that was dropped; a setting only where the command has it."""
+    told = instead_of(OPTIONS, getattr(error, "option_name", None) or "")
     setting = re.search(r"--set \w+=(?=VALUE)", told or "")
     known = getattr(getattr(error.ctx, "command", None), "help", None) or ""
     return told if setting is None or setting[0] in known else None
@@ -80,8 +77,6 @@ class OnceCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help: short, with an example; or all options, where these were asked for."""
-        from airrep.cli.running.shown import SHORT
-
         short = SHORT.get(" ".join(ctx.command_path.split()[1:]))
         if short is None or ctx.meta.get(HELP_ALL):
             super().format_help(ctx, formatter)
@@ -103,8 +98,7 @@ class OnceCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line.
 
-        Raises:
-            ConfigError: an option that takes one value is given twice, or an argument is given as an option.
+        ConfigError: an option that takes one value is given twice, or an argument is given as an option.
         """
         if ctx.resilient_parsing:  # a shell asks how a line may go on
             return super().parse_args(ctx, args)
@@ -177,3 +171,112 @@ class RecordedCommand(OnceCommand):
         from airrep.runtime.artifacts.making import real_path
 
         return real_path(named)
+
+
+class Short(NamedTuple):
+    """The parts of `--help` beside the arguments and the first sentence of the docstring."""
+
+    options: str
+    """Options, at most five, and those without which it does not run."""
+    example: str
+    """A command, and what it prints over the data of `airrep demo`."""
+
+
+SHORT: Mapping[str, Short] = {
+    "index": Short(
+        "out recipe lm warmed set",
+        """$ airrep index train.jsonl --out runs/index
+runs/index: built: 2,000 examples, recipe text; next: airrep top runs/index QUERIES""",
+    ),
+    "append": Short(
+        "set",
+        """$ airrep append runs/index more.jsonl
+runs/index: 50 examples added, 2,050 in all""",
+    ),
+    "delete": Short(
+        "where id compact",
+        """$ airrep delete runs/index --where 'source == "gsm8k"' --compact
+runs/index: 410 examples deleted, 1,640 left
+runs/index: 1,640 examples in 1 shards""",
+    ),
+    "export": Short(
+        "to out where only data",
+        """$ airrep export runs/index --to csv --out index.csv
+index.csv: 2,000 examples, 6 columns""",
+    ),
+    "top": Short(
+        "prompt response better k why",
+        """$ airrep top runs/index --prompt "Can I eat zucchini raw?" --response "No, zucchini should be cooked before eating." -k 1
+most helpful for query: Can I eat zucchini raw? → No, zucchini should be cooked before eating.
+Stands out: the nearest example teaches 51 % of what a copy of this answer would, and fewer than
+   1 in 100 answers that nothing taught come as near.
+#1 of 2,000 · train.jsonl:1537 · creak · label fact checking · +22.1 deviations · d1316064c52a6
+   …
+   → Zucchini is actually a member of the squash family and should be cooked before eating.""",  # noqa: E501
+    ),
+    "group": Short(
+        "by better pool",
+        """$ airrep group runs/index queries.jsonl --by source
+┃ Group           ┃ Examples ┃ Mean score ┃ Spread ┃ Ranked first ┃ Above mean of ┃
+│ 1. aqua         │ 400      │ +2.850     │ 2.444  │ 11 of 50     │ 20 of 50      │
+│ 2. gsm8k        │ 400      │ +2.780     │ 1.502  │ 10 of 50     │ 22 of 50      │
+…""",
+    ),
+    "what-if": Short(
+        "remove keep better pool why",
+        """$ airrep what-if runs/index queries.jsonl --remove 'source == "gsm8k"'
+without source == "gsm8k": 400 examples left out, 1,600 kept
+Mean change of the score over 50 queries: −0.132. The score falls for 17 (what was left out had
+been helping) and rises for 33. Shown: the 20 that change most.""",
+    ),
+    "select": Short(
+        "count out better where by",
+        """$ airrep select runs/index queries.jsonl --count 100 --out picked.jsonl
+picked.jsonl: 100 examples, the last at rank 3 for its query""",
+    ),
+    "serve": Short("queries better beside port host", "$ airrep serve runs/index --queries queries.jsonl"),
+    "clean": Short(
+        "kind lists label where",
+        """$ airrep clean runs/index --kind duplicate
+Duplicate: repeats an earlier example. 0 of 2,000. …""",
+    ),
+    "audit": Short(
+        "where out json wide replace",
+        """$ airrep audit runs/index queries.jsonl
+Evaluation items. 50 items: 41 clean, 4 nearly contained, 5 alike in meaning. …""",
+    ),
+    "mix": Short(
+        "by better write",
+        """$ airrep mix runs/index queries.jsonl
+Weights of sources. Weight: share of the 20 examples that help a query most, mean of 50 queries.
+┃ source       ┃ examples ┃ share ┃ weight ┃ 95 % interval  ┃ weight / share ┃
+│ creak        │ 400      │ 20.0% │ 25.0%  │ 14.9% to 36.1% │ 1.25           │
+…""",
+    ),
+    "report": Short("out replace", "$ airrep report runs/top --out page.html"),
+    "show": Short("verify json k wide", "$ airrep show runs/index\n$ airrep show runs/index train.jsonl:12"),
+    "demo": Short("out learn", "$ airrep demo"),
+    "rerun": Short("replace", "$ airrep rerun runs/top --replace"),
+    "prove": Short("lm rows where better budget", "$ airrep prove runs/index bad.jsonl --lm MODEL --rows e3,e4"),
+    "sample": Short(
+        "out subsets size queries instances",
+        """$ airrep sample train.jsonl --instances 1 --subsets 100 --out runs/subsets
+runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of 363, …""",
+    ),
+    "label": Short("lm out queries seeds", "$ airrep label runs/subsets train.jsonl --lm MODEL --out runs/labels"),
+    "warmup": Short(
+        "lm out count training set", "$ airrep warmup train.jsonl --lm MODEL --count 100 --out runs/warmed"
+    ),
+    "push": Short("licence no-texts", "$ airrep push runs/index hf://me/my-index --licence cc-by-4.0"),
+    "mcp": Short("port host", "$ airrep mcp runs/index                # an agent starts it, and asks over stdin"),
+    "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
+    "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
+    "compare": Short("to out json replace", "$ airrep compare runs/lds-one runs/lds-two"),
+    "evaluate": Short(
+        "labels data queries by lm why",
+        """$ airrep evaluate A=runs/index B=runs/other --labels L --data train.jsonl
+$ airrep evaluate runs/index --queries queries.jsonl --by source
+$ airrep evaluate runs/index --queries queries.jsonl --lm MODEL --count 1000""",
+    ),
+}
+"""By the words of a command."""

@@ -2,12 +2,11 @@
 
 from rich.text import Text
 
-from airrep.answers.answer import PREDICTION, Answer
 from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult, ExampleFinding
 from airrep.answers.mix import MixResult
 from airrep.answers.together import SetResult
-from airrep.cli.show.console import out, print_captioned, printable
+from airrep.cli.show.console import print_captioned, printable
 from airrep.cli.show.hits import (
     INDENT,
     SEPARATOR,
@@ -16,10 +15,10 @@ from airrep.cli.show.hits import (
     print_hit,
     print_lines,
     print_texts,
-    say,
+    remark,
 )
 from airrep.corpus.corpus import Example
-from airrep.index.results.result import order_in_words
+from airrep.index.results.result import PREDICTION, Answer, order_in_words
 from airrep.reports.answers import answer_tables
 
 FEW, MANY = 5, 100
@@ -28,34 +27,31 @@ FEW, MANY = 5, 100
 
 def print_set(result: SetResult, wide: bool = False) -> None:
     """Print what helps, or harms, a set of queries."""
-    console = out()
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    print_lines(console, Text(f"{order} for all {result.queries:,} queries together", style="bold"))
+    print_lines(Text(f"{order} for all {result.queries:,} queries together", style="bold"))
     if result.even:
-        say(console, f"{result.even:,} more queries score all examples alike.")
+        remark(f"{result.even:,} more queries score all examples alike.")
     for hit in result.hits:
         facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%}"]
-        print_hit(console, hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)
+        print_hit(hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)
     print_origin(result)
 
 
 def print_cleaned(result: CleanResult, wide: bool = False) -> None:
     """Print the findings, kind by kind, with what made them findings."""
-    console = out()
     tables = {table.title: table for table in answer_tables(result)}
     for kind, (title, table) in zip((*result.checked, *result.skipped), tables.items(), strict=True):
         found = [one for one in result.findings if one.kind == kind]
-        print_lines(console, Text(title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
+        print_lines(Text(title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
         for one in found[: MANY if wide else FEW]:
             _print_finding(one, wide)
         _say_more(len(found), MANY if wide else FEW)
-    say(console, "Findings are reasons to look, not proof; docs/clean.md says how often they are right.")
+    remark("Findings are reasons to look, not proof; docs/clean.md says how often they are right.")
 
 
 def _print_finding(one: ExampleFinding, wide: bool) -> None:
-    console = out()
     value = [f"{one.value:.1f} robust deviations"] if one.kind in ("answer", "outlier") else []
-    print_hit(console, one.example, one.row, value, wide=wide, more=[Text(one.reason, style="dim")])
+    print_hit(one.example, one.row, value, wide=wide, more=[Text(one.reason, style="dim")])
     if one.other is not None:
         _print_like("repeats" if one.kind == "duplicate" else "nearest prompt", one.other, one.other_row)
 
@@ -63,21 +59,20 @@ def _print_finding(one: ExampleFinding, wide: bool) -> None:
 def _print_like(what: str, example: Example, row: int | None) -> None:
     """Print an example below another that is like it."""
     origin = SEPARATOR.join((*origin_parts(example, row), example.id))
-    print_lines(out(), Text(f"{what}: {printable(' '.join(origin.split()))}"), INDENT)
-    print_texts(out(), example)
+    print_lines(Text(f"{what}: {printable(' '.join(origin.split()))}"), INDENT)
+    print_texts(example)
 
 
 def _say_more(count: int, shown: int) -> None:
     if count > shown:
         wide = "--wide shows more, " if shown < MANY else ""
-        say(out(), f"… {count - shown:,} more; {wide}--json and --out RUN have all")
+        remark(f"… {count - shown:,} more; {wide}--json and --out RUN have all")
 
 
 def print_audited(result: AuditResult, wide: bool = False) -> None:
     """Print the items that the training data contain, with the texts."""
-    console = out()
     (table,) = answer_tables(result)
-    print_lines(console, Text(table.title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
+    print_lines(Text(table.title, style="bold").append(f". {printable(table.caption)}", style="not bold"))
     shown = MANY if wide else 4 * FEW
     for one in result.leaks[:shown]:
         _print_leak(one, wide)
@@ -90,7 +85,7 @@ def _print_leak(one: Audited, wide: bool) -> None:
     facts += [] if one.meaning is None else [f"cosine {one.meaning.cosine:.3f}"]
     by_words = one.text is not None and one.verdict != "alike in meaning"
     more = [Text(f"in both: {one.text.words}", style="dim")] if by_words and one.text is not None else []
-    print_hit(out(), one.item, None, facts, wide=wide, more=more)
+    print_hit(one.item, None, facts, wide=wide, more=more)
     found = one.text if by_words else one.meaning
     if found is not None:
         of = " (its prompt)" if by_words and one.text is not None and one.text.part != "item" else ""
@@ -107,5 +102,5 @@ def print_mix(result: MixResult, wide: bool = False) -> None:
 def print_origin(result: Answer) -> None:
     """Print how to read an answer's numbers."""
     origin = result.provenance
-    say(out(), f"{origin.sign}; {origin.units}; method {origin.method}, index {origin.index[:12]}")
-    say(out(), PREDICTION)
+    remark(f"{origin.sign}; {origin.units}; method {origin.method}, index {origin.index[:12]}")
+    remark(PREDICTION)

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from airrep.corpus.schemas.conversations import from_last_message
+from airrep.index.results.result import printable as printable
+from airrep.index.results.result import shortened
 from airrep.runtime.metering import LINE_SECONDS as LINE_SECONDS
 from airrep.runtime.metering import Meter as Meter
 
@@ -35,21 +36,9 @@ def say(text: str) -> None:
     out().print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
-def printable(text: str) -> str:
-    """A text without characters that steer a terminal or change the direction of writing."""
-    kept = "\N{ZERO WIDTH JOINER}"  # joins the parts of one emoji
-    return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def snippet(text: str, length: int = SNIPPET) -> str:
     """A text on one line, cut to *length* characters, safe to print."""
-    line = printable(" ".join(text[: 4 * length].split()))  # not all of the text: it may be megabytes
-    return escape(line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…")
-
-
-def prompt_snippet(prompt: str, length: int) -> str:
-    """A prompt as :func:`snippet` cuts texts; of several messages that do not fit, the last."""
-    return snippet(from_last_message(prompt, length), length)
+    return escape(shortened(text, length))
 
 
 def print_table(table: "Table", longest: int | None = None) -> None:

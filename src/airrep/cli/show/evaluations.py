@@ -131,7 +131,7 @@ def print_adapted(made: "Adapted") -> None:
 
 
 def next_of_adapted(made: "Adapted", out: Path) -> str:
-    """What to do with a sum of channels: ask it, unless it is no better than one of them."""
+    """Return what to do with a sum of channels: ask it, unless it is no better than one of them."""
     ask = f"airrep index DATA --recipe {out} --out INDEX"
     return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to ask it nevertheless: {ask}"
 
@@ -257,8 +257,7 @@ _PRINT = {
 def print_result(path: Path) -> None:
     """Print the result that an artifact holds.
 
-    Raises:
-        ArtifactError: it is altered, or neither an evaluation nor a comparison.
+    ArtifactError: it is altered, or neither an evaluation nor a comparison.
     """
     if read_manifest(path)["kind"] == Comparison.kind:
         print_comparison(Comparison.read(path))

@@ -69,7 +69,7 @@ class StepMeter:
     """Training steps on stderr: one line every ten seconds, and each evaluation."""
 
     def __init__(self, steps: int | None = None, track: Callable[[Mapping[str, Any]], None] | None = None) -> None:
-        """Of so many *steps*; also *track* the numbers of each, if something logs them."""
+        """Show progress over so many *steps*; also *track* the numbers of each, if something logs them."""
         self._steps, self._track = steps, track
         self._shown = self._last = time.monotonic()
         self._spent = 0.0

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
@@ -13,17 +12,16 @@ from airrep.attributors.recipes import Channel, recipe_of, short_text
 from airrep.cli.show.console import out, print_captioned, print_fields, print_table, printable
 from airrep.cli.show.hits import (
     CAUSE,
+    INDENT,
     PARTS,
     deviations_text,
-    has_same_words,
     print_copied,
     print_hit,
     print_lines,
     print_query,
     print_summary,
-    print_verdict,
     print_verdict_counts,
-    say,
+    remark,
     say_where_all_are,
     shows_each,
 )
@@ -40,98 +38,98 @@ if TYPE_CHECKING:
 
 def print_top(result: TopResult, wide: bool = False) -> None:
     """Print what the queries have in common, and the ranking of each if they are few, or all is asked for."""
-    console, several = out(), len(result) > 1
+    several = len(result) > 1
     order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
     told = all(hit.deviations is not None for hits in result for hit in hits)
     if several:
         scored = "deviations" if told else "scores"
-        print_summary(console, result.in_common(), f"are among the {order} of one", scored=scored, wide=wide)
-        print_verdict_counts(console, [hits.verdict for hits in result])
+        print_summary(result.in_common(), f"are among the {order} of one", scored=scored, wide=wide)
+        print_verdict_counts([hits.verdict for hits in result])
     each = shows_each(len(result), wide, any(hit.why is not None for hits in result for hit in hits))
     for hits in result if each else ():
-        _print_hits(console, hits, wide)
-    _print_provenance(console, result, told=told)
+        _print_hits(hits, wide)
+    _print_provenance(result, told=told)
     if not each:
-        say_where_all_are(console, len(result))
-    elif has_same_words(hit.why for hits in result for hit in hits):
-        say(console, CAUSE)
+        say_where_all_are(len(result))
+    elif any(hit.why is not None and hit.why.same_words for hits in result for hit in hits):
+        remark(CAUSE)
     if each and any(hit.why is not None and hit.why.tokens is not None for hits in result for hit in hits):
-        say(console, PARTS)
+        remark(PARTS)
 
 
-def _print_hits(console: Console, hits: Hits, wide: bool) -> None:
+def _print_hits(hits: Hits, wide: bool) -> None:
     order = order_in_words(hits.least, (hit.score for hit in hits))
     taught = "teaches the better answer most, for" if hits.least else "taught most"
-    print_query(console, f"{order} for" if hits.better is None else taught, hits.query, hits.better)
-    print_verdict(console, hits.verdict)
+    print_query(f"{order} for" if hits.better is None else taught, hits.query, hits.better)
+    if hits.verdict is not None:
+        print_lines(Text(printable(hits.verdict.text), style="bold"), hang=INDENT)
     for hit in hits:
         facts = [] if hit.deviations is None else [deviations_text(hit.deviations)]
         facts += [f"score {signed(hit.score)}"] if wide or hit.deviations is None else []
         ranked: dict[str, Any] = {"rank": hit.rank, "of": hits.provenance.rows}
-        print_hit(console, hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why, query=hits.query)
-    print_copied(console, hits.copied, {hit.row: hit.rank for hit in hits})
+        print_hit(hit.example, hit.row, facts, **ranked, wide=wide, why=hit.why, query=hits.query)
+    if hits.copied is not None:
+        print_copied(hits.copied, {hit.row: hit.rank for hit in hits})
     if not any(hit.score for hit in hits):
-        say(console, ZERO)
+        remark(ZERO)
 
 
 def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
     """Print the groups, most helpful first; of the caution, what is not said in *general*."""
-    console = out()
     each = shows_each(len(result.entries), wide, result.channels is not None)
     if len(result.entries) > 1:
         print_captioned(groups_table(result, result.entries))
     for entry in result.entries if each else ():
-        print_query(console, "groups for", entry.query, entry.better)
+        print_query("groups for", entry.query, entry.better)
         print_table(groups_table(result, [entry]))
     if not result.scores.any():
-        say(console, ZERO)
+        remark(ZERO)
     elif result.better is not None:
-        _print_first_to_drop(console, result)
-    _print_provenance(console, result, general)
+        _print_first_to_drop(result)
+    _print_provenance(result, general)
     if not each:
-        say_where_all_are(console, len(result.entries))
+        say_where_all_are(len(result.entries))
 
 
-def _print_first_to_drop(console: Console, result: GroupResult) -> None:
+def _print_first_to_drop(result: GroupResult) -> None:
     """Say which group teaches the answers most in place of the better ones."""
     first = rank_groups(result.groups, result.scores)[0]
     if first.score <= 0:
-        say(console, "No group teaches the given answers rather than the better ones, so there is none to drop.")
+        remark("No group teaches the given answers rather than the better ones, so there is none to drop.")
         return
     told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
     told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."
-    print_lines(console, Text(told, style="bold"))
+    print_lines(Text(told, style="bold"))
 
 
 def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
     """Print how each query's group score changes; of the caution, what is not said in *general*."""
-    console = out()
     named = f"{result.removal}: " if result.removal else ""
-    print_lines(console, Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
+    print_lines(Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
     each = shows_each(len(result.entries), wide, result.channels is not None)
     if each:
         print_captioned(changes_table(result, result.entries))
     else:
-        say(console, changes_text(result.entries, contrast=result.better is not None))
+        remark(changes_text(result.entries, contrast=result.better is not None))
     if not result.before.any() and not result.after.any():
-        say(console, ZERO)
-    _print_provenance(console, result, general)
+        remark(ZERO)
+    _print_provenance(result, general)
     if not each:
-        say_where_all_are(console, len(result.entries))
+        say_where_all_are(len(result.entries))
 
 
 def _print_provenance(
-    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
+    result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
 ) -> None:
     """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
     units = f"deviations from the mean of all; {origin.units}" if told else origin.units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
     method = "sum of channels" if origin.method == "channels" else f"method {origin.method}"
-    say(console, f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")
+    remark(f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
-        say(console, caution)
+        remark(caution)
 
 
 def print_methods(methods: Iterable[Method | Refused]) -> None:

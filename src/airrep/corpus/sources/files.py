@@ -1,16 +1,20 @@
-"""The reader for each kind of file, by its suffix."""
+"""Opens data by its place: files by their suffix, folders, URLs, datasets."""
 
 import io
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path, PurePath
 from typing import IO, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
 from airrep.corpus.schemas.values import conversion, wide_encoding
-from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
+from airrep.corpus.sources.tables import BATCH_ROWS, LANCE, SAVED, open_hub, open_lance, open_saved, pieces, rows_of
 from airrep.corpus.sources.textformats import (
     Numbered,
     RecordSource,
@@ -21,7 +25,10 @@ from airrep.corpus.sources.textformats import (
     text_lines,
     too_long,
 )
-from airrep.errors import DataError, first_line
+from airrep.errors import ConfigError, DataError, escaped, first_line, near_path
+from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts.manifests import is_made
+from airrep.runtime.remote.places import path_of, url_of
 from airrep.runtime.remote.storage import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
@@ -32,9 +39,201 @@ _LARGEST_UNPACKED = 1 << 30
 """Bytes of a file of a table that is compressed once more."""
 _ARROW_FILE = b"ARROW1"
 """First bytes of an Arrow file; an Arrow stream lacks them."""
-
 LONGEST_LINE = 64
 """MiB that one line, or one record that spans lines, may have, unless another limit is given."""
+LONGEST_NAME = 80
+"""Characters of the name of no file that an error shows."""
+_TEXTS = (".txt", ".md")
+_NO_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+"""JSON files that tell of a dataset."""
+_SPLIT = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?=[-_./]|$)", re.IGNORECASE)
+_SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
+
+
+def open_source(
+    path: str | PathLike[str], split: str | None = None, config: str | None = None, longest: int = LONGEST_LINE
+) -> RecordSource:
+    """Return the records of a file, a folder of files, one saved by ``datasets`` or Lance, or a dataset of the Hub.
+
+    Those of a damaged file raise its DataError when they are read.
+    """
+    if (url := url_of(path)) is not None:
+        return _open_url(RemoteData(url), split, config, longest)
+    place, name = path_of(path), str(path)
+    if name == "-":
+        return open_input(longest)
+    if not name.strip():
+        raise DataError(
+            "data: the name is empty; a file, a folder or a Hub id is expected. Check the variable it is of"
+        )
+    if not _exists(place):
+        if _may_be_hub_id(name):
+            return open_hub(name, config, split)
+        shown = escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
+        text = reader_of(place) is None and (" " in name or "/" not in name)
+        typed = "; a text is given as --prompt and --response, or in Python as Example(prompt, response)" * text
+        raise DataError(
+            f"{shown}: no such file or folder; a data file is expected. {near_path(place, f'Check the path{typed}')}"
+        )
+    if config is not None:
+        raise ConfigError(
+            f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
+            "Leave it out"
+        )
+    if place.is_dir() and is_made(place):
+        raise DataError(
+            f"{name}: is a directory that airrep wrote, not data; a data file is expected. Give the data that it was "
+            "made from"
+        )
+    is_lance = (place / LANCE).is_dir()
+    if place.is_dir() and not is_lance:
+        return (
+            open_saved(place, split)
+            if any((place / one).is_file() for one in SAVED)
+            else open_folder(place, split, longest)
+        )
+    if split is not None:
+        what = "Lance" if is_lance else "a file"
+        raise ConfigError(f"{name}: split={split!r} is given for {what}; only datasets have splits. Leave it out")
+    return open_lance(place) if is_lance else open_file(place, longest)
+
+
+def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
+    """Return the records of what is at a URL, read as they come; a dataset saved there is fetched first."""
+    if config is not None:
+        raise ConfigError(f"{place}: config={config!r} is given; only datasets of the Hub have configs. Leave it out")
+    if place.is_dir():
+        if split is None and (place / LANCE).exists():
+            return open_lance(fetched(str(place), loose=True))
+        if not any((place / name).exists() for name in SAVED):
+            return open_folder(place, split, longest)
+        return open_saved(fetched(str(place), loose=True), split)
+    if not place.exists():
+        raise DataError(f"{place}: there is no such file or folder; a data file is expected. Check the URL")
+    if split is not None:
+        raise ConfigError(f"{place}: split={split!r} is given for a file; only datasets have splits. Leave it out")
+    return open_file(place, longest)
+
+
+def _may_be_hub_id(name: str) -> bool:
+    """Tell "org/name" from a path that is merely missing: a data file's, or inside a folder that is there."""
+    # A missing file in a folder that is there was mistyped: nobody wants the Hub to be asked for it.
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
+        return False
+    return reader_of(Path(name)) is None and not Path(name).parent.exists()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise DataError(
+            f"{str(path)[:100]}: cannot be looked for: {error.strerror}; the path of a data file is expected. Check it"
+        ) from error
+
+
+def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
+    """Return the records of all data files below a folder, in the order of their names; else of its text files.
+
+    Names may tell a split, by default "train", and several names the source of records without one.
+    """
+    known, others = _files(folder)
+    files = _of_split(folder, known, split)
+    others += [(path, "is of another split") for path in sorted(set(known) - set(files))]
+    apart = tuple(f"{_inside(path, folder)}: {why}" for path, why in others)
+    names = [_name(_inside(file, folder)) for file in files]
+    opened: list[tuple[int, RecordSource]] = []
+
+    def records() -> Iterator[tuple[int, object]]:
+        before, told = 0, len(set(names)) > 1
+        for file, name in zip(files, names, strict=True):
+            is_text = _is_text(file)
+            opened.append((before, (open_text if is_text else open_file)(file, longest)))
+            number = 0
+            for number, record in opened[-1][1].records:
+                if not isinstance(record, Mapping):
+                    yield before + number, record
+                elif is_text:
+                    yield before + number, {**record, "id": _inside(file, folder).as_posix()}
+                else:
+                    named = told and record.get("source") is None
+                    yield before + number, {**record, "source": name} if named else record
+            before += number
+
+    def place(number: int) -> str:
+        before, source = opened[bisect_right(opened, number - 1, key=lambda part: part[0]) - 1]
+        return source.place(number - before)
+
+    return RecordSource(str(folder), "record", records(), place, apart)
+
+
+def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
+    """Files to read, and the others below a folder, each with why it is not read."""
+    found = sorted(
+        path
+        for path in (_below(folder) if isinstance(folder, Path) else folder.files())
+        if path.name not in _NO_DATA and not any(part.startswith(".") for part in _inside(path, folder).parts)
+    )
+    data, texts = [path for path in found if reader_of(path) is not None], [path for path in found if _is_text(path)]
+    chosen = data or texts
+    others = [(path, "is a text beside data, which tells about them") for path in texts if data]
+    others += [(path, "its suffix is not known") for path in found if reader_of(path) is None and not _is_text(path)]
+    if not chosen:
+        raise DataError(
+            f"{folder}: is a folder without data files; a data file, a folder of data files, or one written by "
+            "datasets.save_to_disk is expected. Check the path"
+        )
+    return chosen, others
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Files below a folder, in linked folders too, each folder once; what airrep made there is no data."""
+    seen: set[tuple[int, int]] = set()
+    for here, inner, names in os.walk(folder, followlinks=True):
+        place, status = Path(here), Path(here).stat()
+        known = (status.st_dev, status.st_ino) in seen
+        seen.add((status.st_dev, status.st_ino))
+        if known or (place != folder and is_made(place)):
+            inner.clear()
+            continue
+        yield from (place / name for name in names if (place / name).is_file())
+
+
+def _inside(path: Place, folder: Place) -> PurePath:
+    """A path as seen from the folder that it is in."""
+    assert isinstance(path, Path) == isinstance(folder, Path)
+    return path.relative_to(cast(Any, folder))
+
+
+def _is_text(path: PurePath | RemoteData) -> bool:
+    return unpacked(path).suffix.lower() in _TEXTS
+
+
+def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Place]:
+    """Return the files of one split, if their names tell splits."""
+    found = [_SPLIT.search(str(_bare(_inside(path, folder)))) for path in files]
+    splits = [match[1].lower() for match in found if match is not None]
+    all_tell = len(splits) == len(files)
+    if split is None and (not all_tell or len(set(splits)) == 1):
+        return files
+    chosen = split or "train"
+    if not all_tell or chosen not in splits:
+        has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its files' names tell no splits"
+        raise DataError(f"{folder}: {has}; {chosen!r} is asked for. Choose one with split, or name a file")
+    return [path for path, name in zip(files, splits, strict=True) if name == chosen]
+
+
+def _bare(path: PurePath) -> PurePath:
+    """Return a path without suffixes that tell its format."""
+    while path.suffix.lower() in (".gz", ".zst") or reader_of(path) is not None or _is_text(path):
+        path = path.with_suffix("")
+    return path
+
+
+def _name(path: PurePath) -> str:
+    """Return what a file is called beside the numbers of shards."""
+    bare = _bare(path)
+    return (bare.parent / (_SHARD.sub("", bare.name) or bare.name)).as_posix()
 
 
 def reader_of(path: PurePath | RemoteData) -> Callable[[Place, int], Numbered] | None:

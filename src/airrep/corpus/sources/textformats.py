@@ -39,7 +39,7 @@ class RecordSource(NamedTuple):
     apart: tuple[str, ...] = ()
     """Files of a folder that are not read, each with why."""
     hub: str | None = None
-    """Of a data set of the Hub: its name and the commit that was read, as ``owner/name@commit``."""
+    """Name of a data set of the Hub and the commit that was read, as ``owner/name@commit``."""
 
     def place(self, number: int) -> str:
         """Return where a record stands, for an error message."""

@@ -1,23 +1,121 @@
-"""BERT-type encoders over packed tokens."""
+"""BERT-type encoders over packed tokens, where transformers reads texts as they do."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
-from airrep.encoder.cards import NO_PROMPTS, Prompts
+from airrep.encoder.cards import NO_PROMPTS, Prompts, counts_prompt, read_card, with_template
+from airrep.encoder.folders import DEFAULT, MODELS, Layout, Storage, read_json, read_optional
 from airrep.encoder.networks.bert import PackedTokens
-from airrep.encoder.networks.checkpoints import StoredEncoder, weights_digest, write_airrep, write_sentence_transformer
-from airrep.encoder.static_files import Storage
-from airrep.encoder.tokens import TextTokenizer
+from airrep.encoder.networks.checkpoints import (
+    StoredEncoder,
+    read_checkpoint,
+    weights_digest,
+    write_airrep,
+    write_sentence_transformer,
+)
+from airrep.encoder.networks.unpacked import LibraryEncoder
+from airrep.encoder.tokens import TextTokenizer, check_max_tokens
+from airrep.errors import DataError
 from airrep.runtime.artifacts.manifests import json_digest
-from airrep.runtime.devices import ResolvedPrecision
+from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import pack
 from airrep.shapes import Int64
+
+
+def load_network(
+    name: str,
+    layout: Layout,
+    prompts: Prompts,
+    code: Sequence[Path],
+    *,
+    precision: Precision,
+    device: str,
+    template: str | None,
+    max_tokens: int | None,
+    batch_tokens: int | None,
+) -> Encoder:
+    """Load an encoder of some layout, packed where that is possible; settings are those of ``load_encoder``.
+
+    *code* are the files of program code that it brings and that are trusted.
+    """
+    device = resolve_device(device)
+    # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
+    by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(layout.folder))
+    checkpoint = None if by_library else read_checkpoint(layout)
+    if checkpoint is None or not reads_alike(name, layout, checkpoint):
+        card = with_template(name, read_card(layout.folder), template)
+        chosen = resolve_precision("float32" if precision == "auto" else precision, device)
+        return LibraryEncoder(name, layout, card, max_tokens, chosen, device, prompts, code)
+    limit = checkpoint.max_tokens if max_tokens is None else max_tokens
+    checkpoint = replace(
+        checkpoint,
+        card=with_template(name, checkpoint.card, template),
+        max_tokens=check_max_tokens(limit, checkpoint.model.shape.positions, f"encoder {name}"),
+    )
+    tokens = (2048 if device == "cpu" else 32768) if batch_tokens is None else batch_tokens
+    return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
+
+
+_WORDS = "The Größe of NAÏVE cafés, e\u0301 İstanbul ΣΊΣΥΦΟΣ straße"
+_SIGNS = "don't re-use x_1 = 3.14e-5; $5,000 (50%)! #tag @me a/b\\c <p> [x] {y} \u201cquoted\u201d … — 1st"
+_SPACES = " two  spaces\tand\nlines\r\n\u00a0\u200b\u00ad\u3000 end \x00\x07 \ufffd"
+_SCRIPTS = "中文字符 日本語テキスト 한국어 हिन्दी עִבְרִית العَرَبِيَّة ไทย Русский ﬁ ½ Ⅷ ℃ 😀👩\u200d👩\u200d👧"
+_SPECIALS = "[CLS] a [SEP] b [MASK] [PAD] [UNK] <s> </s> </s><unk> ##ing unaffable"
+_PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3000 + "last")
+"""Texts in which tokenizers differ: by case, accents, signs, spaces, scripts and length."""
+
+
+def reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
+    """True if transformers makes the packed encoder's ids, all of one text and none masked.
+
+    transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
+    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe. The published
+    format has no other way to be run.
+    """
+    alike = _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
+    if layout.format == "airrep" and not alike:
+        raise DataError(
+            f"encoder {name}: transformers reads texts otherwise than its tokenizer.json says; expected the same "
+            "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    return alike
+
+
+def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shipped = MODELS / DEFAULT
+    if layout.folder.is_relative_to(MODELS):
+        return True
+    settings = read_json(shipped / "tokenizer_config.json") | {"model_max_length": None}
+    same = checkpoint.tokenizer_settings | {"model_max_length": None} == settings
+    uncut = {"truncation": None, "padding": None}
+    return same and checkpoint.tokenizer == read_json(shipped / "tokenizer.json") | uncut
+
+
+def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shape = checkpoint.model.shape
+    ours = TextTokenizer(checkpoint.tokenizer, checkpoint.max_tokens, shape.vocabulary, str(layout.folder))
+    # Names of special tokens in a text are such tokens to transformers, also where tokenizer.json lists none.
+    probes = [*_PROBES, _SPECIALS] if checkpoint.tokenizer.get("added_tokens") else list(_PROBES)
+    try:
+        from transformers import AutoTokenizer
+
+        theirs: Any = AutoTokenizer.from_pretrained(str(layout.transformer), local_files_only=True)
+        read = theirs(probes, truncation=True, max_length=checkpoint.max_tokens)
+    except Exception:  # any, by what is wrong with the folder; the library that then loads it says which
+        return False
+    same = [ids.tolist() for ids in ours(probes)] == [list(ids) for ids in read["input_ids"]]
+    limit = read_optional(layout.transformer / "sentence_bert_config.json").get("max_seq_length")
+    same_length = limit is not None or min(theirs.model_max_length, shape.positions) == checkpoint.max_tokens
+    marks = (("token_type_ids", 1), ("attention_mask", 0))  # of a second text, or masked
+    return same and same_length and not any(value in row for name, value in marks for row in read.get(name, ()))
 
 
 class PackedEncoder(Encoder):

@@ -13,8 +13,7 @@ from airrep.encoder.cards import Card
 from airrep.encoder.networks.bert import Headed, HeadShape, SentenceBert, UnitLength, heads_of
 from airrep.encoder.networks.checkpoints import StoredEncoder, write_sentence_transformer
 from airrep.encoder.networks.packed import PackedEncoder
-from airrep.encoder.static import StaticEncoder
-from airrep.encoder.static_files import LinearHead, StoredStatic, write_static
+from airrep.encoder.static import LinearHead, StaticEncoder, StoredStatic, write_static
 from airrep.shapes import Float32, Int64
 
 

@@ -18,9 +18,8 @@ from safetensors.torch import load_file
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format
 from airrep.encoder.cards import Card, Prompts, write_card
-from airrep.encoder.folders import ADAPTER_CONFIG, DOWNLOADED, WEIGHTS, Layout, find_model, read_json
+from airrep.encoder.folders import ADAPTER_CONFIG, DOWNLOADED, WEIGHTS, Layout, Storage, find_model, read_json
 from airrep.encoder.networks.checkpoints import is_finite
-from airrep.encoder.static_files import Storage
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError, first_line, need
 from airrep.runtime.artifacts.manifests import file_digest, json_digest

@@ -6,23 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field, field_validator
 
 from airrep.arrays import Rows
-from airrep.corpus.corpus import Corpus
-from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError
-from airrep.evaluation.effects.refits import After, Refits, Running, against_random, refuse_few
-from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
-from airrep.evaluation.result import Evaluation, Row, as_json, check_names
-from airrep.evaluation.select import LmLike, LoadLike, kept_answers
+from airrep.evaluation.effects.refits import After, EffectStudy, Refits, Running, against_random
+from airrep.evaluation.given import IndexesLike, TrainingPool
+from airrep.evaluation.result import Evaluation, Row, as_json
+from airrep.evaluation.select import LmLike, kept_answers
 from airrep.evaluation.statistics.means import TaskResamples
 from airrep.index.index import Index
 from airrep.labels.plan import without
-from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
-from airrep.runtime.ray_engine import make_engine
+from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings, count_of, count_or_share
 from airrep.scoring.topk import top_k
@@ -56,93 +52,59 @@ class DropSettings(Settings):
         return found
 
 
-def evaluate_drop(
-    indexes: IndexesLike,
-    queries: CorpusLike,
-    lm: LmLike,
-    settings: DropSettings | Mapping[str, Any] | None = None,
-    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
-    *,
-    out: str | Path | None = None,
-    engine: Any = None,
-) -> Evaluation:
-    """Measure what leaving out each query's top examples does to its loss, beyond what random ones do.
+class Drop(EffectStudy):
+    """Effect of leaving out each query's top examples on its loss, beyond that of random ones.
 
     The LM is fine-tuned on the pool without the k examples that an index ranks first for a query, and on the pool
     without k random ones. The value is the mean over queries of the rise of the query's loss against the random sets,
-    in nats per response token: above 0 if the examples had helped more than random ones.
-
-    Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``.
-        queries: prompts with the answers whose loss counts. Training examples with their texts are left out.
-        lm: the target LM before fine-tuning, as :func:`airrep.evaluation.select.evaluate_selection` takes it.
-        settings: or a dict of some of them.
-        fine_tune: settings of the fine-tunes, or a dict of some of them.
-        out: where the evaluation will be written; losses are kept beside it, and the same call goes on with them.
-        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-
-    Raises:
-        ConfigError: a setting that does not fit, more examples to drop than half of the pool, or one query alone.
-        DataError: other examples in some index, or a text that the LM cannot read.
-        ArtifactError: another process writes there, or another request was left unfinished there.
-        TrainingError: a fine-tune failed.
+    in nats per response token: above 0 if the examples had helped more than random ones. Training examples with the
+    texts of queries are left out.
 
     Example:
-        >>> from airrep.evaluation.effects.drop import evaluate_drop
-        >>> found = evaluate_drop([("tfidf", index)], queries, "MODEL", {"drop": 2}, {"epochs": 1})
+        >>> from airrep.evaluation.effects.drop import Drop
+        >>> found = Drop([("tfidf", index)], queries, "MODEL", {"drop": 2}, {"epochs": 1}).run()
         >>> found.measure, [row.name for row in found.rows]
         ('drop', ['tfidf'])
     """
-    model = lm if callable(lm) else LmSettings.named(lm).before()
-    tuning, chosen = FineTuneSettings.given(fine_tune, "fine_tune"), DropSettings.given(settings)
-    asked, running = as_corpus(queries, "queries"), Running(make_engine(engine))
-    return Drop(named_indexes(indexes, "evaluate"), asked, model, tuning, chosen, running).run(out)
 
-
-class Drop:
-    """An evaluation by dropping the top, checked; :attr:`request` holds all that decides its result."""
+    measure = "drop"
 
     def __init__(
         self,
-        indexes: Named,
-        queries: Corpus,
-        lm: LoadLike,
-        fine_tune: FineTuneSettings,
-        settings: DropSettings,
-        running: Running,
+        indexes: IndexesLike,
+        queries: CorpusLike,
+        lm: LmLike,
+        settings: DropSettings | Mapping[str, Any] | None = None,
+        fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
+        running: Running | None = None,
     ) -> None:
-        """Read the texts of the indexes, and load the LM; nothing is scored or fine-tuned."""
-        if not indexes:
-            raise ConfigError("evaluate: expected at least one index. Name some.")
-        check_names([name for name, _ in indexes])
-        refuse_few(queries)
-        pools = TrainingPool.of(indexes, "prompt", settings.where)
-        own = [~np.isin(pool.hashes, queries.content_hashes) for pool in pools]
+        """Read the texts of the indexes, and load the LM; nothing is scored or fine-tuned.
+
+        Indexes and the LM are as of :func:`airrep.evaluation.select.evaluate_selection`.
+
+        ConfigError: a setting that does not fit, more examples to drop than half of the pool, or one query alone.
+        DataError: other examples in some index, or a text that the LM cannot read.
+        """
+        super().__init__(indexes, queries)
+        tuning, chosen = FineTuneSettings.given(fine_tune, "fine_tune"), DropSettings.given(settings)
+        pools = TrainingPool.of(self.indexes, "prompt", chosen.where)
+        own = [~np.isin(pool.hashes, self.queries.content_hashes) for pool in pools]
         self._pools = [replace(pool, keep=pool.keep & other) for pool, other in zip(pools, own, strict=True)]
         self._rows, self._left_out = np.sort(self._pools[0].order), len(pools[0].order) - len(self._pools[0].order)
-        self._indexes, self._queries, self._settings = indexes, queries, settings
-        self.counts = [_count(one, len(self._rows)) for one in settings.drop]
-        train = Corpus(pa.concat_tables([shard.examples.table for shard in indexes[0][1].shards])).take(self._rows)
-        self._refits = Refits(lm, fine_tune, train, queries, running)
-        decisive = {
-            "measure": "drop",
-            **self._refits.decisive,
-            "queries": queries.fingerprint,
-            "pool": self._pools[0].fingerprint,
-            "drop": self.counts,
-            **settings.model_dump(mode="json", include={"seeds", "seed"}),
-        }
-        self.subject = json_digest(decisive)
-        """Digest of LM, fine-tuning, queries, pool and settings: rows of equal subjects can be paired."""
-        self.request: Mapping[str, Any] = {
-            **decisive,
-            "indexes": [index.fingerprint for _, index in indexes],
-            "resamples": settings.resamples,
-        }
+        self._settings = chosen
+        self.counts = [_count(one, len(self._rows)) for one in chosen.drop]
+        self._refits = Refits(lm, tuning, self.train.take(self._rows), self.queries, running or Running())
+        decisive = {**self._refits.decisive, "drop": self.counts}
+        decisive |= chosen.model_dump(mode="json", include={"seeds", "seed"})
+        self.decide(self._pools[0], chosen.resamples, **decisive)
 
     def run(self, out: str | Path | None = None, *, replace: bool = False) -> Evaluation:
-        """Rank, fine-tune, compare; with *out* the losses are kept beside it until the evaluation is written."""
-        tops = [self._top(index, pool) for (_, index), pool in zip(self._indexes, self._pools, strict=True)]
+        """Rank, fine-tune, compare; with *out* the losses are kept beside it until the evaluation is written.
+
+        The same call goes on with them. ArtifactError: another process writes there, or another request was left
+        unfinished there. TrainingError: a fine-tune failed.
+        """
+        tops = [self._top(index, pool) for (_, index), pool in zip(self.indexes, self._pools, strict=True)]
         n, sets = len(self._rows), dict[tuple[int, ...], int]()
 
         def number(gone: Rows) -> int:
@@ -156,47 +118,30 @@ class Drop:
         mean = after.losses.mean(axis=0)
         control = [mean[:, numbers] for numbers in random]
         rows = list[Row]()
-        for (name, index), of_k in zip(self._indexes, named, strict=True):
-            rows.append(self._row(name, index, [_own(mean, one) for one in of_k], control, rows[0] if rows else None))
-        keys = tuple(("", query.id) for query in self._queries)
-        facts = self._facts(after, control, len(sets))
-        return Evaluation("drop", tuple(rows), keys, self.subject, facts=facts, request=self.request)
+        for place, of_k in enumerate(named):
+            rows.append(self._row(place, [_own(mean, one) for one in of_k], control, rows[0] if rows else None))
+        return self.evaluation(rows, self._facts(after, control, len(sets)))
 
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
         """Places in the pool of each query's top examples, best first, ``(q, k)``."""
-        found = top_k(index.ask(self._queries), max(self.counts), keep=pool.keep).rows
-        # Pools of the same texts have the same text at each place of their orders.
-        place = np.empty(len(pool.hashes), np.int64)
-        place[pool.order] = np.searchsorted(self._rows, self._pools[0].order)
-        places: np.ndarray = place[found]
+        found = top_k(index.ask(self.queries), max(self.counts), keep=pool.keep).rows
+        places: np.ndarray = np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
         return places
 
     def _drawn(self, k: int, draw: int) -> Rows:
         return stream(self._settings.seed, "drop", "random", k, draw).choice(len(self._rows), k, replace=False)
 
-    def _row(
-        self, name: str, index: Index, found: Sequence[np.ndarray], control: Sequence[np.ndarray], first: Row | None
-    ) -> Row:
+    def _row(self, place: int, found: Sequence[np.ndarray], control: Sequence[np.ndarray], first: Row | None) -> Row:
         settings, more, rises = self._settings, dict[str, Any](), list[np.ndarray]()
-        plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed, bounded=False)
+        plain = TaskResamples.plain(len(self.queries), settings.resamples, settings.seed, bounded=False)
         for k, losses, random in zip(self.counts, found, control, strict=True):
             rise, estimate = against_random(losses, random, settings.resamples, settings.seed)
             rises.append(rise)
             before = None if first is None else np.array(first.more[f"top_{k}"]["per_query"])
-            gap = None if before is None else plain.difference(rise, before).to_dict()
-            more[f"top_{k}"] = as_json({**estimate.to_dict(), "minus_first": gap, "per_query": rise.tolist()})
-        value, interval = more[f"top_{self.counts[0]}"]["value"], more[f"top_{self.counts[0]}"]["interval"]
-        return Row(
-            name,
-            index.method,
-            value,
-            (interval[0], interval[1]),
-            rises[0],
-            difference=None if first is None else plain.difference(rises[0], first.per_query),
-            cost=cost_of(index),
-            caution=index.attributor.caution,
-            more=more,
-        )
+            told = None if before is None else plain.difference(rise, before).to_dict()
+            more[f"top_{k}"] = as_json({**estimate.to_dict(), "minus_first": told, "per_query": rise.tolist()})
+        gap = None if first is None else plain.difference(rises[0], first.per_query)
+        return self.row(place, more[f"top_{self.counts[0]}"], rises[0], gap, more)
 
     def _facts(self, after: After, control: Sequence[np.ndarray], sets: int) -> dict[str, Any]:
         """Facts on all rows; ``random`` has each size's mean loss without random examples, and its deviation."""
@@ -215,7 +160,6 @@ class Drop:
             },
             "where": self._settings.where,
             "resamples": self._settings.resamples,
-            "distinct_queries": len(np.unique(self._queries.content_hashes)),
         }
 
 

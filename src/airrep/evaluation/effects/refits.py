@@ -1,23 +1,28 @@
-"""Fine-tune on given sets of examples; the losses of queries after each."""
+"""Fine-tune on given sets of examples, and study the queries' losses after each."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.evaluation.select import OnTask
-from airrep.evaluation.statistics.means import Estimate, Interval, TaskResamples
+from airrep.evaluation.given import IndexesLike, TrainingPool, cost_of, named_indexes
+from airrep.evaluation.result import Evaluation, Row, check_names
+from airrep.evaluation.select import LmLike, OnTask
+from airrep.evaluation.statistics.means import Difference, Estimate, Interval, TaskResamples
 from airrep.labels.farm import label
 from airrep.labels.fine_tuner import Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.plan import SamplingSettings, open_plan, write_plan
 from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.engine import Engine, InProcess
 from airrep.shapes import Float64
 
@@ -47,14 +52,10 @@ class Refits:
     """A target LM that is fine-tuned on given sets of examples, checked."""
 
     def __init__(
-        self,
-        lm: "LmSettings | Any",
-        fine_tune: FineTuneSettings,
-        train: Corpus,
-        queries: Corpus,
-        running: Running,
+        self, lm: LmLike, fine_tune: FineTuneSettings, train: Corpus, queries: Corpus, running: Running
     ) -> None:
         """Load the LM once, to know what decides its losses (DataError: it cannot read a query)."""
+        lm = lm if callable(lm) else LmSettings.named(lm).before()
         self._lm, self.fine_tune, self.train, self.queries, self._running = lm, fine_tune, train, queries, running
         first = load_first(lm, running.engine or InProcess())
         self._loaded: Learner[Any] | None = first.lm
@@ -121,7 +122,7 @@ class Refits:
 def against_random(
     found: Float64[np.ndarray, " q"], random: Float64[np.ndarray, "q r"], resamples: int, seed: int
 ) -> tuple[Float64[np.ndarray, " q"], Estimate]:
-    """What was found of each query less its mean over the random draws; the mean over queries with its interval.
+    """Return what was found of each query less its mean over the random draws; the mean over queries with its interval.
 
     The draws are a sample too, and the same for all queries: each end is the root of the summed squares of the
     bootstrap's over queries and of Student's t over the draws.
@@ -140,7 +141,47 @@ def against_random(
     )
 
 
-def refuse_few(queries: Corpus) -> None:
-    """Refuse fewer queries than an interval needs (ConfigError)."""
-    if len(queries) < 2:
-        raise ConfigError("evaluate: there is one query alone; expected two or more, for an interval. Give more.")
+class EffectStudy:
+    """An evaluation by fine-tunes on what indexes name, checked."""
+
+    measure: ClassVar[Literal["drop", "trace"]]
+    subject: str
+    """Digest of all that results depend on but the indexes: rows of equal subjects can be paired."""
+    request: Mapping[str, Any]
+    """All that decides the result, as JSON values."""
+
+    def __init__(self, indexes: IndexesLike, queries: CorpusLike) -> None:
+        """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or one query alone)."""
+        self.indexes, self.queries = named_indexes(indexes, "evaluate"), as_corpus(queries, "queries")
+        if not self.indexes:
+            raise ConfigError("evaluate: expected at least one index. Name some.")
+        check_names([name for name, _ in self.indexes])
+        if len(self.queries) < 2:
+            raise ConfigError("evaluate: there is one query alone; expected two or more, for an interval. Give more.")
+
+    @property
+    def train(self) -> Corpus:
+        """All rows of the first index, deleted ones too."""
+        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
+
+    def decide(self, pool: TrainingPool, resamples: int, **decisive: Any) -> None:
+        """Set subject and request."""
+        of_data = {"measure": self.measure, "queries": self.queries.fingerprint, "pool": pool.fingerprint}
+        self.subject = json_digest(of_data | decisive)
+        indexes = [index.fingerprint for _, index in self.indexes]
+        self.request = {**of_data, **decisive, "indexes": indexes, "resamples": resamples}
+
+    def row(
+        self, place: int, estimate: Mapping[str, Any], values: np.ndarray, gap: Difference | None, more: dict[str, Any]
+    ) -> Row:
+        """The row of one index: its estimate as JSON, its values by query, and the difference to the first row."""
+        name, index = self.indexes[place]
+        low, high = estimate["interval"]
+        told: dict[str, Any] = {"cost": cost_of(index), "caution": index.attributor.caution, "more": more}
+        return Row(name, index.method, estimate["value"], (low, high), values, difference=gap, **told)
+
+    def evaluation(self, rows: Sequence[Row], facts: Mapping[str, Any]) -> Evaluation:
+        """The evaluation of these rows."""
+        keys = tuple(("", query.id) for query in self.queries)
+        facts = {**facts, "distinct_queries": len(np.unique(self.queries.content_hashes))}
+        return Evaluation(self.measure, tuple(rows), keys, self.subject, facts=facts, request=self.request)

@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import TEXT_FIELDS
-from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.effects.refits import Refits, Running, against_random, refuse_few
-from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
-from airrep.evaluation.result import Evaluation, Row, as_json, check_names
-from airrep.evaluation.select import LmLike, LoadLike, kept_answers
+from airrep.evaluation.effects.refits import EffectStudy, Refits, Running, against_random
+from airrep.evaluation.given import IndexesLike, TrainingPool
+from airrep.evaluation.result import Evaluation, Row, as_json
+from airrep.evaluation.select import LmLike, kept_answers
 from airrep.evaluation.statistics.means import Estimate, TaskResamples
 from airrep.index.index import Index
-from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
-from airrep.runtime.ray_engine import make_engine
+from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.scoring.asked import score_blocks
@@ -51,51 +48,8 @@ class TraceSettings(Settings):
     """Random seed."""
 
 
-def evaluate_trace(
-    indexes: IndexesLike,
-    queries: CorpusLike,
-    settings: TraceSettings | Mapping[str, Any] | None = None,
-    lm: LmLike | None = None,
-    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
-    *,
-    out: str | Path | None = None,
-    engine: Any = None,
-) -> Evaluation:
-    """Rank the training examples that taught each query's fact.
-
-    The value is the mean over queries of the reciprocal rank of the first such example (MRR); recall@k is the share of
-    them among the top k. Equal scores go by row. With an *lm* also the tail patch: the LM takes one step on each of the
-    top examples alone, from its base weights, and the rise of the log probability of the query's answer, per token, is
-    compared with that by random examples.
-
-    Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``.
-        queries: with their facts. One without is left out and counted.
-        settings: or a dict of some of them.
-        lm: the target LM before fine-tuning; no tail patch without one.
-        fine_tune: settings of the steps, of which rate, decay and the like count, or a dict of some of them.
-        out: where the evaluation will be written; losses are kept beside it, and the same call goes on with them.
-        engine: where steps run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-
-    Raises:
-        ConfigError: a setting that does not fit, or one query alone.
-        DataError: no query has a fact, an id or fact that no training example has, or other examples in some index.
-        TrainingError: a step failed.
-
-    Example:
-        >>> from airrep.evaluation.effects.trace import evaluate_trace
-        >>> found = evaluate_trace([("tfidf", index)], queries, {"facts": "source"})
-        >>> found.measure, [row.name for row in found.rows]
-        ('trace', ['tfidf'])
-    """
-    model = lm if lm is None or callable(lm) else LmSettings.named(lm).before()
-    tuning, chosen = FineTuneSettings.given(fine_tune, "fine_tune"), TraceSettings.given(settings)
-    asked, running = as_corpus(queries, "queries"), Running(make_engine(engine))
-    return Trace(named_indexes(indexes, "evaluate"), asked, chosen, model, tuning, running).run(out)
-
-
 class _Found(NamedTuple):
-    """What one index found."""
+    """The examples that one index found."""
 
     measured: dict[str, np.ndarray]
     """Reciprocal ranks and recalls by name, each ``(q,)``; NaN of queries without a fact."""
@@ -103,65 +57,67 @@ class _Found(NamedTuple):
     """Rows of the first index in each query's top, ``(q, k)``; empty without an LM."""
 
 
-class Trace:
-    """An evaluation by facts, checked; :attr:`request` holds all that decides its result."""
+class Trace(EffectStudy):
+    """How early an index ranks the training examples that taught each query's fact.
+
+    The value is the mean over queries of the reciprocal rank of the first such example (MRR); recall@k is the share of
+    them among the top k. Equal scores go by row. With an LM also the tail patch: the LM takes one step on each of the
+    top examples alone, from its base weights, and the rise of the log probability of the query's answer, per token, is
+    compared with that by random examples. A query without a fact is left out and counted.
+
+    Example:
+        >>> from airrep.evaluation.effects.trace import Trace
+        >>> found = Trace([("tfidf", index)], queries, {"facts": "source"}).run()
+        >>> found.measure, [row.name for row in found.rows]
+        ('trace', ['tfidf'])
+    """
+
+    measure = "trace"
 
     def __init__(
         self,
-        indexes: Named,
-        queries: Corpus,
-        settings: TraceSettings,
-        lm: LoadLike | None = None,
-        fine_tune: FineTuneSettings | None = None,
+        indexes: IndexesLike,
+        queries: CorpusLike,
+        settings: TraceSettings | Mapping[str, Any] | None = None,
+        lm: LmLike | None = None,
+        fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
         running: Running | None = None,
     ) -> None:
-        """Read the texts of the indexes, and load the LM; nothing is scored or fine-tuned."""
-        if not indexes:
-            raise ConfigError("evaluate: expected at least one index. Name some.")
-        check_names([name for name, _ in indexes])
-        refuse_few(queries)
-        self._indexes, self._queries, self._settings = indexes, queries, settings
-        known = settings.facts in TEXT_FIELDS or settings.facts.partition(".")[0] in indexes[0][1].fields
-        self._by = settings.facts if known else "id"
-        self._pools = TrainingPool.of(indexes, self._by, settings.where)
+        """Read the texts of the indexes, and load the LM, if there is one; nothing is scored or fine-tuned.
+
+        Indexes and the LM are as of :func:`airrep.evaluation.select.evaluate_selection`; of *fine_tune* its rate,
+        decay and the like count.
+
+        ConfigError: a setting that does not fit, or one query alone. DataError: no query has a fact, an id or fact that
+        no training example has, or other examples in some index.
+        """
+        super().__init__(indexes, queries)
+        tuning, chosen = FineTuneSettings.given(fine_tune, "fine_tune"), TraceSettings.given(settings)
+        self._settings, fields = chosen, self.indexes[0][1].fields
+        known = chosen.facts in TEXT_FIELDS or chosen.facts.partition(".")[0] in fields
+        self._by = chosen.facts if known else "id"
+        self._pools = TrainingPool.of(self.indexes, self._by, chosen.where)
         self._wanted = [
-            _named_by(value) for value in queries.values(settings.facts, indexes[0][1].fields if known else ())
+            _named_by(value) for value in self.queries.values(chosen.facts, fields if known else (), "--rows")
         ]
         if not any(self._wanted):
-            raise DataError(f"queries: none has a {settings.facts}; expected one for each. Name their field.")
+            raise DataError(f"queries: none has a {chosen.facts}; expected one for each. Name their field.")
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
         n = len(self._pools[0].order)
         self._reaches = [k for k in REACHES if k < n]
-        if lm is not None and settings.count > n:
-            raise ConfigError(
-                f"evaluate: --count {settings.count:,} is more than the {n:,} training examples; expected at most "
-                "these. Lower it."
-            )
-        self._refits = None if lm is None else self._refitted(lm, fine_tune or FineTuneSettings(), running or Running())
-        decisive = {
-            "measure": "trace",
-            "queries": queries.fingerprint,
-            "pool": self._pools[0].fingerprint,
-            "facts": settings.facts,
-            **(
-                {}
-                if self._refits is None
-                else {**self._refits.decisive, "count": settings.count, "seed": settings.seed}
-            ),
-        }
-        self.subject = json_digest(decisive)
-        """Digest of queries, facts, training examples and steps: rows of equal subjects can be paired."""
-        self.request: Mapping[str, Any] = {
-            **decisive,
-            "indexes": [index.fingerprint for _, index in indexes],
-            "resamples": settings.resamples,
-        }
-
-    def _refitted(self, lm: LoadLike, fine_tune: FineTuneSettings, running: Running) -> Refits:
-        """The LM, set to take one step at its rate."""
-        once = {"epochs": 1, "schedule": "constant", "warmup_steps": 0, "warmup_ratio": 0.0}
-        train = Corpus(pa.concat_tables([shard.examples.table for shard in self._indexes[0][1].shards]))
-        return Refits(lm, fine_tune.model_copy(update=once), train, self._queries, running)
+        self._refits: Refits | None = None
+        decisive: dict[str, Any] = {"facts": chosen.facts}
+        if lm is not None:
+            if chosen.count > n:
+                raise ConfigError(
+                    f"evaluate: --count {chosen.count:,} is more than the {n:,} training examples; expected at most "
+                    "these. Lower it."
+                )
+            once = {"epochs": 1, "schedule": "constant", "warmup_steps": 0, "warmup_ratio": 0.0}
+            step = tuning.model_copy(update=once)
+            self._refits = Refits(lm, step, self.train, self.queries, running or Running())
+            decisive |= {**self._refits.decisive, "count": chosen.count, "seed": chosen.seed}
+        self.decide(self._pools[0], chosen.resamples, **decisive)
 
     def _teachers_in(self, pool: TrainingPool) -> list[Rows]:
         """Rows of one index that taught each query (DataError: nobody has a named id or fact)."""
@@ -170,7 +126,7 @@ class Trace:
             if (value := pool.values[row]) is not None:
                 for one in _named_by(value) if self._by != "id" else [value]:
                     rows.setdefault(one, []).append(row)
-        for query, wanted in zip(self._queries, self._wanted, strict=True):
+        for query, wanted in zip(self.queries, self._wanted, strict=True):
             lacking = next((one for one in wanted if one not in rows), None)
             if lacking is not None:
                 what = f"{self._by} '{lacking}'"
@@ -182,41 +138,27 @@ class Trace:
 
     def run(self, out: str | Path | None = None, *, replace: bool = False) -> Evaluation:
         """Rank, step, compare; with *out* the losses are kept beside it until the evaluation is written."""
-        found = [self._find(*each) for each in zip(self._indexes, self._pools, self._teachers, strict=True)]
+        found = [self._find(*each) for each in zip(self.indexes, self._pools, self._teachers, strict=True)]
         patches = None if self._refits is None else self._patched(self._refits, found, out, replace=replace)
-        rows = list[Row]()
-        for number, (name, index) in enumerate(self._indexes):
-            patch = None if patches is None else patches[number]
-            rows.append(self._row(name, index, found[number].measured, patch, found[0].measured, patches))
-        return Evaluation(
-            "trace",
-            tuple(rows),
-            tuple(("", query.id) for query in self._queries),
-            self.subject,
-            facts=self._facts(),
-            request=self.request,
-        )
+        return self.evaluation([self._row(place, found, patches) for place in range(len(found))], self._facts())
 
     def _find(self, named: tuple[str, Index], pool: TrainingPool, teachers: Sequence[Rows]) -> _Found:
         _, index = named
-        ranks = list(_ranks(index, self._queries, pool, teachers))
+        ranks = list(_ranks(index, self.queries, pool, teachers))
         first = np.array([1 / one.min() if len(one) else np.nan for one in ranks])
         recall = {
             f"recall@{k}": np.array([(one <= k).mean() if len(one) else np.nan for one in ranks]) for k in self._reaches
         }
         top = np.empty((len(ranks), 0), np.int64)
         if self._refits is not None:
-            rows = top_k(index.ask(self._queries), self._settings.count, keep=pool.keep).rows
-            # Pools of the same texts have the same text at each place of their orders.
-            same = np.empty(len(pool.hashes), np.int64)
-            same[pool.order] = self._pools[0].order
-            top = same[rows]
+            rows = top_k(index.ask(self.queries), self._settings.count, keep=pool.keep).rows
+            top = pool.rows_in(self._pools[0], rows)
         return _Found({"mrr": first, **recall}, top)
 
     def _patched(
         self, refits: Refits, found: Sequence[_Found], out: str | Path | None, *, replace: bool
     ) -> list[tuple[np.ndarray, Estimate]]:
-        """Of each index, the gain by one step on a top example beyond that by a random one: by query, and the mean."""
+        """Measure each index's gain by one step on a top example beyond a random one: by query, and the mean."""
         order = np.sort(self._pools[0].order)
         chance = stream(self._settings.seed, "trace", "random")
         random = chance.choice(order, min(len(order), RANDOM * self._settings.count), replace=False)
@@ -236,37 +178,21 @@ class Trace:
             for one in found
         ]
 
-    def _row(
-        self,
-        name: str,
-        index: Index,
-        measured: Mapping[str, np.ndarray],
-        patch: tuple[np.ndarray, Estimate] | None,
-        first: Mapping[str, np.ndarray],
-        patches: Sequence[tuple[np.ndarray, Estimate]] | None,
-    ) -> Row:
-        settings, more = self._settings, dict[str, Any]()
-        plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed)
-        own = measured is not first
+    def _row(self, place: int, found: Sequence[_Found], patches: Sequence[tuple[np.ndarray, Estimate]] | None) -> Row:
+        settings, more, own = self._settings, dict[str, Any](), place > 0
+        plain = TaskResamples.plain(len(self.queries), settings.resamples, settings.seed)
+        measured, first = found[place].measured, found[0].measured
         for key, values in measured.items():
             gap = plain.difference(values, first[key]).to_dict() if own else None
             more[key] = as_json({**plain.estimate(values).to_dict(), "minus_first": gap})
         value = more.pop("mrr")
-        if patch is not None and patches is not None:
-            free = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed, bounded=False)
-            gap = free.difference(patch[0], patches[0][0]).to_dict() if own else None
-            told = {**patch[1].to_dict(), "minus_first": gap, "per_query": patch[0].tolist()}
-            more["tail_patch"] = as_json(told)
-        return Row(
-            name,
-            index.method,
-            value["value"],
-            (value["interval"][0], value["interval"][1]),
-            measured["mrr"],
-            difference=plain.difference(measured["mrr"], first["mrr"]) if own else None,
-            cost=cost_of(index),
-            caution=index.attributor.caution,
-            more=more,
+        if patches is not None:
+            gains, estimate = patches[place]
+            free = TaskResamples.plain(len(self.queries), settings.resamples, settings.seed, bounded=False)
+            gap = free.difference(gains, patches[0][0]).to_dict() if own else None
+            more["tail_patch"] = as_json({**estimate.to_dict(), "minus_first": gap, "per_query": gains.tolist()})
+        return self.row(
+            place, value, measured["mrr"], plain.difference(measured["mrr"], first["mrr"]) if own else None, more
         )
 
     def _facts(self) -> dict[str, Any]:
@@ -284,7 +210,6 @@ class Trace:
             "queries_without_facts": sum(not wanted for wanted in self._wanted),
             "where": self._settings.where,
             "resamples": self._settings.resamples,
-            "distinct_queries": len(np.unique(self._queries.content_hashes)),
             **steps,
         }
 

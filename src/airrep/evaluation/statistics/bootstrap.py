@@ -134,10 +134,13 @@ class Resamples:
 
 def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
     generator = stream(seed, "bootstrap", axis)
-    drawn = (generator.integers(size, size=size) for _ in range(resamples))
-    # Counts are small, so float32 holds them exactly, in half the memory.
-    rows = [np.bincount(numbers, minlength=size).astype(np.float32) for numbers in drawn]
-    return np.stack(rows) if rows else np.empty((0, size), np.float32)
+    counts = np.empty((resamples, size), np.float32)  # counts are small, so that it holds them exactly
+    step = max(1, CELLS // size)
+    for first in range(0, resamples, step):
+        some = counts[first : first + step]
+        drawn = generator.integers(size, size=some.shape) + size * np.arange(len(some))[:, None]
+        some[:] = np.bincount(drawn.ravel(), minlength=some.size).reshape(some.shape)
+    return counts
 
 
 class QueryBlock(NamedTuple):

@@ -90,11 +90,7 @@ def _listed(name: str) -> Tool:
 
 
 def answer(explorers: Mapping[str, Explorer], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What a tool answers.
-
-    Raises:
-        ConfigError: there is no such tool or index, or an argument is wrong.
-    """
+    """Return what a tool answers (ConfigError: there is no such tool or index, or an argument is wrong)."""
     if name not in TOOLS:
         raise ConfigError(f"tool '{name[:60]}': is none; expected one of {', '.join(TOOLS)}.")
     tool = TOOLS[name]

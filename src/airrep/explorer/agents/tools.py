@@ -33,7 +33,7 @@ Ids = Annotated[list[Short], Field(max_length=MOST_ROWS, description="Ids of tra
 
 
 class Asking(Request):
-    """What all tools share."""
+    """Fields that all tools share."""
 
     index: Annotated[Short | None, Field(description="Name of an index, as describe_index lists them.")] = None
 
@@ -159,7 +159,7 @@ class Ranked(Told):
 
 
 class Changed(Told):
-    """What leaving examples out would do."""
+    """Predicted effect of leaving examples out."""
 
     change: float = Field(description="Below 0: what is left out had been teaching the answer.")
     before: float
@@ -222,7 +222,7 @@ class Read(Told):
 
 
 def describe_index(explorer: Explorer, _: DescribeIndex) -> dict[str, Any]:
-    """What is served, with the most frequent values of each field."""
+    """Return what is served, with the most frequent values of each field."""
     facets = questions.count(explorer, requests.Filters())["facets"]
     fields = {one["name"]: {value["value"]: value["count"] for value in one["values"][:VALUES]} for one in facets}
     return {"about": questions.about(explorer), "fields": fields}
@@ -330,7 +330,7 @@ def _short(text: str) -> str:
 
 
 def _next(stop: int, more: bool) -> str:
-    """What to ask to go on."""
+    """Return what to ask to go on."""
     return f"more: the same with start={stop}" if more else "no more"
 
 
@@ -343,7 +343,7 @@ class Tool(NamedTuple):
 
     @property
     def about(self) -> str:
-        """What it does."""
+        """Return what it does."""
         return " ".join((self.model.__doc__ or "").split())
 
 

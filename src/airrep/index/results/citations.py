@@ -11,7 +11,7 @@ from typing import Any
 from airrep._version import __version__
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.index.results.made import Made, left_out
+from airrep.index.results.result import Made, left_out
 
 LICENSES = ("license", "licence", "licenses", "licences", "license_name", "rights")
 """Metadata fields that tell a licence, in any case; the first that an example has counts, also in an object."""
@@ -45,7 +45,7 @@ class Citation:
     rank: int | None = None
     score: float | None = None
     check: str = UNCHECKED
-    """Whether the texts are still the same where this was looked for."""
+    """True if the texts are still the same where this was looked for."""
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.records import RESERVED
-from airrep.index.results.frames import Tabular, shortened
-from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing
+from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing, Tabular, shortened
 from airrep.index.why import Why
 
 
@@ -59,7 +58,7 @@ class Hit:
     """Row number in the index."""
     example: Record
     why: Annotated[Why, Sparing] | None = None
-    """What makes up the score, where that was asked for."""
+    """Parts of the score, if they were asked for."""
     deviations: float | None = None
     """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
     (:func:`airrep.answers.verdict.top`)."""
@@ -98,7 +97,7 @@ STANDS_OUT, WEAK = 0.01, 0.05
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether anything in the data stands out as what taught an answer.
+    """Verdict on an answer: does anything in the data stand out as what taught it?
 
     The share of a training example is what it teaches of the answer, as a part of what a copy of the answer would
     teach: 0 for the mean example, 1 for a copy. With a better answer it is the lesser of that share and the same share
@@ -147,7 +146,7 @@ class Hits(Tabular, Sequence[Hit]):
     better: Record | None = None
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
-    """Whether any of it stands out, where that was judged (:func:`airrep.answers.verdict.top`)."""
+    """True if any of it stands out, where that was judged (:func:`airrep.answers.verdict.top`)."""
     copied: tuple[Copied, ...] | None = None
     """The longest stretches of the answer that training examples hold word for word, where reasons were asked for."""
 

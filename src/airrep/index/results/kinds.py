@@ -1,5 +1,6 @@
 """Kinds of results of asking an index: top examples, group scores, what-ifs."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,16 +12,93 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
-from airrep.index.results.frames import Tabular
-from airrep.index.results.hits import Hits, Record
-from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing
-from airrep.index.results.summary import Summary, summarise, with_summary
+from airrep.index.results.hits import Hit, Hits, Record
+from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing, Tabular, form_of
+
+FIRST = 20
+"""Examples that are first over all queries, whose sources, labels and openings are counted."""
+OPENING = 3
+"""Words of a response that are its opening."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many of the first examples have one source, label or opening."""
+
+    name: str
+    examples: int
+
+
+@dataclass(frozen=True)
+class CommonExample:
+    """A training example in the rankings of some of the queries."""
+
+    row: int
+    example: Record
+    queries: int
+    """Number of queries that have it among their first."""
+    best: int
+    """Its best rank."""
+    mean: float
+    """Mean over these queries of its deviations, or of its scores where those are not known."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Properties that the first examples of several queries share."""
+
+    queries: int
+    examples: int
+    """Different examples in all rankings together."""
+    first: tuple[CommonExample, ...]
+    """The first :data:`FIRST` over all queries: those of most queries, then of the greatest mean."""
+    sources: tuple[Shared, ...]
+    """Sources of these, most examples first; without a source none."""
+    labels: tuple[Shared, ...]
+    """Their labels."""
+    openings: tuple[Shared, ...]
+    """The first words of their responses, of those that two or more have."""
+
+
+def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
+    """Return what rankings have in common.
+
+    Args:
+        rankings: the ranking of each query.
+        least: whether low scores are the strong ones.
+    """
+    found: defaultdict[int, list[Hit]] = defaultdict(list)
+    for ranking in rankings:
+        for hit in ranking:
+            found[hit.row].append(hit)
+    direction = 1 if least else -1
+    common = [_common(row, hits) for row, hits in sorted(found.items())]
+    first = sorted(common, key=lambda one: (-one.queries, direction * one.mean))[:FIRST]
+    sources, labels = (_counted(getattr(one.example, name) for one in first) for name in ("source", "label"))
+    openings = [one for one in _counted(_opening(one.example.response) for one in first) if one.examples > 1]
+    return Summary(len(rankings), len(common), tuple(first), sources, labels, tuple(openings))
+
+
+def _common(row: int, hits: Sequence[Hit]) -> CommonExample:
+    values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
+    return CommonExample(row, hits[0].example, len(hits), min(hit.rank for hit in hits), sum(values) / len(values))
+
+
+def _opening(response: str) -> str | None:
+    words = response[:200].split()  # not all of it: it may be megabytes
+    return " ".join(words[:OPENING]) if len(words) >= OPENING else None
+
+
+def _counted(names: Iterable[str | None]) -> tuple[Shared, ...]:
+    counts = Counter(name for name in names if name is not None)
+    return tuple(Shared(*pair) for pair in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
 
 T = TypeVar("T")
 
 
 def _is_least(order: Any) -> Any:
-    """Whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
+    """Tell whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
     return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
 
@@ -61,11 +139,11 @@ class TopResult(Tabular, Result, Sequence[Hits]):
 
     @property
     def entries(self) -> tuple[Hits, ...]:
-        """What it says of each query."""
+        """Results by query."""
         return self.queries
 
     def in_common(self) -> Summary:
-        """What the queries have in common: their first examples, and the sources, labels and openings of these.
+        """Return what the queries have in common: their first examples, and the sources, labels and openings of these.
 
         Example:
             >>> index.top(queries, k=3).in_common().queries
@@ -74,7 +152,9 @@ class TopResult(Tabular, Result, Sequence[Hits]):
         return summarise(self.queries, least=self.least)
 
     def to_dict(self) -> dict[str, Any]:
-        return with_summary(super().to_dict(), self.in_common())
+        values = super().to_dict()
+        common = {"in_common": form_of(Summary).dump_python(self.in_common(), mode="json")} if len(self) > 1 else {}
+        return values | common
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for hits in self.queries:
@@ -86,6 +166,23 @@ class TopResult(Tabular, Result, Sequence[Hits]):
         return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
 
 
+class _OfQueries(Tabular, Result):
+    """A result that has an entry for each query."""
+
+    entries: Sequence[Any]
+
+    @property
+    def queries(self) -> tuple[Example, ...]:
+        """The queries."""
+        return tuple(entry.query for entry in self.entries)
+
+    @property
+    def better(self) -> tuple[Example, ...] | None:
+        """The better answers of contrasts; None where a query has none."""
+        found = tuple(entry.better for entry in self.entries if entry.better is not None)
+        return found if found and len(found) == len(self.entries) else None
+
+
 @dataclass(frozen=True, eq=False)
 class QueryScores:
     """The group scores of one query, in the order of the groups."""
@@ -93,7 +190,7 @@ class QueryScores:
     query: Record
     scores: Numbers
     channels: dict[str, Numbers] | None = None
-    """What each channel gave to each group."""
+    """Each channel's part of each group's score."""
     better: Record | None = None
 
 
@@ -106,7 +203,7 @@ class NamedGroup:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupResult(Tabular, Result):
+class GroupResult(_OfQueries):
     """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful.
 
     Example:
@@ -117,7 +214,7 @@ class GroupResult(Tabular, Result):
 
     groups: tuple[NamedGroup, ...]
     entries: Annotated[tuple[Annotated[QueryScores, Sparing], ...], Field(alias="queries")]
-    """What it says of each query."""
+    """Results by query."""
     provenance: Origin
     kind: ClassVar[str] = "group"
 
@@ -147,16 +244,6 @@ class GroupResult(Tabular, Result):
         return cls(tuple(map(NamedGroup, names, sizes)), tuple(entries), provenance)
 
     @property
-    def queries(self) -> tuple[Example, ...]:
-        """The queries."""
-        return tuple(entry.query for entry in self.entries)
-
-    @property
-    def better(self) -> tuple[Example, ...] | None:
-        """The better answers, of contrasts."""
-        return _better(self.entries)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Names of the groups."""
         return tuple(group.name for group in self.groups)
@@ -173,7 +260,7 @@ class GroupResult(Tabular, Result):
 
     @cached_property
     def channels(self) -> dict[str, GroupScores] | None:
-        """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
+        """Return what each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
         told = [entry.channels for entry in self.entries if entry.channels is not None]
         return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
 
@@ -220,7 +307,7 @@ class QueryChange:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WhatIfResult(Tabular, Result):
+class WhatIfResult(_OfQueries):
     """How the group score of the corpus changes when part of it is left out.
 
     ``change = after - before``, one value for each query: below 0, what was removed had been helping.
@@ -234,10 +321,10 @@ class WhatIfResult(Tabular, Result):
     removed: int
     kept: int
     entries: Annotated[tuple[Annotated[QueryChange, Sparing], ...], Field(alias="queries")]
-    """What it says of each query."""
+    """Results by query."""
     provenance: Origin
     removal: str | None = None
-    """What was left out, in words, such as ``without source == "forum"``; None in results of earlier versions."""
+    """The part that was left out, in words (``without source == "forum"``); None in results of earlier versions."""
     kind: ClassVar[str] = "what-if"
 
     def __post_init__(self) -> None:
@@ -263,16 +350,6 @@ class WhatIfResult(Tabular, Result):
             for i, (query, row, other) in enumerate(_each(queries, list(numbers), better))
         )
         return cls(removed, kept, tuple(entries), provenance, removal)
-
-    @property
-    def queries(self) -> tuple[Example, ...]:
-        """The queries."""
-        return tuple(entry.query for entry in self.entries)
-
-    @property
-    def better(self) -> tuple[Example, ...] | None:
-        """The better answers, of contrasts."""
-        return _better(self.entries)
 
     @property
     def before(self) -> np.ndarray:
@@ -321,12 +398,6 @@ def _each(
 
 def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[Any], T]) -> dict[str, T] | None:
     return None if channels is None else {name: made(part[query]) for name, part in channels.items()}
-
-
-def _better(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> tuple[Example, ...] | None:
-    """The better answers of contrasts; None where a query has none."""
-    found = tuple(entry.better for entry in entries if entry.better is not None)
-    return found if found and len(found) == len(entries) else None
 
 
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:

@@ -1,10 +1,13 @@
-"""The base of results and answers: a class writes and reads its JSON."""
+"""The base of results and answers: rows and tables, JSON, where they come from."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
+from html import escape
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from pydantic import (
@@ -19,16 +22,166 @@ from pydantic import (
     WrapSerializer,
 )
 
-from airrep.errors import DataError
-from airrep.index.results.frames import Shown
-from airrep.index.results.made import Made
+from airrep.corpus.schemas.conversations import from_last_message
+from airrep.errors import DataError, need
 from airrep.runtime.artifacts.making import fetched, new_artifact
 from airrep.runtime.artifacts.manifests import as_written, canonical_json, read_json, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.scoring.pooling import pooling_text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ROWS_SHOWN = 20
+"""Rows of a table in a notebook: the rest is in :meth:`Shown.to_pandas`."""
+LONGEST = 120
+"""Characters of a text in such a table."""
+
+
+class Shown(ABC):
+    """A result that is told as a table; its text form is one line, its form in a notebook a short table."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Names of the values of a result that may have no row at all."""
+
+    @abstractmethod
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Rows of plain values, one at a time; all have the same names."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return what the result holds, in one line."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return list(self._records())
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows as a data frame.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        need("to_pandas", "pandas", "pandas")
+        import pandas as pd
+
+        rows = self.to_dicts()
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(self.columns))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary()})"
+
+    def _repr_html_(self) -> str:
+        shown = list(islice(self._records(), ROWS_SHOWN + 1))
+        names = list(shown[0]) if shown else []
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        lines = (f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in shown[:ROWS_SHOWN])
+        more = "<p>… and more: <code>to_pandas()</code></p>" if len(shown) > ROWS_SHOWN else ""
+        title = f"<p>{escape(type(self).__name__)}: {escape(self.summary())}</p>"
+        return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>{more}"
+
+
+class Tabular(Shown):
+    """A result that gives its rows."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Rows of plain values, one at a time; all have the same names."""
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        return self.rows()
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f'<td style="text-align: right">{value:+.4g}</td>'
+    text = "" if value is None else str(value)
+    return f"<td>{escape(shortened(from_last_message(text, LONGEST) if name == 'prompt' else text))}</td>"
+
+
+def printable(text: str) -> str:
+    """A text without characters that steer a terminal or change the direction of writing."""
+    kept = "\N{ZERO WIDTH JOINER}"  # joins the parts of one emoji
+    return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """A text on one line, cut, safe to print."""
+    line = printable(" ".join(text[: 4 * longest].split()))  # not all of the text: it may be megabytes
+    return line if len(line) <= longest and len(text) <= 4 * longest else line[: longest - 1] + "…"
+
+
+_MODELS = ("lm", "base", "encoder")
+"""Settings that name a model."""
+
+
+def left_out(id_: str) -> str:
+    """The response of an example whose texts were left out of an index."""
+    return f"(text left out: {id_})"
+
+
+@dataclass(frozen=True)
+class CorpusPart:
+    """Data that an index was built from, or that came to it later."""
+
+    fingerprint: str
+    """SHA-256 over all rows (:attr:`airrep.Corpus.fingerprint`); of several appends a digest of theirs."""
+    rows: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """Origin of an index: its data, model and method."""
+
+    corpora: tuple[CorpusPart, ...]
+    """The corpus that it was built from, then all that was appended."""
+    attributor: str
+    """Fingerprint of all that features depend on: settings, and the files of models."""
+    airrep: str
+    """Version that wrote it."""
+    hub: tuple[str, ...] = ()
+    """Data sets of the Hub among the data, as ``owner/name@commit``; empty where none was recorded."""
+    models: dict[str, str] = field(default_factory=dict)
+    """Models as they were named: by the setting, or by the setting and the channel."""
+    channels: tuple[str, ...] = ()
+    """Channels with their weights."""
+
+    def corpus_of(self, row: int) -> str | None:
+        """Fingerprint of the corpus that has a row; None where several appends may have it."""
+        ends = list(accumulate(part.rows for part in self.corpora))
+        if row < ends[0]:
+            return self.corpora[0].fingerprint
+        return self.corpora[1].fingerprint if len(self.corpora) == 2 and row < ends[1] else None
+
+
+def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> Made:
+    """Read the origin from an index's manifest; *asked* are the channels that answer, if they differ."""
+    settings = manifest["settings"]
+    channels = settings.get("channels") or []
+    weighed = ((one["name"] or one["method"], one["weight"]) for one in channels)
+    if asked is not None:
+        weighed = ((one.title, one.weight) for one in asked)
+    return Made(
+        corpora=tuple(CorpusPart(one["fingerprint"], one["rows"]) for one in manifest["corpora"]),
+        attributor=manifest["attributor"],
+        airrep=str(manifest["packages"].get("airrep", "")),
+        hub=tuple(map(str, manifest.get("reading", {}).get("hub", ()))),
+        models=dict(_models(settings)),
+        channels=tuple(f"{name} × {weight:g}" for name, weight in weighed),
+    )
+
+
+def _models(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from ((name, one) for name in _MODELS if isinstance(one := settings.get(name), str))
+    for channel in settings.get("channels") or []:
+        of = channel["name"] or channel["method"]
+        named = ((name, channel["settings"].get(name)) for name in _MODELS)
+        yield from ((f"{name} of {of}", one) for name, one in named if isinstance(one, str))
+
+
 REMOVAL = "increase of the query's loss if the group were removed"
-"""What an order-k score measures."""
+"""Unit of an order-k score."""
 ZERO = "every score is 0: the query shares nothing with any example"
 HELPFUL: Final = "most helpful first"
 HARMFUL: Final = "most harmful first"
@@ -52,17 +205,17 @@ class Provenance:
     pool: str | None = None
     """How the members' scores make a group score; None for scores of single examples."""
     temperature: float | None = None
-    """Of attention, the larger the flatter; None for other pools."""
+    """Temperature of attention, the larger the flatter; None for other pools."""
     units: str = "inner product of features"
-    """What a score measures."""
+    """Unit of a score."""
     sign: str = "higher = more helpful"
     """Which way is up."""
     caution: str = ""
-    """What readers should be told of the method; empty if nothing."""
+    """Caution about the method for readers; empty if there is none."""
     rows: int | None = None
     """How many examples were ranked; None where none were, and in results of earlier versions."""
     made: Made | None = field(default=None, compare=False)
-    """What the index was made of, and by what; None in results of earlier versions."""
+    """Origin of the index; None in results of earlier versions."""
 
     @property
     def pooling(self) -> str:
@@ -117,7 +270,7 @@ Numbers: TypeAlias = Annotated[
 
 
 class Result(Shown):
-    """What was asked of an index, a frozen dataclass: its JSON has the kind, and the fields of the class."""
+    """Answer of an index, a frozen dataclass: its JSON has the kind, and the fields of the class."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]
@@ -125,7 +278,7 @@ class Result(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values; docs/formats.md has the layout."""
-        values: dict[str, Any] = _form(type(self)).dump_python(self, mode="json", by_alias=True)
+        values: dict[str, Any] = form_of(type(self)).dump_python(self, mode="json", by_alias=True)
         if values["provenance"]["made"] is None:
             del values["provenance"]["made"]
         return {"kind": self.kind, **values}
@@ -138,7 +291,7 @@ class Result(Shown):
             DataError: something is missing, not finite, or of another type.
         """
         try:
-            found: Self = _form(cls).validate_python(value)
+            found: Self = form_of(cls).validate_python(value)
         except ValidationError as error:
             raise DataError(
                 f"{name}: is not the JSON of {cls.kind}: {first_problem(error)}. Give what to_dict() returns, or run "
@@ -171,8 +324,29 @@ class Result(Shown):
             return cls.from_dict(value, str(folder))
 
 
+PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
+"""Told with every answer."""
+
+
+class Answer(Result):
+    """An answer to one question; docs/answers.md has the layout of its JSON."""
+
+    note: ClassVar[str] = PREDICTION
+    """Told with the answer."""
+
+    def summary(self) -> str:
+        shown = []
+        for name in (one.name for one in fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if isinstance(value, tuple | dict):
+                shown.append(f"{len(value):,} {name}")
+            elif isinstance(value, str | int):
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
+
+
 @cache
-def _form(kind: type[Result]) -> TypeAdapter[Any]:
+def form_of(kind: type) -> TypeAdapter[Any]:
     """Made when it is first needed, as it takes longer than many answers."""
     return TypeAdapter(kind)
 

@@ -10,6 +10,7 @@ import numpy as np
 from airrep.arrays import DenseFeatures, Rows, SparseFeatures, unit_rows, whole_number
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
+from airrep.scoring.topk import Selection
 from airrep.sparse import beside
 
 NUMBERS = 2**28
@@ -22,7 +23,7 @@ FIRST = 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """What is wanted beside the best ranks."""
+    """Wishes beside the best ranks."""
 
     diversity: float = 0.0
     """0 to 1: how much being like what is chosen already counts against the rank."""
@@ -82,7 +83,7 @@ class Chooser:
 
     def __init__(
         self,
-        ranked: Callable[[int], Rows],
+        ranked: Callable[[int], Selection],
         count: int,
         index: IndexRows,
         limits: Limits,
@@ -96,8 +97,9 @@ class Chooser:
         """
         self._ranked, self._count, self._index, self._limits = ranked, count, index, limits
         self._values_of, self._tokens_of, self._channels = values, tokens, channels
+        self.ranking: Selection
+        """The candidates, in order of rank, with their reasons, once :meth:`choose` has looked at some."""
         self.rows: Rows = np.empty(0, np.int64)
-        """The candidates, in order of rank."""
         self.tokens: list[int] = []
         """Their tokens, where there is a budget."""
         self._values: list[str | None] = []
@@ -146,7 +148,8 @@ class Chooser:
     def _grow(self, count: int) -> None:
         """Take so many candidates in all."""
         before = len(self.rows)
-        self.rows = self._ranked(count)
+        self.ranking = self._ranked(count)
+        self.rows = self.ranking.rows
         new = self.rows[before:]
         self._redundancy = np.append(self._redundancy, np.zeros(len(new)))
         is_open = np.ones(len(new), bool)

@@ -17,9 +17,8 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
-from airrep.index.results.frames import Tabular
 from airrep.index.results.hits import fields_of
-from airrep.index.results.result import Provenance
+from airrep.index.results.result import Provenance, Tabular
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.runtime.remote.outputs import is_taken, write_output
 from airrep.runtime.remote.places import url_of
@@ -27,8 +26,8 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, score_all
 from airrep.scoring.blocks import check_count
 from airrep.scoring.contrast import without_worse
-from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.products import ask
+from airrep.scoring.topk import Selection, first_of_each, gumbel_top_k, min_rank
 
 REASON = "selected_by"
 
@@ -116,8 +115,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
     def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the examples as JSON lines, the reason of each under ``selected_by``.
 
-        Raises:
-            ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
         """
         path = Path(out)
         check_selection(path, replace=replace)
@@ -170,10 +168,8 @@ def select(
         index: the index to pick from; or its path.
         queries: examples that the picked data should help with.
         count: how many; as many as fit if None, which needs a budget of tokens.
-        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then examples are ranked by
-            the contrast of the better answer with the query's, so those that teach the good come first; those that
-            teach a bad answer more than any good one are left out
-            (:func:`airrep.scoring.contrast.without_worse`).
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what teaches these comes
+            first; what teaches a bad answer most is left out (:func:`airrep.scoring.contrast.without_worse`).
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
         diversity: λ, 0 or more and below 1.
@@ -184,8 +180,8 @@ def select(
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: *count* is not between 1 and the number of examples to choose from or that quotas allow, no
-            example fits into the budget, or a bad filter, field, quota or budget.
+        ConfigError: *count* is above the examples to choose from or below 1, nothing fits into the budget, or a bad
+            filter, field, quota or budget.
 
     Example:
         >>> picks = airrep.select(index, queries, count=10)
@@ -194,52 +190,85 @@ def select(
     """
     index = as_index(index)
     limits = _limits(count, diversity, by, most, tokens)
-    keys = _content_keys(index) if drop_duplicates else None
-    keep = index.mask(where)
-    if keys is not None:
-        keep = first_of_each(keys, keep, index.rows)
+    keep = _kept(index, where, drop_duplicates)
     question = index.question(queries, better)
-    asked = question.queries
-    whole = index.ask(question, progress)
-    ranked = question.ranked(whole, towards=True)
-    if better is not None:
-        keep = without_worse(ranked, keep)
-    rankable, ranking = int(keep.sum()), _Ranking(ranked, keep)
-    ids, origin = [query.id for query in asked], question.told(index.provenance(), towards=True)
-    if limits is None:
-        ranking.first(count or 0)
-        return SelectionResult(_picks(index, ranking.selection(), np.arange(count or 0), ids), origin)
-    every = index.values(by, quoted=True) if by is not None else [None] * index.rows
-    allowed = _allowed(limits, by, every, keep, count)
-    chooser = Chooser(
-        ranking.first,
-        rankable,
-        index,
-        limits,
-        lambda rows: [every[row] for row in rows.tolist()],
-        _token_counter(index, str(tokenizer or SUBWORDS)),
-        list(whole.channels()) or None,
-    )
-    chosen = chooser.choose(allowed if count is None else count)
-    if not chosen:
-        first = chooser.tokens[0]
-        raise ConfigError(f"select: the first example has {first} tokens, the budget is {tokens}. Give more.")
-    best = _picks(index, ranking.selection(), np.array([one.place for one in chosen]), ids)
+    asked = index.ask(question, progress)
+    ranked = question.ranked(asked, towards=True)
+    keep = keep if better is None else without_worse(ranked, keep)
+    picking = _Picking(index, ranked, keep, [query.id for query in question.queries])
     picks = (
-        replace(
-            pick,
-            redundancy=float(np.float32(one.redundancy)) if diversity else None,
-            tokens=chooser.tokens[one.place] if tokens is not None else None,
-        )
-        for pick, one in zip(best, chosen, strict=True)
+        picking.best(count or 0)
+        if limits is None
+        else picking.within(limits, count, by, str(tokenizer or SUBWORDS), list(asked.channels()) or None)
     )
-    return SelectionResult(tuple(picks), origin)
+    return SelectionResult(picks, question.told(index.provenance(), towards=True))
+
+
+@dataclass(frozen=True)
+class _Picking:
+    """Picks kept rows of an index by their best rank over some queries, which have these ids."""
+
+    index: Index
+    ranked: Asked
+    keep: Mask
+    ids: Sequence[str]
+
+    def best(self, count: int) -> tuple[Pick, ...]:
+        """The first rows of the ranking."""
+        return self._told(min_rank(self.ranked, count, self.keep), np.arange(count))
+
+    def within(
+        self, limits: Limits, count: int | None, by: str | None, tokenizer: str, channels: Sequence[str] | None
+    ) -> tuple[Pick, ...]:
+        """Rows that are diverse, within quotas and a budget; *channels* are those by which examples are alike."""
+        index = self.index
+        every = index.values(by, quoted=True) if by is not None else [None] * index.rows
+        allowed = _allowed(limits, by, every, self.keep, count)
+        chooser = Chooser(
+            lambda first: min_rank(self.ranked, first, self.keep),
+            int(self.keep.sum()),
+            index,
+            limits,
+            lambda rows: [every[row] for row in rows.tolist()],
+            _token_counter(index, tokenizer),
+            channels,
+        )
+        chosen = chooser.choose(allowed if count is None else count)
+        if not chosen:
+            told = f"the first example has {chooser.tokens[0]} tokens, the budget is {limits.tokens}"
+            raise ConfigError(f"select: {told}. Give more.")
+        picks = self._told(chooser.ranking, np.array([one.place for one in chosen]))
+        return tuple(
+            replace(
+                pick,
+                redundancy=float(np.float32(one.redundancy)) if limits.diversity else None,
+                tokens=chooser.tokens[one.place] if limits.tokens is not None else None,
+            )
+            for pick, one in zip(picks, chosen, strict=True)
+        )
+
+    def _told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
+        """Some rows of a ranking, each with the reason."""
+        rows, ranks, queries, scores = (column[places] for column in found)
+        reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)
+        return tuple(
+            Pick(example, row, rank, self.ids[query], score)
+            for example, (row, rank, query, score) in zip(self.index.examples(rows), reasons, strict=True)
+        )
+
+
+def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
+    """The rows to choose from; of equal texts only the first, where duplicates are dropped."""
+    keep = index.mask(where)
+    if not drop_duplicates:
+        return keep
+    return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep, index.rows)
 
 
 def _limits(
     count: int | None, diversity: float, by: str | None, most: int | Mapping[str, int] | None, tokens: int | None
 ) -> Limits | None:
-    """What is wanted beside the best ranks; None if nothing is."""
+    """Return what is wanted beside the best ranks; None if nothing is."""
     if (by is None) != (most is None):
         raise ConfigError("select: by (a field) and most (how many of each value) belong together. Give both.")
     if count is None and tokens is None:
@@ -277,34 +306,6 @@ def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[st
             f"select: no example has the {by} '{unknown}', of which at most {quotas[unknown]} are asked for; expected "
             "a value that some example has. Check it; case matters."
         )
-
-
-class _Ranking:
-    """The order of rows by best rank, as far as it was asked for."""
-
-    def __init__(self, asked: Asked, keep: Mask) -> None:
-        self._asked, self._keep = asked, keep
-        self._found: Selection | None = None
-
-    def first(self, count: int) -> Rows:
-        """The first rows."""
-        self._found = min_rank(self._asked, count, self._keep)
-        return self._found.rows
-
-    def selection(self) -> Selection:
-        """The first rows that were asked for last, with their reasons."""
-        assert self._found is not None
-        return self._found
-
-
-def _picks(index: Index, found: Selection, places: np.ndarray, ids: Sequence[str]) -> tuple[Pick, ...]:
-    """Some rows of a ranking, each with the reason."""
-    rows, ranks, queries, scores = (column[places] for column in found)
-    reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)
-    return tuple(
-        Pick(example, row, rank, ids[query], score)
-        for example, (row, rank, query, score) in zip(index.examples(rows), reasons, strict=True)
-    )
 
 
 def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
@@ -349,9 +350,7 @@ def resample(
     """
     index = as_index(index)
     weights = _log_weights(index, queries)
-    keep = index.mask(where)
-    if drop_duplicates:
-        keep = first_of_each(_content_keys(index), keep, index.rows)
+    keep = _kept(index, where, drop_duplicates)
     rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample"))
     drawn = enumerate(zip(index.examples(rows), rows.tolist(), strict=True), start=1)
     draws = (Draw(example, row, draw, float(weights[row]), seed) for draw, (example, row) in drawn)
@@ -368,7 +367,3 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
     return np.asarray(score_all(ask(target, index.blocks(index.method)))[0])
-
-
-def _content_keys(index: Index) -> np.ndarray:
-    return np.concatenate([shard.examples.content_hashes for shard in index.shards])

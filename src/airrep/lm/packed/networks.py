@@ -1,19 +1,271 @@
-"""The network of an LM around weights that are held packed."""
+"""The network of an LM around weights held as quantised formats store them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from airrep.errors import ConfigError
 from airrep.lm.files import GENERATION, make_plain, stored_weights, with_attention
-from airrep.lm.folders.blocks import PLACES, read_places
-from airrep.lm.folders.forms import CONFIG, read_config
-from airrep.lm.folders.quantised import quantised
-from airrep.lm.held import Stored, put, size_read, whole, without_weights
-from airrep.lm.packed.blocks import Blocks
-from airrep.lm.packed.tensors import packed_weights
+from airrep.lm.folders.forms import AWQ, BITSANDBYTES, CONFIG, GPTQ, quantised, read_config
+from airrep.lm.folders.gguf import PLACES, Place, read_places
+from airrep.lm.held import HALF, HalfWeight, Stored, put, size_read, whole, without_weights
+from airrep.shapes import Float, Float32, Int8, Int16, Int32, Int64, UInt8
+
+Rows = slice | Int64[Tensor, " n"]
+
+
+class _Packed:
+    """A matrix whose numbers are computed."""
+
+    kind: torch.dtype | None = None
+    device = torch.device("cpu")
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.shape = (rows, width)
+
+    def _places(self, which: Rows) -> Int64[Tensor, " n"]:
+        return torch.arange(self.shape[0])[which]
+
+
+class Bytes(_Packed):
+    """bitsandbytes, 8 bits: whole numbers from −127 to 127 times a row's largest number / 127 (arXiv 2208.07339)."""
+
+    def __init__(self, codes: Int8[Tensor, "o i"], largest: Float32[Tensor, " o"]) -> None:
+        super().__init__(*codes.shape)
+        self._codes, self._largest = codes, largest
+
+    def rows(self, which: Rows) -> Float[Tensor, "n i"]:
+        return self._codes[which].float().mul_(self._largest[which, None]).mul_(1 / 127)
+
+
+class Nibbles(_Packed):
+    """bitsandbytes, 4 bits: places in a table of 16 numbers, times a block's largest number (arXiv 2305.14314).
+
+    Two places lie in a byte, the first in its upper half; a row is a whole number of blocks.
+    """
+
+    def __init__(
+        self,
+        codes: UInt8[Tensor, "o half"],
+        table: Float32[Tensor, "16"],
+        largest: Float32[Tensor, "o blocks"],
+        kind: Any,
+    ) -> None:
+        super().__init__(len(codes), 2 * codes.shape[1])
+        self._codes, self._largest, self._kind = codes, largest, kind
+        self._pairs = torch.stack([table.repeat_interleave(16), table.repeat(16)], 1)  # of each byte
+
+    def rows(self, which: Rows) -> Float[Tensor, "n i"]:
+        codes, largest = self._codes[which], self._largest[which]
+        found = self._pairs.index_select(0, codes.flatten().int()).view(*largest.shape, -1)
+        return found.mul_(largest[..., None]).view(len(codes), -1).to(self._kind)
+
+
+class Columns(_Packed):
+    """GPTQ and AWQ: (code − zero) × scale of each output and group of inputs, with codes packed into 32 bits.
+
+    *codes* are ``(in, out)``, or in / (32 / bits) rows where a GPTQ word holds several inputs of an output.
+    """
+
+    def __init__(
+        self,
+        codes: Callable[[Int64[Tensor, " n"]], Int32[Tensor, "i n"]],
+        zeros: Int16[Tensor, "groups o"],
+        scales: Float[Tensor, "groups o"],
+        groups: Int64[Tensor, " i"],
+    ) -> None:
+        super().__init__(scales.shape[1], len(groups))
+        self._codes, self._zeros, self._scales, self._groups = codes, zeros, scales, groups
+
+    def rows(self, which: Rows) -> Float[Tensor, "n i"]:
+        places = self._places(which)
+        scales = self._scales[:, places]
+        codes = self._codes(places).sub_(self._zeros[:, places][self._groups]).to(scales.dtype)
+        return codes.mul_(scales[self._groups]).t()
+
+
+def packed_weights(
+    method: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+) -> tuple[dict[str, Stored], dict[str, Tensor]]:
+    """Weights of an LM's files: matrices that stay as they are, and all others.
+
+    *config* is the ``quantization_config``. ConfigError: a part of a matrix is missing; the error begins with *where*.
+    """
+    end, read = {
+        BITSANDBYTES: (".weight", _bitsandbytes),
+        GPTQ: (".qweight", _gptq),
+        AWQ: (".qweight", _awq),
+    }[method]
+    stored: dict[str, Stored] = {}
+    parts: set[str] = set()
+    for name, tensor in tensors.items():
+        if name.endswith(end) and not tensor.is_floating_point():
+            base = name.removesuffix(end)
+            own = {key.removeprefix(f"{base}."): each for key, each in tensors.items() if key.startswith(f"{base}.")}
+            parts |= {f"{base}.{key}" for key in own if key != "bias"}
+            try:
+                stored[f"{base}.weight"] = read(own, config)
+            except (KeyError, ValueError, RuntimeError) as error:
+                raise ConfigError(
+                    f"{where} {base} cannot be read as {method}: {error}. Give the LM that it was made from."
+                ) from error
+    others = {name: tensor for name, tensor in tensors.items() if name not in parts}
+    halves = {name: each for name, each in others.items() if each.dim() == 2 and each.dtype in HALF.values()}
+    stored |= {name: HalfWeight(each) for name, each in halves.items()}
+    return stored, {name: each for name, each in others.items() if name not in halves}
+
+
+def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
+    if "SCB" in own:
+        return Bytes(own["weight"], own["SCB"].float())
+    key = next(key for key in own if ".quant_state.bitsandbytes__" in key)
+    state = json.loads(own[key].numpy().tobytes())
+    largest = own["weight.absmax"]
+    if "nested_blocksize" in state:  # they are quantised themselves
+        blocks = own["weight.nested_absmax"].repeat_interleave(state["nested_blocksize"])[: len(largest)]
+        largest = own["weight.nested_quant_map"][largest.int()] * blocks + state["nested_offset"]
+    count, width = state["shape"]
+    if width % state["blocksize"]:
+        raise ValueError(f"rows of {width} numbers, which blocks of {state['blocksize']} do not divide")
+    codes = own["weight"].view(torch.uint8).view(count, -1)
+    return Nibbles(
+        codes, own["weight.quant_map"].float(), largest.float().view(count, -1), getattr(torch, state["dtype"])
+    )
+
+
+def _gptq(own: Mapping[str, Tensor], config: Mapping[str, Any]) -> Stored:
+    bits = config["bits"]
+    words, scales = own["qweight"], own["scales"]
+    more = config.get("checkpoint_format", config.get("format", GPTQ)) == GPTQ  # that stores zeros less one
+    zeros = _spread(own["qzeros"], bits)[:, : scales.shape[1]] + int(more)
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)[:, None]
+
+    def codes(places: Int64[Tensor, " n"]) -> Int32[Tensor, "i n"]:
+        found: Tensor = (words[:, places][:, None] >> shifts) & (2**bits - 1)
+        return found.flatten(0, 1)
+
+    return Columns(codes, zeros.short(), scales, own["g_idx"].long())
+
+
+_AWQ_SHIFTS = torch.tensor([0, 16, 4, 20, 8, 24, 12, 28], dtype=torch.int32)
+"""Where in a word AWQ has the codes of eight outputs."""
+
+
+def _awq(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
+    words, scales = own["qweight"], own["scales"]
+    zeros = ((own["qzeros"][..., None] >> _AWQ_SHIFTS) & 15).flatten(1)
+
+    def codes(places: Int64[Tensor, " n"]) -> Int32[Tensor, "i n"]:
+        found: Tensor = (words[:, places // 8] >> _AWQ_SHIFTS[places % 8]) & 15
+        return found
+
+    groups = torch.arange(len(words)) // (len(words) // len(scales))
+    return Columns(codes, zeros.short(), scales, groups)
+
+
+def _spread(words: Int32[Tensor, "groups packed"], bits: int) -> Int32[Tensor, "groups o"]:
+    """Codes that lie in words, the first in the lowest bits."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    found: Tensor = (words[..., None] >> shifts) & (2**bits - 1)
+    return found.flatten(1)
+
+
+class Blocks:
+    """A matrix in a GGUF file, mapped into memory and brought to float32 as it is read."""
+
+    kind: torch.dtype | None = None
+    device = torch.device("cpu")
+
+    def __init__(self, file: Path, place: Place) -> None:
+        self.shape = (place.rows, place.width)
+        self._type = place.type
+        self._data = np.memmap(file, np.uint8, "r", place.offset, (place.rows, place.row_bytes))
+        self._order = None if place.order is None else np.array(place.order)
+
+    def rows(self, which: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
+        places = which if isinstance(which, slice) else which.numpy()
+        data = np.array(self._data[places if self._order is None else self._order[places]])
+        found = dequantize(torch.from_numpy(data), self._type)
+        if found is None:
+            gguf = import_module("gguf")
+            found = torch.from_numpy(gguf.dequantize(data, gguf.GGMLQuantizationType[self._type]))
+        return found
+
+
+def dequantize(blocks: UInt8[Tensor, "rows bytes"], kind: str) -> Float[Tensor, "rows numbers"] | None:
+    """Rows of blocks as float32, to the bit what the package gguf makes of them, several times as fast.
+
+    None for types that are not here.
+    """
+    if kind not in _READERS:
+        return None
+    size, read = _READERS[kind]
+    return read(blocks.reshape(-1, size)).view(len(blocks), -1)
+
+
+def _legacy(blocks: Tensor, bits: int, least: bool) -> Float[Tensor, "n 32"]:
+    """A scale, the *least* number if it is stored, 32 fifth bits if there are five, and 32 codes of four bits."""
+    low = blocks[:, -16:]
+    codes = torch.cat([low & 15, low >> 4], 1)
+    if bits == _FIVE:
+        codes |= torch.from_numpy(np.unpackbits(blocks[:, -20:-16].numpy(), axis=1, bitorder="little")) << 4
+    found = codes.float()
+    scale = _half(blocks, 0)
+    return found.mul_(scale).add_(_half(blocks, 2)) if least else found.sub_(2 ** (bits - 1)).mul_(scale)
+
+
+def _whole_numbers(blocks: Tensor) -> Float[Tensor, "n 32"]:
+    """A scale and 32 numbers of eight bits."""
+    return blocks[:, 2:].view(torch.int8).float().mul_(_half(blocks, 0))
+
+
+def _with_minima(blocks: Tensor, bits: int) -> Float[Tensor, "n 256"]:
+    """Eight groups of 32 codes, each with a scale and a minimum of six bits."""
+    first, second, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    scales = torch.cat([first & 63, (both & 15) | ((first >> 6) << 4)], 1) * _half(blocks, 0)
+    minima = torch.cat([second & 63, (both >> 4) | ((second >> 6) << 4)], 1) * _half(blocks, 2)
+    low = blocks[:, -128:].reshape(-1, 4, 32)
+    codes = torch.stack([low & 15, low >> 4], 2).view(-1, 8, 32)
+    if bits == _FIVE:
+        for group in range(8):
+            codes[:, group] |= ((blocks[:, 16:48] >> group) & 1) << 4
+    return codes.float().mul_(scales[..., None]).sub_(minima[..., None]).flatten(1)
+
+
+def _of_six_bits(blocks: Tensor) -> Float[Tensor, "n 256"]:
+    """Sixteen groups of 16 codes, each with a scale of eight bits; four bits of all codes, then two."""
+    low, high = blocks[:, :128].reshape(-1, 2, 64), blocks[:, 128:192].reshape(-1, 2, 32)
+    codes = torch.cat([low & 15, low >> 4], 2).view(-1, 2, 4, 32)
+    for part in range(4):
+        codes[:, :, part] |= ((high >> 2 * part) & 3) << 4
+    scales = blocks[:, 192:208].view(torch.int8) * _half(blocks, 208)
+    return codes.view(-1, 16, 16).float().sub_(32).mul_(scales[..., None]).flatten(1)
+
+
+def _half(blocks: Tensor, place: int) -> Float[Tensor, "n 1"]:
+    """A float16 of each block."""
+    return blocks[:, place : place + 2].view(torch.float16).float()
+
+
+_FIVE = 5
+_READERS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "Q4_0": (18, partial(_legacy, bits=4, least=False)),
+    "Q4_1": (20, partial(_legacy, bits=4, least=True)),
+    "Q5_0": (22, partial(_legacy, bits=5, least=False)),
+    "Q5_1": (24, partial(_legacy, bits=5, least=True)),
+    "Q8_0": (34, _whole_numbers),
+    "Q4_K": (144, partial(_with_minima, bits=4)),
+    "Q5_K": (176, partial(_with_minima, bits=5)),
+    "Q6_K": (210, _of_six_bits),
+}
+"""Bytes of a block and its reader, by names of types; what stands where in it is as ggml has it."""
 
 
 def is_packed(folder: Path) -> bool:

@@ -1,7 +1,6 @@
 """Records of training by transformers or trl, and the settings that trainers leave.
 
-callback    A callback of transformers' Trainer that records steps and keeps checkpoints.
-record      The record of a training: losses and rows of each step, and jumps.
-row_losses  Losses of single rows, read from what a model's forward pass gives a trainer.
-training    Settings of fine-tunes, read from what trainers wrote; a pickle runs nothing.
+callback  A callback of transformers' Trainer that records steps and keeps checkpoints.
+record    The record of a training: losses and rows of each step, and jumps.
+training  Settings of fine-tunes, read from what trainers wrote; a pickle runs nothing.
 """

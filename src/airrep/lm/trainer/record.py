@@ -53,7 +53,7 @@ class Jump:
     row_losses: tuple[float | None, ...] = ()
     """The loss of each of these rows, as :attr:`LoggedStep.row_losses`."""
     shares: tuple[float, ...] = ()
-    """What part of the jump each of these rows made: tokens · (its loss − expected), over the sum of all rows."""
+    """Share of the jump that each of these rows made: tokens · (its loss − expected), over the sum of all rows."""
 
     @classmethod
     def of(cls, step: LoggedStep, expected: float, deviations: float) -> "Jump":

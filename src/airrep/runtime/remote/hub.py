@@ -191,13 +191,13 @@ def _api() -> "HfApi":
 
 
 def _listed(api: "HfApi", place: HubPlace) -> dict[str, Any]:
-    """What the Hub tells of each file of a revision, by name."""
+    """Return what the Hub tells of each file of a revision, by name."""
     tree = api.list_repo_tree(**place.known, revision=place.revision, recursive=True)
     return {entry.path: entry for entry in tree if hasattr(entry, "blob_id")}
 
 
 class Pushed(NamedTuple):
-    """What a push did."""
+    """Result of a push."""
 
     place: HubPlace
     """The repository at the commit that now has the folder."""
@@ -262,7 +262,7 @@ class Push(NamedTuple):
         )
 
     def _is_there(self, name: str, entry: Any) -> bool:
-        """Whether the Hub has a file already."""
+        """Tell whether the Hub has a file already."""
         if entry is None or entry.size != self.files[name].stat().st_size:
             return False
         if entry.lfs is not None:
@@ -340,7 +340,7 @@ def told(place: HubPlace, doing: Literal["read", "written"] = "read") -> Iterato
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong with the Hub, and what to do."""
+    """Return what went wrong with the Hub, and what to do."""
     from huggingface_hub import errors
 
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):  # of one file among several

@@ -2,5 +2,4 @@
 
 gains   Group scores of the counting language model, streamed over blocks of rows.
 orders  Order-k group influence of removing a group, streamed over blocks.
-sums    Sums, means and diminishing means of scores, by the sums of groups' features.
 """

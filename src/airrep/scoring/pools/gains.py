@@ -23,15 +23,10 @@ CELLS = 2**24
 
 
 def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
-    """Σ_g q_x(g) · log(1 + Σ_z ℓ_z (exp(v_z(g)) − 1) / Σ_z ℓ_z), in float64; 0 for a group without n-grams.
+    """Σ_g q_x(g) · log(1 + Σ_z ℓ_z (exp(v_z(g)) − 1) / Σ_z ℓ_z), float64 ``(q, m)``; 0 for a group without n-grams.
 
-    Args:
-        queries: ``(q, d)`` CSR, weights of the query's n-grams; nothing in the first column.
-        blocks: features ``(b, d)`` CSR, columns ascending.
-        groups: which rows belong together.
-
-    Returns:
-        ``(q, m)`` float64.
+    *queries* are ``(q, d)`` CSR, weights of the query's n-grams, with nothing in the first column; features of blocks
+    are ``(b, d)`` CSR, columns ascending.
     """
     scores = np.empty((queries.shape[0], len(groups)))
     for some in _tiles(queries, len(groups)):
@@ -88,7 +83,7 @@ class _MemberSums:
 
 
 class _PartSums:
-    """The same where few parts make up all groups: each row is added once, to its part."""
+    """Sums of groups that few parts make up: each row is added once, to its part."""
 
     def __init__(self, parts: np.ndarray | None, owner: np.ndarray, count: int, columns: int) -> None:
         """*parts* are those of each group, ``(m, count)``; None: the groups themselves."""

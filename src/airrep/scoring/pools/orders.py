@@ -101,15 +101,10 @@ def _weighted(members: SparseRows, rows: Any, vectors: np.ndarray) -> SparseRows
 def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:
     """u ``(g, d)`` float64, so that ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
 
-    With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The
-    paper prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2.
-
-    Args:
-        total: ``(g, d)`` b of each group.
-        product: called once for every order above 1.
-        sizes: ``(g,)`` members of each group, m, all below n.
-        n: training examples, those of the groups included.
-        pooling: a pool of kind ``"order"``.
+    With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The paper
+    prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2. *total* ``(g, d)`` are b of each group,
+    *product* is called once for every order above 1, *sizes* ``(g,)`` are m, the members of each group, all below the n
+    training examples, those of the groups included.
     """
     total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
     if pooling.k is None:
@@ -170,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "order-inf: without a group no curvature is left in some direction, so there is no minimum to step to; "
-            "expected features H^(-1/2)·gradient. Use order-1, another pool, or a method that has them."
+            "order-inf: without a group no curvature is left in some direction, so the loss has no minimum there; "
+            "expected features H^(-1/2)·gradient. Use another pool, such as order-1, or a method with such features."
         )
     return found

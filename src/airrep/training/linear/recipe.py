@@ -19,7 +19,7 @@ from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_o
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.labels import REMEDY, Moved, moved, normalise_losses
 from airrep.evaluation.statistics.metrics import RESAMPLES
-from airrep.index.results.frames import Shown
+from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact, real_path
 from airrep.runtime.stage import Stage
@@ -114,19 +114,19 @@ def adapt(
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
     better, with an interval of the paired difference clear of 0. Weights of 0 or more minimise the ranking loss
-    (Eq. 8); a channel of weight 0 is left out. They are few numbers: sixteen subsets are enough to begin with.
+    (Eq. 8); sixteen subsets are enough to begin with. A channel of weight 0 is left out.
 
     Args:
         members: the channels; their weights are not read.
         learn: instances to learn from.
         held_out: instances to judge by, with other queries.
         out: the directory to make.
-        rivals: methods that the sum is compared with beside its members, by name, each with its own pool.
+        rivals: methods that the sum is compared with beside its members, by name.
         lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace an existing recipe that was learnt.
-        tell: called with a line that names the channel being read, as gradients of a large LM take long.
-        tuned: settings of the fine-tunes behind the labels, for the sentence; empty leaves them out.
+        replace: replace an existing recipe.
+        tell: told in a line which channel is being read.
+        tuned: settings of the fine-tunes behind the labels, for the sentence.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
@@ -140,51 +140,62 @@ def adapt(
     """
     _check(members, learn, held_out)
     members, path, rivals = _told_apart(members), real_path(out), rivals or {}
-    request = {
-        "members": [{key: own for key, own in unplaced(one, path).items() if key != "weight"} for one in members],
-        "rivals": {
-            name: {"method": one.name, "settings": one.settings.model_dump(mode="json")} for name, one in rivals.items()
-        },
-        "learn": [identity(instance) for instance in learn],
-        "held_out": [identity(instance) for instance in held_out],
-        "resamples": resamples,
-    }
+    request = _asked_for(members, path, rivals) | {"resamples": resamples}
+    request |= {"learn": [*map(identity, learn)], "held_out": [*map(identity, held_out)]}
     finished = Stage(path, LEARNT, "a recipe learnt", request, replace).finished(verify=True)
     if finished is not None:
         known = tuple(Channel.model_validate(placed(one, path)) for one in finished["channels"])
         return Adapted(path, known, finished["report"])
-    every = []
-    for number, one in enumerate(members, start=1):
-        if tell is not None:
-            tell(f"channel {number} of {len(members)}, {one.title}: scores of {len(learn) + len(held_out)} instances")
-        every.append(_Member(one, learn, held_out))
-    made = [one for one in every if one.tells]
-    if not made:
-        raise DataError("adapt: every member scores all subsets alike; expected scores that vary. Take other members.")
-    made, weights = _weighed(made, learn)
-    channels = tuple(
-        one.channel.model_copy(update={"weight": weight})
-        for one, weight in zip(made, weights, strict=True)
-        if weight > 0
-    )
+    every = _scored(members, learn, held_out, tell)
+    made, weights = _weighed([one for one in every if one.tells], learn)
+    weighed = [one.channel.model_copy(update={"weight": own}) for one, own in zip(made, weights, strict=True)]
+    channels = tuple(one for one in weighed if one.weight > 0)
     others, missing = _judged(rivals, held_out)
-    left_out = {"scored_alike": [one.title for one in every if not one.tells], "rivals_missing": missing}
-    report = _report(made, weights, others, learn, held_out, resamples, tuned) | left_out
-    shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
-    listed = [unplaced(one, path) for one in channels]
-    content = {"channels": listed, "report": report, "lineage": dict(lineage or {}), "provenance": shown}
-    with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace) as made_in:
-        (made_in / RECIPE).write_text(_recipe(listed), encoding="utf-8")
+    report = _report(made, weights, others, learn, held_out, resamples, tuned)
+    report |= {"scored_alike": [one.title for one in every if not one.tells], "rivals_missing": missing}
+    content = {"report": report, "lineage": dict(lineage or {}), "request": request}
+    _write(path, channels, content, replace)
     return Adapted(path, channels, report)
 
 
-def _recipe(channels: Sequence[Mapping[str, Any]]) -> str:
-    """The learnt channels as a recipe file."""
+def _asked_for(members: Sequence[Channel], path: Path, rivals: Mapping[str, Attributor]) -> dict[str, Any]:
+    """Members and rivals of a request, the weights aside."""
+    told = {
+        name: {"method": one.name, "settings": one.settings.model_dump(mode="json")} for name, one in rivals.items()
+    }
+    own = [{key: value for key, value in unplaced(one, path).items() if key != "weight"} for one in members]
+    return {"members": own, "rivals": told}
+
+
+def _scored(
+    members: Sequence[Channel],
+    learn: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    tell: Callable[[str], None] | None,
+) -> list[_Member]:
+    """Members with their group scores, one after another; refuses them if all score every subset alike."""
+    found = []
+    for number, one in enumerate(members, start=1):
+        if tell is not None:
+            tell(f"channel {number} of {len(members)}, {one.title}: scores of {len(learn) + len(held_out)} instances")
+        found.append(_Member(one, learn, held_out))
+    if not any(one.tells for one in found):
+        raise DataError("adapt: every member scores all subsets alike; expected scores that vary. Take other members.")
+    return found
+
+
+def _write(path: Path, channels: Sequence[Channel], content: Mapping[str, Any], replace: bool) -> None:
+    """Write the learnt channels, as a recipe file too."""
     import yaml
 
+    verdict, listed = content["report"]["sentence"], [unplaced(one, path) for one in channels]
+    shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": verdict}
     head = "# Weights learnt from labels: airrep index DATA --recipe THIS_FILE\n"
-    kept = [{name: one for name, one in channel.items() if one not in (None, False, {})} for channel in channels]
-    return head + yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+    kept = [{name: one for name, one in channel.items() if one not in (None, False, {})} for channel in listed]
+    told = {**content, "channels": listed, "provenance": shown}
+    with new_artifact(path, LEARNT, told, replace=replace) as folder:
+        recipe = head + yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+        (folder / RECIPE).write_text(recipe, encoding="utf-8")
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:

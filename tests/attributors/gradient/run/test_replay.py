@@ -1,6 +1,6 @@
 """A fine-tune followed back: against torch's own run, and finite differences of data weights in float64."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,16 @@ def tuning(**changes: Any) -> FineTuneSettings:
     return FineTuneSettings.of({**SMOOTH, **changes})
 
 
-def reference_run(model: Any, lm: TargetLM, chosen: FineTuneSettings) -> Callable[[np.ndarray], np.ndarray]:
-    """Losses of the queries after a fine-tune by torch's optimizer, by the weights of the examples."""
+def reference_run(
+    model: Any, lm: TargetLM, chosen: FineTuneSettings, members: np.ndarray, guests: Sequence[np.ndarray]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Losses of the queries after a fine-tune on *members* by torch's optimizer, by the weights of all examples.
+
+    *guests* join the examples of each step. They count so many times that it is once an epoch over draws of the step.
+    """
     documents, asked = listed(lm.tokenise(TRAIN)), listed(lm.tokenise(QUERIES))
     start = {name: each.detach().clone() for name, each in model.named_parameters()}
-    orders = list(order_of(len(documents), chosen, SEED))
+    orders = [members[rows] for rows in order_of(len(members), chosen, SEED)]
 
     def losses(weights: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -48,6 +53,9 @@ def reference_run(model: Any, lm: TargetLM, chosen: FineTuneSettings) -> Callabl
         for step, rows in enumerate(orders):
             optimizer.param_groups[0]["lr"] = chosen.rate_at(step, len(orders))
             sums = [weights[row] * reference.value(model, documents[row], "loss", "sum") for row in rows]
+            times = len(orders) * len(rows) / len(members)
+            joined = (weights[row] * reference.value(model, documents[row], "loss", "sum") for row in guests[step])
+            sums.extend(times * each for each in joined)
             tokens = sum(len(documents[row][0]) - documents[row][1] for row in rows)
             (torch.stack(sums).sum() / tokens).backward()
             if chosen.clip is not None:
@@ -60,18 +68,20 @@ def reference_run(model: Any, lm: TargetLM, chosen: FineTuneSettings) -> Callabl
     return losses
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_influence_is_the_slope_of_a_loss_by_an_examples_weight(tmp_path: Path, run: str) -> None:
+@pytest.mark.parametrize(("run", "members"), [*((run, [*range(7)]) for run in RUNS), ("clipped", [0, 2, 3, 6])])
+def test_influence_is_the_slope_of_a_loss_by_an_examples_weight(tmp_path: Path, run: str, members: list[int]) -> None:
     lm = executed(wide(tiny_lm(tmp_path, "gpt2")), batch_tokens=40)  # other kinds' norms are of float32 throughout
-    chosen = tuning(**RUNS[run])
-    losses, step = reference_run(plain(lm), lm, chosen), 1e-4
+    chosen, rows, step = tuning(**RUNS[run]), np.array(members), 1e-4
+    replay = Replay(lm, lm.tokenise(TRAIN), chosen, SEED, rows)
+    assert sorted(np.concatenate([rows, *replay._guests])) == [*range(len(TRAIN))]
+    losses = reference_run(plain(lm), lm, chosen, rows, replay._guests)
     slopes = np.empty((len(TRAIN), len(QUERIES)))
     for row in range(len(TRAIN)):
-        more, less = np.ones(len(TRAIN)), np.ones(len(TRAIN))
-        more[row], less[row] = 1 + step, 1 - step
+        more, less = (np.isin(np.arange(len(TRAIN)), members).astype(float) for _ in range(2))
+        more[row], less[row] = more[row] + step, less[row] - step
         slopes[row] = (losses(more) - losses(less)) / (2 * step)
     before = [each.clone() for each in lm.model.parameters()]
-    found = Replay(lm, lm.tokenise(TRAIN), chosen, SEED).influence(lm.tokenise(QUERIES))
+    found = replay.influence(lm.tokenise(QUERIES))
     assert np.abs(slopes).max() > 1e-3
     np.testing.assert_allclose(found, -slopes, atol=1e-6 * np.abs(slopes).max())
     assert all(map(torch.equal, before, lm.model.parameters()))

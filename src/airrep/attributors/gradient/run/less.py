@@ -19,10 +19,10 @@ from airrep.attributors.gradient.store import GradientStore, by_chunks, store_fo
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Example, wholes
 from airrep.errors import ConfigError
+from airrep.lm.documents import REFERRED
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM
-from airrep.lm.preferences import REFERRED
 from airrep.lm.warmup import Warmup
 from airrep.runtime.artifacts.manifests import file_digest, json_digest
 from airrep.shapes import Float, Float32

@@ -1,43 +1,47 @@
 """Attribution by following a whole fine-tune back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from airrep.attributors.base import OnRows
-from airrep.attributors.direct import DirectAttributor, QueryScorer
+from airrep.arrays import Rows
+from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
-from airrep.attributors.gradient.store import LearnsArrays, store_folder, with_key
-from airrep.attributors.gradient.whole.scores import ScoreStore
+from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore, store_folder, with_key
 from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
+from airrep.lm.warmup import sample_rows
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.seeding import stream_seed
 from airrep.scoring.pooling import Pool
-from airrep.shapes import Float32
+from airrep.shapes import Float32, Float64
 
-NUMBERS = 2**29
-"""Numbers of queries' adjoints that are held at a time, 2 GiB; for more queries the run is done again."""
 STEADY = 1e-6
 """AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
 KEYS = "keys"
 """Name of the examples' keys among the arrays that an index keeps."""
+MEMBERS = "members"
+"""Name of the rows that the fine-tune had, if it had not all."""
 
 
-class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[MetagradientSettings], DirectAttributor):
+class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[MetagradientSettings]):
     """Score = −∂ℓ_x(θ_T)/∂w_z: how the query's loss behind a whole fine-tune changes with the weight of an example.
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
     fine-tune is done again, with its own data, order and seed, and followed back: see
     :class:`airrep.attributors.gradient.run.replay.Replay`. Where a text stands in the data several times, each of its
     rows has the mean over them.
+
+    If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. What z does
+    is the integral of the slope from 0 to 1, by the trapezoidal rule the mean of both ends. So slopes are multiplied by
+    N / 2n of the sample, and by N / 2 (N − n) of the others: the mean over samples is that mean.
     """
 
     name = "metagradient"
@@ -72,7 +76,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
 
     @property
     def _request(self) -> dict[str, Any]:
-        """What decides the fine-tune."""
+        """Return what decides the fine-tune."""
         found: dict[str, Any] = self.warmup.manifest["request"]
         return found
 
@@ -85,8 +89,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
         """Take the data of the fine-tune, in its order.
 
         Raises:
-            ConfigError: the fine-tune was on other data or on a part of these, or with a loss of preferences.
-            DataError: the LM cannot read an example.
+            ConfigError: the fine-tune was on other data, or with a loss of preferences.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
@@ -94,41 +97,29 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
                 "--recipe lm"
             )
         super().fit(train)
-        if self._request["corpus"] != train.fingerprint or self._request["count"] is not None:
+        if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
                 f"{self.name}: the fine-tune of {self.warmup.path} had other data than these {len(train):,} examples; "
-                "expected exactly these. Run: airrep warmup DATA --lm MODEL --out DIR"
+                "expected exactly these (--dry-run indexes parts: leave it out). Run: airrep warmup DATA --lm MODEL "
+                "--out DIR"
             )
         documents = self.lm.tokenise(train)
         keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)
         arrays = {name: np.asarray(getattr(documents, name)) for name in ("ids", "offsets", "starts")}
         decisive = {"fine_tune": self._request["fine_tune"], "seed": self._request["seed"]}
+        if (count := self._request["count"]) is not None:
+            arrays[MEMBERS] = sample_rows(train, count, self._request["seed"])
+            decisive["count"] = count
         key = json_digest({"run": decisive, "corpus": self.lm.corpus_key(train), "lm": self.lm.fingerprint})
         self.take_learnt(with_key(with_key({**arrays, KEYS: keys}, key), self.reader, "reader"))
 
-    def score(
-        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; those that were computed before come from the user's cache.
+    @property
+    def at_once(self) -> int:
+        weights: int = sum(each.numel() for each in self.lm.model.parameters())
+        return min(QUERY_NUMBERS, self.lm.sums) // (ADJOINTS * weights)
 
-        Raises:
-            ConfigError: an example was not in the fine-tune, or the LM's code has no second derivative.
-            DataError: the LM cannot read a query.
-            TrainingError: memory is short.
-        """
-        found = np.zeros((len(train), len(queries)), np.float32)
-        for part, score in self.scorers(queries):
-            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
-        return found
-
-    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
-        self._fitted()
-        weights = sum(each.numel() for each in self.lm.model.parameters())
-        size = max(1, min(NUMBERS, self.lm.sums) // (ADJOINTS * weights))
-        parts = (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
-        return ((part, self._scorer(queries[part])) for part in parts)
-
-    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
+        """Scores of examples for some queries (ConfigError: one was not in the fine-tune)."""
         key = json_digest({"scores": self.fingerprint, **self.execution})
         store = ScoreStore(self.folder, key, queries, self.lm.key)
 
@@ -149,10 +140,19 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], LearnsArrays[Met
         if self._last is None or self._last[0] != asked:
             learnt, tuning = self._fitted(), self.warmup.fine_tune
             documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
-            run = Replay(self.lm, documents, tuning, self._seed)
-            scores = run.influence(self.lm.tokenise(queries))
+            run = Replay(self.lm, documents, tuning, self._seed, learnt.get(MEMBERS))
+            scores = run.influence(self.lm.tokenise(queries)) * _shares(len(documents), learnt.get(MEMBERS))
             rows: dict[str, list[int]] = {}
             for row, key in enumerate(learnt[KEYS]):
                 rows.setdefault(bytes(key).hex(), []).append(row)
             self._last = asked, {key: scores[own].mean(axis=0).astype(np.float32) for key, own in rows.items()}
         return self._last[1]
+
+
+def _shares(count: int, members: Rows | None) -> Float64[np.ndarray, "n 1"]:
+    """Return what slopes are multiplied by, so that both ends of a weight count alike in a mean over samples."""
+    inside = np.isin(np.arange(count), np.arange(count) if members is None else members)
+    if inside.all():
+        return np.ones((count, 1))
+    shares: np.ndarray = count / 2 / np.where(inside, inside.sum(), (~inside).sum())
+    return shares[:, None]

@@ -1,4 +1,4 @@
-"""A fine-tune done again, and followed back from losses behind it."""
+"""A fine-tune by AdamW done again, and followed back from losses behind it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.arrays import Rows
-from airrep.attributors.gradient.run.adam import AdamState, AdamStep
 from airrep.errors import ConfigError, first_line
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
@@ -21,7 +20,91 @@ from airrep.lm.model import TargetLM
 from airrep.lm.network import accumulate, order_of, token_losses
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.packing import pack
+from airrep.runtime.seeding import stream
 from airrep.shapes import Float64
+
+NORM_EPSILON = 1e-6
+"""Torch adds this to the norm of the gradients before it divides by it."""
+
+
+class AdamState(NamedTuple):
+    """Weights between two steps, and Adam's moments of them; each a tensor a parameter, all of one shape."""
+
+    weights: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+
+    @classmethod
+    def zeros(cls, weights: Sequence[Tensor]) -> "AdamState":
+        """A state of zeros of the weights' shapes."""
+        return cls(*([torch.zeros_like(each) for each in weights] for _ in range(3)))
+
+
+class AdamStep(NamedTuple):
+    """Numbers that decide one step beside the gradients."""
+
+    settings: FineTuneSettings
+    number: int
+    """Counted from 0."""
+    rate: float
+
+    @property
+    def _corrections(self) -> tuple[float, float]:
+        """1 − β₁ᵗ and 1 − β₂ᵗ, by which moments are divided."""
+        one, two = (1 - beta ** (self.number + 1) for beta in self.settings.betas)
+        return one, two
+
+    def _clipped(self, gradients: Sequence[Tensor]) -> tuple[float, float]:
+        """The norm of all gradients together, and what they are multiplied by."""
+        norm = float(torch.stack([each.norm() for each in gradients]).norm())
+        most = self.settings.clip
+        return norm, 1.0 if most is None else min(1.0, most / (norm + NORM_EPSILON))
+
+    def forward(self, state: AdamState, gradients: Sequence[Tensor]) -> None:
+        """Take the step, in place, as :class:`torch.optim.AdamW` does after ``clip_grad_norm_``."""
+        chosen, (one, two) = self.settings, self._corrections
+        _, scale = self._clipped(gradients)
+        for weight, first, second, gradient in zip(*state, gradients, strict=True):
+            scaled = gradient * scale
+            weight.mul_(1 - self.rate * chosen.weight_decay)
+            first.lerp_(scaled, 1 - chosen.betas[0])
+            second.mul_(chosen.betas[1]).addcmul_(scaled, scaled, value=1 - chosen.betas[1])
+            weight.addcdiv_(first, (second / two).sqrt_().add_(chosen.epsilon), value=-self.rate / one)
+
+    def back(self, adjoint: AdamState, before: AdamState, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Carry an adjoint back over the step: from ∂L/∂(state behind it) to ∂L/∂(state before it), in place.
+
+        Returns λ = ∂L/∂g of the gradients g, through which the weights also act: what is left to add to the weights'
+        part is λᵀ ∂g/∂θ. A weight whose gradients were all zero does not move, and hands nothing on.
+        """
+        chosen, (one, two) = self.settings, self._corrections
+        (beta, gamma), (norm, scale) = chosen.betas, self._clipped(gradients)
+        found: list[Tensor] = []
+        for moved, first, second, m, v, gradient in zip(*adjoint, *before[1:], gradients, strict=True):
+            scaled = gradient * scale
+            m = m.lerp(scaled, 1 - beta)
+            root = (v * gamma).addcmul_(scaled, scaled, value=1 - gamma).div_(two).sqrt_()
+            under = root + chosen.epsilon
+            step = moved * (self.rate / one)
+            first.sub_(step / under)
+            by_root = step * m / (under * under) / (2 * two * root)
+            second.add_(torch.where(root > 0, by_root, 0.0))
+            found.append(first * (1 - beta) + second * scaled * (2 * (1 - gamma)))
+            first.mul_(beta)
+            second.mul_(gamma)
+            moved.mul_(1 - self.rate * chosen.weight_decay)
+        return self._through_clip(found, gradients, norm, scale)
+
+    def _through_clip(
+        self, found: list[Tensor], gradients: Sequence[Tensor], norm: float, scale: float
+    ) -> list[Tensor]:
+        """From ∂L/∂(scaled gradients) to ∂L/∂(gradients): g c / (|g| + ε) also turns with |g|."""
+        if scale == 1.0:
+            return found
+        along = float(torch.stack([(one * g).sum() for one, g in zip(found, gradients, strict=True)]).sum())
+        share = along * scale / (norm * (norm + NORM_EPSILON))
+        return [one * scale - g * share for one, g in zip(found, gradients, strict=True)]
+
 
 ADJOINTS = 4
 """Tensors as large as the trained weights that are held of a query: three of its adjoint, and λ."""
@@ -35,6 +118,8 @@ class _Taken(NamedTuple):
 
     step: AdamStep
     rows: Rows
+    guests: Rows
+    """Examples outside the run that are asked about here."""
     before: AdamState
     gradients: list[Tensor]
 
@@ -48,17 +133,29 @@ class Replay:
     query as large as the weights and the moments (reverse-mode differentiation through the run; Maclaurin et al. 2015;
     MAGIC, arXiv 2504.16430). A step asks for a product with the Hessian of L_t, and so for a second backward pass.
 
+    An example outside the run has a slope too, at w = 0: it joins one step drawn at random. With B_t of the run's n
+    examples in step t, it counts T |B_t| / n times there, so that it is in a batch of each epoch in the mean of draws.
+
     States are kept at every ⌈√T⌉th step, on disk, and those between are made again when their turn comes.
     """
 
-    def __init__(self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int) -> None:
-        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`."""
+    def __init__(
+        self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int, members: Rows | None = None
+    ) -> None:
+        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`.
+
+        *members* are the documents of the run, ascending; None: all.
+        """
         self._lm, self._documents, self._settings, self._seed = lm, documents, settings, seed
-        orders = list(order_of(len(documents), settings, seed))
+        self._members = np.arange(len(documents)) if members is None else members
+        orders = list(order_of(len(self._members), settings, seed))
         self._steps = [
-            (AdamStep(settings, number, settings.rate_at(number, len(orders))), rows)
+            (AdamStep(settings, number, settings.rate_at(number, len(orders))), self._members[rows])
             for number, rows in enumerate(orders)
         ]
+        others = np.setdiff1d(np.arange(len(documents)), self._members)
+        turns = stream(seed, "guests").permutation(len(others)) % max(1, len(orders))
+        self._guests = [others[turns == number] for number in range(len(orders))]
 
     @torch.inference_mode(False)
     def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
@@ -68,7 +165,6 @@ class Replay:
 
         Raises:
             ConfigError: the LM's code has no second derivative.
-            TrainingError: memory is short.
         """
         lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
         tell = on_step or (lambda: None)
@@ -83,7 +179,8 @@ class Replay:
                 self._forward(parameters, states, tell)
                 adjoints = [self._end(parameters, queries.take([row])) for row in range(len(queries))]
                 for taken in self._backward(parameters, states):
-                    found[taken.rows] -= self._back(parameters, taken, adjoints)
+                    for rows, slopes in self._back(parameters, taken, adjoints):
+                        found[rows] -= slopes
                     tell()
                 _put(parameters, states.read(len(self._steps)))
         finally:
@@ -114,7 +211,7 @@ class Replay:
             for step, rows in reversed(stretch):
                 before, gradients = states.read(step.number), states.gradients(step.number)
                 _put(parameters, before)
-                yield _Taken(step, rows, before, gradients)
+                yield _Taken(step, rows, self._guests[step.number], before, gradients)
 
     def _gradients(self, parameters: list[Tensor], documents: Documents) -> list[Tensor]:
         """Gradients of the mean loss over all response tokens of documents; zeros where it does not reach."""
@@ -130,27 +227,40 @@ class Replay:
 
     def _back(
         self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
-    ) -> Float64[np.ndarray, "rows q"]:
-        """Carry the adjoints back over a step, in place; returns ∂ℓ_x/∂w_z of its examples."""
-        lm, documents = self._lm, self._documents.take(taken.rows)
+    ) -> Iterator[tuple[Rows, Float64[np.ndarray, "rows q"]]]:
+        """Carry the adjoints back over a step, in place; gives ∂ℓ_x/∂w_z of its examples, and of those asked about."""
+        tokens = float(self._documents.take(taken.rows).response_lengths.sum())
         leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
-        found = np.zeros((len(documents), len(adjoints)))
-        tokens = int(documents.response_lengths.sum())
+        yield taken.rows, self._slopes(parameters, taken.rows, tokens, leads, adjoints)
+        if len(taken.guests):
+            times = len(self._steps) * len(taken.rows) / len(self._members)
+            yield taken.guests, self._slopes(parameters, taken.guests, tokens / times, leads)
+
+    def _slopes(
+        self,
+        parameters: list[Tensor],
+        rows: Rows,
+        divisor: float,
+        leads: Sequence[list[Tensor]],
+        adjoints: Sequence[AdamState] = (),
+    ) -> Float64[np.ndarray, "rows q"]:
+        """λ·∂g/∂w_z of examples whose losses are divided by *divisor*; λᵀ ∂g/∂θ is added to the adjoints."""
+        lm, documents = self._lm, self._documents.take(rows)
+        found = np.zeros((len(documents), len(leads)))
         for batch in pack(documents.lengths, lm.execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
             with lm.execution.autocast():
                 losses = token_losses(lm.model, packed)
             weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
-            loss = (weights[packed.owners] * losses).sum() / tokens
+            loss = (weights[packed.owners] * losses).sum() / divisor
             gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
             reached = {n: one for n, one in enumerate(gradients) if one is not None and one.requires_grad}
-            for query, (adjoint, lead) in enumerate(zip(adjoints, leads, strict=True)):
-                led = [lead[n] for n in reached]
-                by_weight, *by_parameters = self._second(list(reached.values()), led, [weights, *parameters])
+            by = [weights, *parameters] if adjoints else [weights]
+            for query, lead in enumerate(leads):
+                by_weight, *by_parameters = self._second(list(reached.values()), [lead[n] for n in reached], by)
                 found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
-                for own, more in zip(adjoint.weights, by_parameters, strict=True):
-                    if more is not None:
-                        own.add_(more)
+                if adjoints:
+                    _add(adjoints[query].weights, by_parameters)
         return found
 
     def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
@@ -167,6 +277,13 @@ class Replay:
 
     def _once(self, why: str) -> ConfigError:
         return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
+
+
+def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
+    """Add in place; None is nothing."""
+    for own, one in zip(sums, more, strict=True):
+        if one is not None:
+            own.add_(one)
 
 
 def _put(parameters: list[Tensor], state: AdamState) -> None:

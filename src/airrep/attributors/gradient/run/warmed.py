@@ -19,15 +19,11 @@ class ReadsWarmup(LanguageAttributor[S]):
     """A method whose ``lm`` is a warm-up, and which reads the LM that the warm-up began from."""
 
     wanted: ClassVar[str] = ""
-    """What the warm-up must have, and the command that makes it, for an error."""
+    """Requirements of the warm-up, and the command that makes it, for an error."""
 
     @cached_property
     def warmup(self) -> Warmup:
-        """The warm-up.
-
-        Raises:
-            ConfigError: the LM is none, or it lacks what is read.
-        """
+        """The warm-up (ConfigError: the LM is none, or it lacks what is read)."""
         path = Path(self._settings.lm)
         warmup = open_warmup(path if path.is_dir() else find_lm(self._settings.lm).folder)
         if warmup is None or not self.suits(warmup):
@@ -35,7 +31,7 @@ class ReadsWarmup(LanguageAttributor[S]):
         return warmup
 
     def suits(self, warmup: Warmup) -> bool:  # noqa: ARG002 - a method may ask for more
-        """Whether a warm-up has what is read."""
+        """Tell whether a warm-up has what is read."""
         return True
 
     @cached_property

@@ -3,6 +3,4 @@
 ekfac    Attribution by influence functions with EK-FAC curvature, without projection.
 factors  EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
 refine   EK-FAC's inverse products refined by conjugate gradients on the Gauss-Newton matrix of a sample.
-scores   Scores of whole gradients kept on disk, by lists of queries.
-tokens   Products of whole gradients token by token, with EK-FAC curvature between them.
 """

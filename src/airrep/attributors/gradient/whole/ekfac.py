@@ -1,42 +1,112 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.by_token import TokenProducts
-from airrep.attributors.direct import DirectAttributor, QueryScorer
+from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
 from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
-from airrep.attributors.gradient.reading import read_gradients
-from airrep.attributors.gradient.store import LearnsArrays
-from airrep.attributors.gradient.tokens import predicted, token_products
+from airrep.attributors.gradient.reading import Site, read_gradients
+from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore
+from airrep.attributors.gradient.tokens import NUMBERS, SiteTokens, between, in_document, predicted, token_products
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.refine import GRAPHS, VECTORS, Curvature, GaussNewton, RefinedGradients
-from airrep.attributors.gradient.whole.scores import ScoreStore
-from airrep.attributors.gradient.whole.tokens import Curved
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.lm.documents import Documents
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
-from airrep.shapes import Float32
+from airrep.shapes import Float, Float32
 
-QUERY_NUMBERS = 2**29
-"""Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""
+
+class Curved:
+    """Multiplies tokens of a query and others in the eigenbasis of the curvature, with (Λ + λ)⁻ᵖ between them.
+
+    Where queries are held as factors of a low rank, L Rᵀ = B Bᵀ H⁻ᵖ G for orthonormal B, the columns of L at length 1:
+    linear in G, so that each token has its part of these factors. *factors* and *inverse* are as of
+    :class:`HeldGradients`, *held* is the query's gradient, as scores have it.
+    """
+
+    def __init__(self, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor], held: HeldGradients) -> None:
+        self._factors, self._inverse, self._held = factors, inverse, held
+        self._count = 0
+        self._tokens: Mapping[str, SiteTokens] = {}
+
+    def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Turn the inputs into the basis."""
+        return inputs @ self._factors[site.pool].inward.to(inputs)
+
+    def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
+        """Turn the gradients into the basis."""
+        return gradients @ self._factors[site.pool].outward.to(gradients)
+
+    def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
+        """Hold the tokens."""
+        self._tokens, self._count = query, count
+
+    def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
+        """Σ_oi g_o a_i (Λ + λ)⁻ᵖ_oi g'_o a'_i of all pairs."""
+        own, held = self._tokens[site.name], self._held.sites[site.name]
+        inverse = self._inverse[site.pool].to(inputs)
+        if len(held) == 2:
+            left = self._factors[site.pool].outward.to(inputs).T @ held[0].to(inputs)
+            lengths = left.norm(dim=0)
+            basis = left / torch.where(lengths > 0, lengths, 1.0)
+            found = _through(basis, inverse, own, inputs, gradients)
+        elif inverse.shape[0] <= inverse.shape[1]:
+            found = _whole(inverse, own.inputs, own.gradients, inputs, gradients)
+        else:  # the longer side is multiplied first
+            found = _whole(inverse.T, own.gradients, own.inputs, gradients, inputs)
+        return in_document(found, own.tokens, self._count)
+
+
+def _whole(
+    inverse: Float[Tensor, "o i"],
+    own_inputs: Float[Tensor, "q i"],
+    own_gradients: Float[Tensor, "q o"],
+    inputs: Float[Tensor, "t i"],
+    gradients: Float[Tensor, "t o"],
+) -> Float[Tensor, "q t"]:
+    """Σ_oi g_o a_i C_oi g'_o a'_i."""
+    step = max(1, NUMBERS // (len(inverse) * max(inverse.shape[1], len(inputs))))
+    each = zip(own_gradients.split(step), own_inputs.split(step), strict=True)
+    parts = [between(g[:, :, None] * inverse * a[:, None, :], inputs, gradients) for g, a in each]
+    return torch.cat(parts) if parts else inverse.new_zeros(0, len(inputs))
+
+
+def _through(
+    basis: Float[Tensor, "o r"],
+    inverse: Float[Tensor, "o i"],
+    own: SiteTokens,
+    inputs: Float[Tensor, "t i"],
+    gradients: Float[Tensor, "t o"],
+) -> Float[Tensor, "q t"]:
+    """Return the same behind B Bᵀ, which is on the side of the outputs."""
+    known = basis.T @ gradients.T
+    step = max(1, NUMBERS // (basis.shape[1] * max(*inverse.shape, len(inputs))))
+    parts = []
+    for some_gradients, some_inputs in zip(own.gradients.split(step), own.inputs.split(step), strict=True):
+        solved = ((some_gradients[:, None, :] * basis.T) @ inverse) * some_inputs[:, None, :]
+        parts.append(torch.einsum("qrt,rt->qt", solved @ inputs.T, known))
+    return torch.cat(parts) if parts else inverse.new_zeros(0, len(inputs))
+
+
 WHOLE, RANK = 2**24, 16
 """Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
 SAMPLED = ("ids", "offsets", "starts")
 """Fields of the documents that refine inverse products, which an index keeps."""
 
 
-class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings], DirectAttributor):
+class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings]):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
     H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
@@ -88,8 +158,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
 
         Raises:
             ConfigError: no such modules.
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or a linear map gets no gradient.
+            TrainingError: a linear map gets no gradient.
         """
         sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
         self._sampled = None if count is None else self.lm.tokenise(sample_of(sample, count, 0))
@@ -140,23 +209,8 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         settings = self.settings
         return {name: each.inverse(settings.damping, settings.exponent) for name, each in self._factors.items()}
 
-    def score(
-        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; an example that was scored for a query before comes from the store.
-
-        Raises:
-            DataError: the LM cannot read an example.
-            TrainingError: memory is short, or the curvature is singular.
-        """
-        self._fitted()
-        found = np.zeros((len(train), len(queries)), np.float32)
-        for part, score in self.scorers(queries):
-            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
-        return found
-
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of gradients with (H + λI)⁻ᵖ between them, token by token; the same errors as :meth:`score`.
+        """Products of gradients with (H + λI)⁻ᵖ between them, token by token.
 
         None with ``refine``, as conjugate gradients would read the sample again for each token.
         """
@@ -178,14 +232,9 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
             found = [each / length if length else each * 0 for each, length in zip(found, lengths, strict=True)]
         return list(map(TokenProducts.of, [query_tokens] * len(found), tokens, found))
 
-    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
-        self._fitted()
-        return ((part, self._scorer(queries[part])) for part in self._parts(queries))
-
-    def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
-        """Queries whose gradients are held at a time."""
-        size = max(1, min(QUERY_NUMBERS, self.lm.sums) // self._numbers)
-        return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
+    @property
+    def at_once(self) -> int:
+        return min(QUERY_NUMBERS, self.lm.sums) // self._numbers
 
     @property
     def _weights(self) -> int:
@@ -198,7 +247,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         rank = self.held_rank
         return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
 
-    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
+    def scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
 
         def pass_by(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
@@ -238,7 +287,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings]
         return found
 
     def _refined(self, kind: torch.dtype | None) -> HeldGradients:
-        """What refines gradients of queries, as many together as memory holds."""
+        """Return what refines gradients of queries, as many together as memory holds."""
         learnt, damping = self._fitted(), self.settings.damping
         matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
         damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}

@@ -167,11 +167,9 @@ class Squares:
 class HeldGradients:
     """Reads gradients of queries and holds H⁻ᵖ of them: whole, or as factors of a low rank.
 
-    Args:
-        factors: curvature by the name of the linear map's pool.
-        inverse: its inverse power in the eigenbasis, likewise, as :meth:`Factors.inverse` gives it.
-        rank: of the factors; None holds the gradients whole.
-        kind: the numbers that are held; None: those of the gradients.
+    *factors* are the curvature by the name of a linear map's pool, *inverse* its inverse power in the eigenbasis, as
+    :meth:`Factors.inverse` gives it. *rank* is that of the factors; None holds the gradients whole. *kind* are the
+    numbers that are held, those of the gradients if None.
     """
 
     def __init__(

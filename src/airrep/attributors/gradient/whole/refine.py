@@ -78,11 +78,7 @@ class GaussNewton:
 
     @torch.inference_mode(False)
     def products(self, vectors: Vectors) -> Vectors:
-        """G v of each query's v.
-
-        Raises:
-            TrainingError: memory is short.
-        """
+        """G v of each query's v."""
         lm, execution = self._lm, self._lm.execution
         total = {name: torch.zeros_like(rows) for name, rows in vectors.items()}
         tokens = min(execution.batch_tokens // (1 if lm.plan is None else GRAPHS), TOKENS)
@@ -177,15 +173,8 @@ class Curvature(NamedTuple):
 class RefinedGradients(HeldGradients):
     """Reads gradients of queries and holds (G + λI)⁻¹ of them, G being the Gauss-Newton matrix and λ EK-FAC's damping.
 
-    They are found by conjugate gradients that EK-FAC's inverse leads.
-
-    Args:
-        curvature: EK-FAC's.
-        matrix: G.
-        sites: the linear maps.
-        at_once: queries whose gradients are refined together.
-        rank: of the factors; None holds the results whole.
-        kind: the numbers that are held; None: those of the gradients.
+    They are found by conjugate gradients that EK-FAC's inverse leads, those of *at_once* queries together; *rank* and
+    *kind* are as of :class:`HeldGradients`.
     """
 
     def __init__(
