@@ -1,0 +1,58 @@
+"""Judge scores of SmolLM2-135M by fine-tunes of Gemma-3-270M on the same subsets of the same examples.
+
+Usage: python experiments/gemma/across.py   in the folder of the repository
+
+LDS x 100 of rows of `smollm2/results` and of `results/tasks-30` against the losses of Gemma, then of SmolLM2, on the
+subsets of tasks that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+import airrep
+
+HERE = Path(__file__).parent
+OF_SMOLLM2 = {
+    "tasks-rivals-signed": ["TF-IDF-response", "BM25-response"],
+    "tasks": ["N-grams-LM", "Channels-text", "Channels-expected"],
+    "tasks-gradients": ["LoGra", "Channels-LoGra"],
+    "tasks-warmed-channels": ["LoGra-after", "Channels-warmed"],
+    "tasks-whole-gradients": ["EK-FAC", "Channels-EK-FAC"],
+}
+JUDGED = "tasks-real/0"
+
+
+def main() -> None:
+    """Print a line for each row."""
+    own, of_gemma = read(HERE / "results" / "tasks-30", ["Text", "N-grams"])
+    done = ~np.isnan(of_gemma).any(axis=0)
+    rows = {f"{name}, Gemma's tokens": scores for name, scores in own.items()}
+    for run, names in OF_SMOLLM2.items():
+        found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run, names)
+        rows |= found
+    text = rows["Text, Gemma's tokens"][:, done]
+    shared = float(np.nanmean(airrep.metrics.spearman(of_gemma[:, done], of_smollm2[:, done])))
+    print(f"{done.sum()} subsets; losses of both models correlate by {100 * shared:.1f}")
+    for name, scores in rows.items():
+        told = [airrep.metrics.lds(scores[:, done], losses[:, done]) for losses in (of_gemma, of_smollm2)]
+        shown_both = ", ".join(f"{100 * one.value:.1f} ({shown(one.interval)})" for one in told)
+        paired = airrep.metrics.paired(scores[:, done], text, of_gemma[:, done])
+        print(f"{name:24}{shown_both}, minus text {100 * paired.difference:.1f} ({shown(paired.interval)})")
+
+
+def read(folder: Path, names: list[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Group scores of rows of a result, by name, and the losses; all ``(queries, subsets)``."""
+    found = airrep.open(folder)
+    places = {row.name: place for place, row in enumerate(found.rows)}
+    return {name: found.matrices[f"{places[name]}/{JUDGED}"] for name in names}, found.matrices[f"losses/{JUDGED}"]
+
+
+def shown(interval: tuple[float, float]) -> str:
+    """The ends × 100."""
+    low, high = interval
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+if __name__ == "__main__":
+    main()
