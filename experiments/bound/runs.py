@@ -167,7 +167,8 @@ def judge(given: argparse.Namespace) -> None:
             print(f"    {f'less {name}':34} {told(lds(alone) - values)}")
             print(f"    {f'with {name}':34} {told(mixed)}, less it alone {told(mixed - values)}")
         count = 2 * count if count < 4 else count + 2
-    teach(recipes, both.mean(axis=0).T @ members.T, losses)
+    if queries < len(losses.T):
+        teach(recipes, both.mean(axis=0).T @ members.T, losses)
 
 
 def teach(recipes: dict[str, np.ndarray], taught: np.ndarray, losses: np.ndarray) -> None:
