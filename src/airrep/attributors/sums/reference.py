@@ -1,4 +1,4 @@
-"""Weights of channels of a sum: by random groups, and by candidates of dear channels."""
+"""Weights of a sum's channels: by random groups, and by candidates of dear channels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
