@@ -78,6 +78,8 @@ def test_resources_out_of_range_are_refused(resources: dict[str, Any]) -> None:
         RayEngine(**resources)
 
 
+PATIENT = {"RAY_agent_register_timeout_ms": "120000"}
+"""A node ends if its agent, a Python process, is slow to start, as on a busy machine."""
 LISTENING = """
 import psutil, sys
 from airrep.runtime import ray_engine
@@ -106,8 +108,9 @@ def test_a_cluster_of_this_machine_listens_to_it_alone_and_asks_for_a_token() ->
     pytest.importorskip("psutil")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    command, own = [sys.executable, "-c", LISTENING], {**clean, "PYTHONPATH": paths}
-    done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    command, own = [sys.executable, "-c", LISTENING], {**clean, **PATIENT, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     values, addresses, mode = re.fullmatch(r"(\[.*\]) (\[.*\]) (.*)", done.stdout.strip()).groups()
     assert values == "[9]"
     found = [ipaddress.ip_address(one.strip(" '")) for one in addresses.strip("[]").split(",")]
@@ -148,6 +151,8 @@ def start_cluster(patch: pytest.MonkeyPatch, cpus: int) -> Any:
     # By the environment: with a `runtime_env`, Ray cannot start workers before they are asked for.
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     patch.setenv("PYTHONPATH", paths)
+    for name, value in PATIENT.items():
+        patch.setenv(name, value)
     return Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
 
 
