@@ -23,7 +23,7 @@ FRAMES = (
     'Что "нам всем" сказали сегодня утром - и мы поверили - это вот: {}, если правда.',
 )
 SAID = ("nothing", "(almost) nothing", "5-10 of them", "«x = 5»", "❤️ and 1.5 %")
-"""What copies say, one in each language."""
+"""Texts of copies, one in each language."""
 
 
 def wide(text: str) -> str:

@@ -52,7 +52,7 @@ def verdict(ratio: float, ask: float) -> str:
 
 
 def is_fast_at_bfloat16(processor: str) -> bool:
-    """Whether a processor multiplies bfloat16 matrices faster than float32 ones, by the text of ``/proc/cpuinfo``.
+    """Tell whether a processor multiplies bfloat16 matrices faster than float32 ones, by the text of ``/proc/cpuinfo``.
 
     That holds with AMX tiles, and for AVX-512 BF16 on AMD (twice the rate of float32); Intel's AVX-512 BF16
     without AMX was measured at about half the rate of float32.

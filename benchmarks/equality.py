@@ -34,7 +34,7 @@ BEFORE: dict[str, dict[str, Any]] = {
     "lm": {"method": "channels", "settings": {"lm": LM}},
     "lm-whole": {"method": "channels", "settings": {"lm": LM, "gradients": "both"}},
 }
-"""The same, as commits spell it that have no folder of recipes."""
+"""Recipes as commits spell them that have no folder of recipes."""
 ANSWER = """
 import json, sys
 import airrep

@@ -120,7 +120,7 @@ def corpus(rows: int) -> airrep.Corpus:
 
 
 def questions_of(explorer: Explorer) -> dict[str, Callable[[], object]]:
-    """What the page asks, ready to be asked."""
+    """Return what the page asks, ready to be asked."""
     query = ask.QueryRef(prompt="query", response="words of an answer")
     one = {"source": ["source 3"]}
     return {

@@ -27,7 +27,7 @@ RATIOS = (1, 3, 10, 30, 100, 1000)
 
 @dataclass(frozen=True)
 class Farm:
-    """What a simulated farm does."""
+    """Behaviour of a simulated farm."""
 
     tasks: int = 2000
     workers: int = 32
@@ -42,7 +42,7 @@ class Farm:
 
 @dataclass(frozen=True)
 class Spent:
-    """What became of the time."""
+    """Uses of the time."""
 
     useful: float
     """Seconds of attempts that ended well."""

@@ -37,7 +37,7 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "tfidf": ("tfidf", {}),
     "dense embedder": ("airrep", {"encoder": "untrained"}),
 }
-"""What answers questions of two answers, each by the same contrast."""
+"""Methods that answer questions of two answers, each by the same contrast."""
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def print_chats(seed: int, most: int) -> None:
 def measure_chats(
     chats: Chats, asked: Mapping[tuple[str, str], list[Question]], name: str
 ) -> list[tuple[float, float, float]]:
-    """Of each kind and form of question, how often the planted row is first, the mean precision, and what stands out.
+    """Measure by kind and form of question how often the planted row is first, the mean precision, and what stands out.
 
     No row was planted for questions of the kind `nothing`, so there all that stands out is a false alarm.
     """

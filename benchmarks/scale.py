@@ -1,4 +1,4 @@
-"""What an index costs by the shard, by the example and by the byte, for docs/scale.md.
+"""Measure what an index costs by the shard, by the example and by the byte, for docs/scale.md.
 
 Run as ``python benchmarks/scale.py``. Shards of a few rows, so that many are made in a moment: what is measured of them
 does not depend on their rows. Process CPU time on one thread.
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def shards(folder: Path) -> None:
-    """What each shard adds to the manifest, to opening and to the open files."""
+    """Return what each shard adds to the manifest, to opening and to the open files."""
     found: dict[int, tuple[float, float, float]] = {}
     for count in (50, 200):
         index = airrep.build_index(numbered(ROWS * count), folder / f"i{count}", RandomAttributor(), shard_rows=ROWS)

@@ -1,4 +1,4 @@
-"""What an index of many examples costs, step by step: built, appended to, asked, deleted from, compacted, verified.
+"""Measure an index of many examples step by step: built, appended to, asked, deleted from, compacted, verified.
 
 Usage: python benchmarks/ten_million.py [ROWS …] [--text | --linked] [--appends N] [--threads N]
            [--folder DIR] [--numbers FILE]
@@ -193,14 +193,14 @@ def select(world: World) -> None:
 
 
 class Spent(NamedTuple):
-    """What a step took."""
+    """Cost of a step."""
 
     cpu: float
     clock: float
     own: float
     """Peak of memory of its own, bytes."""
     mapped: float
-    """The same with pages of mapped files."""
+    """Memory with pages of mapped files."""
 
 
 @contextmanager
@@ -265,7 +265,7 @@ def _top(_: Callable[[World], None], world: World, threads: int, out: Any) -> No
 
 
 def in_process(work: Callable[..., None], step: Callable[[World], None], world: World, threads: int) -> Any:
-    """What a step sends from a process of its own."""
+    """Return what a step sends from a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(step, world, threads, sender))

@@ -47,7 +47,7 @@ QUERIES = "from pathlib import Path; import sys, text_path; text_path.queries(*m
 
 
 class Spent(NamedTuple):
-    """What a command took, its child processes included."""
+    """Cost of a command, its child processes included."""
 
     cpu: float
     """Seconds of CPU, user's and system's."""

@@ -105,7 +105,7 @@ class Judge(NamedTuple):
 
 
 WEIGHED = "smollm2/weighed.yaml"
-"""What has no evaluation of its own, by role and series."""
+"""Series that have no evaluation of their own, by role."""
 SMOLLM2 = Judge(
     "135M",
     1.35e8,
@@ -181,7 +181,7 @@ NOT_RUN = {
 
 
 class Judged(NamedTuple):
-    """What one language model says about one role."""
+    """Result of one language model for one role."""
 
     name: str
     parameters: float

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: reading data files, and counts on the command line."""
+"""Helpers that the scripts of this folder share: reading data files, and counts on the command line."""
 
 import json
 import sys

@@ -23,7 +23,7 @@ from airrep.scoring.topk import gumbel_top_k
 
 BUCKETS = 10_000
 SEED = 5
-"""Of the noise that both sides draw with."""
+"""Seed of the noise that both sides draw with."""
 HOSTILE = [
     "It's 3.14, isn't it?! (no: 22/7)... e-mail me: a_b@c.org",
     "ÜBERGRÖSSE straße ΣΊΣΥΦΟΣ İstanbul ǅ ﬁne naïve cafe\u0301",
@@ -38,7 +38,7 @@ HOSTILE = [
 
 
 class Theirs(NamedTuple):
-    """What data-selection makes of a corpus and a target."""
+    """Results of data-selection for a corpus and a target."""
 
     log_ratio: np.ndarray
     """``(d,)``."""

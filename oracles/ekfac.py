@@ -92,7 +92,7 @@ def method_scores(world: World) -> np.ndarray:
 
 
 class LargerResponses(Responses):
-    """The same losses of the larger LM."""
+    """The losses of the larger LM."""
 
     def get_influence_tracked_modules(self) -> list[str]:
         return [f"model.layers.{n}.mlp.{part}_proj" for n in range(LAYERS) for part in ("gate", "up", "down")]
@@ -131,7 +131,7 @@ def larger_ours(folder: str, train: list[Example], queries: list[Example]) -> np
 
 
 def larger_theirs(folder: str, train: list[Example], queries: list[Example]) -> np.ndarray:
-    """The same by kronfluence."""
+    """Return the same by kronfluence."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -37,7 +37,7 @@ from airrep.lm.model import TargetLM  # noqa: E402
 
 Row: TypeAlias = dict[str, Any]
 Spans: TypeAlias = list[tuple[list[int], int]]
-"""Of each learnt answer the ids up to its last learnt token, and the place of its first."""
+"""Each learnt answer's ids up to its last learnt token, and the place of its first."""
 Reader: TypeAlias = Callable[[Row], tuple[list[int], list[int]]]
 """Ids and labels of a row."""
 
@@ -154,7 +154,7 @@ def make_lm(folder: Path, family: Family) -> Any:
 
 
 class Place(NamedTuple):
-    """What a reader is for: the folder of a tiny LM, its tokenizer, its chat template, and a form of rows."""
+    """Task of a reader: the folder of a tiny LM, its tokenizer, its chat template, and a form of rows."""
 
     folder: Path
     tokenizer: Any
@@ -280,7 +280,7 @@ FLOORS = {"axolotl": 1.0, "llamafactory": 0.952, "ms-swift": 0.851}
 
 
 class Outcome(NamedTuple):
-    """What came of one form under one template."""
+    """Outcome of one form under one template."""
 
     family: str
     form: str
@@ -297,7 +297,7 @@ def spans(ids: list[int], labels: list[int]) -> Spans:
 
 
 def airrep_spans(row: Row, trainer: str, lm: TargetLM) -> Spans:
-    """The same of airrep's examples."""
+    """Return the same of airrep's examples."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "rows.jsonl"
         path.write_text(json.dumps(row) + "\n", encoding="utf-8")
@@ -327,7 +327,7 @@ def judge(ours: Spans, theirs: Spans) -> str:
 
 
 def airrep_cut(trainer: str) -> str:
-    """What the preset of a trainer cuts of a long row."""
+    """Return what the preset of a trainer cuts of a long row."""
     from airrep.corpus.schemas.trainers import trainer_of
 
     return trainer_of(trainer).cut

@@ -60,7 +60,7 @@ def captum_scores(world: World, checkpoints: Mapping[str, float]) -> np.ndarray:
 
 
 def airrep_scores(world: World, checkpoints: Mapping[str, float]) -> np.ndarray:
-    """The same from airrep's packed gradients, in float64."""
+    """Return the same from airrep's packed gradients, in float64."""
     sites = find_sites(world.lm.model, None, "oracle")
     base = {name: weight.clone() for name, weight in world.lm.model.state_dict().items()}
     total = np.zeros((len(QUERIES), len(TRAIN)))

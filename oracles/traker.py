@@ -34,7 +34,7 @@ class LogOdds(AbstractModelOutput):
     def get_output(
         model: Any, weights: Any, buffers: Any, ids: torch.Tensor, _mask: torch.Tensor, labels: torch.Tensor
     ) -> torch.Tensor:
-        """Of one document. Padding lies behind it, where causal attention does not look: no mask is needed."""
+        """Compute one document. Padding lies behind it, where causal attention does not look: no mask is needed."""
         held = {**weights, **buffers}
         logits = torch.func.functional_call(model, held, kwargs={"input_ids": ids[None], "use_cache": False}).logits[0]
         counted = (labels[1:] != IGNORED).to(logits)

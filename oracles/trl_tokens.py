@@ -106,7 +106,7 @@ FORMS: dict[str, list[Row]] = {
 
 
 class Outcome(NamedTuple):
-    """What came of one template and form."""
+    """Outcome of one template and form."""
 
     template: str
     form: str
@@ -216,7 +216,7 @@ def with_template(place: Path, template: Path) -> Path:
 def compare_form(
     template: str, form: str, path: Path, model: Any, tokenizer: Any, lm: TargetLM, verbose: bool
 ) -> Outcome:
-    """What both sides make of a file."""
+    """Return what both sides make of a file."""
     try:
         theirs = trl_tokens(path, model, tokenizer)
     except Exception as error:  # a template is a program: it may raise anything
@@ -233,7 +233,7 @@ def compare_form(
 
 
 def leaves_out(theirs: Sequence[Tokens], form: str, tokenizer: Any) -> bool:
-    """Whether trl learns no word of any answer of a form."""
+    """Tell whether trl learns no word of any answer of a form."""
     learnt = " ".join(tokenizer.decode(ids[start:]) for ids, start in theirs)
     answers = [message for row in FORMS[form] for message in row.get("completion", row.get("messages", []))]
     words = [call["function"]["name"] for answer in answers for call in answer.get("tool_calls", ())]

@@ -48,7 +48,7 @@ class Padded(NamedTuple):
 
 
 class World(NamedTuple):
-    """The same LM twice: airrep's, and as transformers loads it, in float64; with the documents of both sides."""
+    """One LM twice: airrep's, and as transformers loads it, in float64; with the documents of both sides."""
 
     folder: str
     lm: TargetLM

@@ -78,7 +78,7 @@ class Scores(NamedTuple):
     losses: np.ndarray
 
     def parts(self, weights: list[float], recipe: Sequence[Channel]) -> np.ndarray:
-        """What each channel of a recipe gives with these weights, ``(channels, q, m)``."""
+        """Return what each channel of a recipe gives with these weights, ``(channels, q, m)``."""
         channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(recipe, weights, strict=True)]
         return self.subsets * relative_weights(channels, self.reference).T[:, :, None]
 

@@ -35,11 +35,11 @@ FORMULAS = {
     "deviations": lambda answer, better: _deviations(answer) - _deviations(better),
     "answer alone": lambda answer, _: answer,
 }
-"""What is made of the scores for both answers, ``(q, n)`` each."""
+"""Forms of the scores for both answers, ``(q, n)`` each."""
 SHARES = ("first", "first_low", "first_high", "reciprocal", "reciprocal_low", "reciprocal_high", "precision")
 COLUMNS = ("seed", "recipe", "formula", "kind", "form", "questions", *SHARES)
 DRAWS = 2000
-"""Of the bootstrap."""
+"""Draws of the bootstrap."""
 SHARD = 32
 """Rows whose gradients an interrupted run can lose."""
 

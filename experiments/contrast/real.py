@@ -88,7 +88,7 @@ def indexes(
 
 
 def predictions(index: Index, instance: LabelledInstance, both: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """What a recipe says of each question and subset, in several ways."""
+    """Return what a recipe says of each question and subset, in several ways."""
     own = index.ask(list(instance.queries)).chosen(both.ravel())
     pairs, pool = even_pairs(own), index.attributor.pooling()
     for name, some in (("pooled", own), ("pooled, even", pairs)):

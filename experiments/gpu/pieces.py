@@ -68,7 +68,7 @@ class Kit:
 
     @property
     def cuda(self) -> bool:
-        """Whether the device is a CUDA card."""
+        """Tell whether the device is a CUDA card."""
         return self.device.startswith("cuda")
 
 
@@ -436,7 +436,7 @@ def timed(kit: Kit, work: Callable[[], object], rounds: int = 3) -> float:
 
 
 def limits(kit: Kit) -> list[Row]:
-    """What the card reaches here: products of large matrices, and a copy; beside its data sheet."""
+    """Return what the card reaches here: products of large matrices, and a copy; beside its data sheet."""
     import torch
 
     rows, size = [], kit.sized(8192, 128)
@@ -464,7 +464,7 @@ def _sheet(kit: Kit) -> tuple[float, float, float] | None:
 
 
 def _reached(kit: Kit, what: str) -> float | None:
-    """What the piece `limits` measured; None before it ran."""
+    """Return what the piece `limits` measured; None before it ran."""
     path = kit.results / "limits.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.is_file() else []
     return next((row["reached"] for row in rows if row["what"] == what), None)

@@ -65,7 +65,7 @@ def gains(scores: np.ndarray, among: np.ndarray, groups: Groups, form: str, size
 
 
 def discounts(kernel: np.ndarray, form: str, size: float) -> np.ndarray:
-    """What is left of each member of a group, ``(n,)``."""
+    """Return what is left of each member of a group, ``(n,)``."""
     if form == "ridge":
         share: np.ndarray = np.linalg.solve(np.eye(len(kernel)) + kernel / size, np.ones(len(kernel)))
         return share

@@ -93,7 +93,7 @@ def centred(features: np.ndarray) -> np.ndarray:
 
 
 def word_embeddings(teacher: Encoder) -> np.ndarray:
-    """What the teacher has for each word piece before it reads them together."""
+    """Return what the teacher has for each word piece before it reads them together."""
     bert = teacher.sentence_transformer()[0].auto_model
     return bert.get_input_embeddings().weight.detach().numpy().astype(np.float64)
 

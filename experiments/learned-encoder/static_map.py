@@ -131,7 +131,7 @@ def loss_of(one: Taught, vectors: torch.Tensor, scale: float, rng: np.random.Gen
 
 
 def thinned(shares: csr_array, rng: np.random.Generator) -> csr_array:
-    """The same without a tenth of the pieces."""
+    """Return the same without a tenth of the pieces."""
     kept = shares.copy()
     kept.data *= rng.random(len(kept.data)) >= LEFT_OUT
     return kept
@@ -148,7 +148,7 @@ class Mean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *of_means: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """What each vector gets of the means that it is in."""
+        """Return what each vector gets of the means that it is in."""
         return torch.from_numpy(ctx.shares.T.tocsr() @ of_means[0].numpy()), None
 
 

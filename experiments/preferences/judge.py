@@ -84,7 +84,7 @@ class Value(Attributor):
 
     @property
     def fingerprint(self) -> str:
-        """Of all numbers."""
+        """Return the fingerprint of all numbers."""
         return json_digest([self.title, self.values])
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> np.ndarray:  # noqa: ARG002

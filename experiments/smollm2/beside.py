@@ -1,4 +1,4 @@
-"""What EK-FAC as published knows beside text on subsets of 1,000 of the mixture.
+"""Measure what EK-FAC as published knows beside text on subsets of 1,000 of the mixture.
 
 Usage: python experiments/smollm2/beside.py   in the folder of the repository
 

@@ -1,4 +1,4 @@
-"""What gradients give beside text: whole ones, LoGra's, and LoGra's after a warm-up, by the weights that ship.
+"""Measure what gradients give beside text: whole ones, LoGra's, and LoGra's after a warm-up, by the weights that ship.
 
 Usage: python experiments/smollm2/weigh.py [WEIGHT ...] [--role tasks ...]   in the folder of the repository
        python experiments/smollm2/weigh.py --write
@@ -103,7 +103,7 @@ class Results(NamedTuple):
         return found
 
     def _above(self, text: np.ndarray, both: str, alone: str) -> np.ndarray:
-        """What a channel adds to text, ``(q, m)``: for each query a multiple of its scores alone."""
+        """Return what a channel adds to text, ``(q, m)``: for each query a multiple of its scores alone."""
         part, own = self.scores[both] - text, self.scores[alone]
         c = (part * own).sum(axis=1, keepdims=True) / (own**2).sum(axis=1, keepdims=True)
         if np.abs(c * own - part).max() > ROUNDED * np.abs(part).max():

@@ -1,4 +1,4 @@
-"""What leaving out a query's own source does, and how often the source that harms a query most is found.
+"""Measure what leaving out a query's own source does, and how often the source that harms a query most is found.
 
 Usage: python experiments/sources/own.py [ROLE ...]        in the folder of the repository, after `sources`
 """

@@ -165,7 +165,7 @@ def run(given: argparse.Namespace, folder: Path) -> Iterator[dict]:
 
 
 def read_lines(path: Path) -> list[dict]:
-    """What is there already."""
+    """Return what is there already."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
