@@ -1,6 +1,7 @@
 """Settings of fine-tunes are read from what trainers leave, as they wrote it."""
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,15 @@ def state(folder: Path, **changes: Any) -> Path:
 
 def adapters(folder: Path, **changes: Any) -> None:
     LoraConfig(r=16, lora_alpha=32, target_modules=["v_proj", "q_proj"], **changes).save_pretrained(folder)
+
+
+def test_enumerations_are_read_as_each_python_pickles_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11.0 to 3.11.3 write a member by its name, others by its value."""
+    read = read_training(pickled(tmp_path / "by value", lr_scheduler_type="cosine"))
+    monkeypatch.setattr(Enum, "__reduce_ex__", lambda member, _: (getattr, (type(member), member.name)))
+    by_name = read_training(pickled(tmp_path / "by name", lr_scheduler_type="cosine"))
+    assert (by_name.fine_tune, by_name.unfollowed) == (read.fine_tune, read.unfollowed)
+    assert read.fine_tune.schedule == "cosine"
 
 
 def test_pickled_arguments_are_read_from_the_file_its_folder_and_the_last_checkpoint(tmp_path: Path) -> None:

@@ -151,6 +151,9 @@ def _plain(value: Any) -> Any:
         return value
     parts = {name: _plain(part) for name, part in vars(value).items() if name != KIND}
     given = vars(value).get(KIND, ())
+    match given:
+        case [type(), str() as member]:  # Python 3.11.0 to 3.11.3 write getattr(enumeration, "LINEAR") for "linear"
+            return member.lower()
     return parts if parts or len(given) != 1 else given[0]
 
 
