@@ -98,6 +98,8 @@ class Attributor(ABC):
 
     name: ClassVar[str]
     """The method's name, as users type it."""
+    units: ClassVar[str] = "inner product of features"
+    """Unit of a score, as results tell it."""
     reads_spans: ClassVar[bool] = False
     """True if queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
     leads: ClassVar[bool] = False

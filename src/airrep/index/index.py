@@ -469,7 +469,9 @@ class Index(EditableIndex):
         """The provenance of results of this index; *keep* are the rows that were ranked."""
         rows = None if keep is None else int(keep.sum())
         caution = self.attributor.caution
-        made = Provenance(self.method, self.fingerprint, caution=caution, rows=rows, made=self.made)
+        made = Provenance(
+            self.method, self.fingerprint, units=self.attributor.units, caution=caution, rows=rows, made=self.made
+        )
         if pooling is None:
             return made
         units = REMOVAL if pooling.kind == "order" else made.units

@@ -114,6 +114,7 @@ def test_answers_get_hits_and_no_verdict(warm: Path, tmp_path: Path) -> None:
     for better in (None, ["another answer"] * len(QUERIES)):
         found = airrep.top(index, QUERIES, k=2, better=better)
         assert [(len(hits), hits.verdict) for hits in found] == [(2, None)] * len(QUERIES)
+    assert airrep.top(index, QUERIES, k=2).provenance.units.startswith("decrease of the query's loss (nats)")
 
 
 def test_examples_that_came_later_are_refused(warm: Path, tmp_path: Path) -> None:

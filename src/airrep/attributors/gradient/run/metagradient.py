@@ -46,6 +46,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     name = "metagradient"
     wanted = "is no warm-up of airrep; expected a fine-tune to follow. Run: airrep warmup DATA --lm MODEL --out DIR"
+    units = "decrease of the query's loss (nats) for each 1 that the example's weight in the fine-tune grows by"
     reads_spans = True
     pool: ClassVar[Pool] = "sum"
     _last: tuple[tuple[str, ...], dict[str, np.ndarray]] | None = None
