@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The guess: a row that is longer than `max_length` is cut, or left out, and the other rows count once an epoch.
 #
-# What happens: with `lazy_tokenize` (what ms-swift takes for models with images, and what large sets of texts are given)
-# an epoch has as many rows as the file. A row that is too long is replaced, when it is reached, by another that is drawn
-# at random, so the others count twice, and each epoch has other stand-ins. No line says so. Without `lazy_tokenize`
-# such rows are left out, and the log counts them.
+# What happens: with `lazy_tokenize` (ms-swift's own choice for models with images) an epoch has as many rows as the file.
+# A row that is too long is replaced, when it is reached, by another that is drawn at random. So some of the others count
+# twice, and each epoch has other stand-ins. No line says so. Without `lazy_tokenize` such rows are left out, and the log
+# counts them.
 #
 # ms-swift 4.6.0, torch 2.13.0; 2026-11-29.
 # Seen, twelve rows of which four are too long, how often each of the other eight is read in an epoch:
