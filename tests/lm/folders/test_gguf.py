@@ -16,7 +16,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.lm import held
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.packed.networks import Blocks, size_packed
+from airrep.lm.packed import Blocks, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 CHAT = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"

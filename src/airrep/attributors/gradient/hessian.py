@@ -23,7 +23,7 @@ from airrep.lm.documents import Documents
 from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
-from airrep.lm.packed.experts import one_by_one
+from airrep.lm.packed import one_by_one
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float64
 

@@ -18,7 +18,7 @@ from airrep.errors import ConfigError
 from airrep.lm import model
 from airrep.lm.held import MemoryPlan, is_held
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.packed.networks import dequantize, size_packed
+from airrep.lm.packed import dequantize, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 GROUP = 32  # numbers that share a scale
