@@ -131,16 +131,6 @@ def test_all_that_is_stored_of_channels_is_counted(index: Index) -> None:
     assert cost_of(index).bytes_per_example == pytest.approx(stored / len(TRAIN))
 
 
-@pytest.mark.parametrize(("name", "place"), [("rows", -1), ("columns", -1), ("columns", 1)])
-def test_a_channel_whose_file_is_damaged_is_named(index: Index, name: str, place: int) -> None:
-    path = next((index.path / "shards").glob(f"*/*/{name}.npy"))
-    numbers = np.load(path)
-    numbers[place] = np.iinfo(numbers.dtype).max
-    np.save(path, numbers)
-    with pytest.raises(ArtifactError, match=f"{path.parent.name}.*was altered after it was written"):
-        Index(index.path).top(ASKED, 1)
-
-
 def test_they_conform(encoder: str) -> None:
     check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=tuple(recipe(encoder)))))
     lexical = ({"method": "ngram"}, {"method": "tfidf"})
