@@ -56,7 +56,8 @@ class Pooling:
             raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
         if self.k is not None and self.k < 1:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
-        if self.constants != "exact" and not self._printed():
+        printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
+        if self.constants != "exact" and not printed:
             raise ConfigError(
                 f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
             )
@@ -65,9 +66,6 @@ class Pooling:
             raise ConfigError(
                 f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
             )
-
-    def _printed(self) -> bool:
-        return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
 
     @property
     def attends(self) -> bool:

@@ -225,7 +225,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            tokens, weights = self._weighed(some) if weighed else (self._known_tokens(some), None)
+            tokens, weights = self._weighed(some) if weighed else (self._held.taken(some), None)
+            tokens = self._tokens(some) if tokens is None else tokens
             yield count_ngrams(tokens, orders, skip, weights, list(map(self._shares, some)) if spanned else None)
 
     def _read(self, train: Corpus) -> Iterator[np.ndarray]:
@@ -238,10 +239,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             if self._settings.lm is None:  # which reads places of tokens as well
                 self._held.add(some, tokens)
             yield ngram_columns(tokens, orders, skip)
-
-    def _known_tokens(self, examples: Sequence[Example]) -> TokenBatch:
-        held = self._held.taken(examples)
-        return self._tokens(examples) if held is None else held
 
     def _weighed(self, examples: Sequence[Example]) -> tuple[TokenBatch, list[np.ndarray]]:
         """Numbers of the tokens of each example's response, and what each of them and the end count."""
