@@ -33,6 +33,10 @@ from airrep.scoring.asked import stream_scores
 
 STATIC = Path(__file__).parent / "static"
 WEEK = 7 * 24 * 3600
+SCORE = "score"
+MEDIA = "application/vnd.airrep.map"
+"""Type of the answer: 4 bytes for the length of a JSON header (little-endian), the header, padding to 8 bytes; then
+float32 places (x, y), uint32 rows, and float32 numbers of the values, or scores in deviations, of the same examples."""
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:
@@ -221,12 +225,6 @@ def serve(
     app = make_app(explorer, rules, page=page)
     say(address_of(host, rules.port, token, "/" if page else f"{BASE}/"))
     run(app, open_socket)
-
-
-SCORE = "score"
-MEDIA = "application/vnd.airrep.map"
-"""Type of the answer: 4 bytes for the length of a JSON header (little-endian), the header, padding to 8 bytes; then
-float32 places (x, y), uint32 rows, and float32 numbers of the values, or scores in deviations, of the same examples."""
 
 
 class MapRequest(Filters):

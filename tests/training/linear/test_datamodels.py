@@ -73,9 +73,7 @@ def test_planted_weights_are_recovered_and_unseen_subsets_ranked(world):
 def test_settings_are_given_as_a_dict_too(world, tmp_path):
     made = fit_datamodels(world[0], tmp_path / "dm", {"folds": 4})
     assert made.report == fit_datamodels(world[0], tmp_path / "other", RegressionSettings(folds=4)).report
-    with pytest.raises(
-        ConfigError, match="settings: 'alpha' is not a setting here; expected one of folds, seed"
-    ):
+    with pytest.raises(ConfigError, match="settings: 'alpha' is not a setting here; expected one of folds, seed"):
         fit_datamodels(world[0], tmp_path / "dm", {"alpha": 1})
     kept = json.loads((made.path / "manifest.json").read_text())["request"]["settings"]
     assert kept == {"penalty": "ridge", "folds": 4, "seed": 0}

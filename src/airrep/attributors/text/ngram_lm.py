@@ -57,6 +57,12 @@ LM_SETTINGS = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
+_UNKNOWN = 1e3
+"""Nats of a token without a finite loss: as good as never expected."""
+HELD = 2**27
+"""Bytes of losses and places that are remembered for other channels, beside those of the last examples."""
+OBJECTS = 512
+"""Bytes of the Python objects that hold one example's numbers."""
 
 
 class NgramAttributor(MethodAttributor[NgramSettings]):
@@ -282,14 +288,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
     """Features of so many rows, given column by column."""
     return SparseRows.from_cells(rows, columns, values.astype(np.float32), (count, COLUMNS))
-
-
-_UNKNOWN = 1e3
-"""Nats of a token without a finite loss: as good as never expected."""
-HELD = 2**27
-"""Bytes of losses and places that are remembered for other channels, beside those of the last examples."""
-OBJECTS = 512
-"""Bytes of the Python objects that hold one example's numbers."""
 
 
 def unexpected(
