@@ -1,7 +1,7 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 
-from airrep.arrays import GroupScores, Mask, Rows
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, check_spans_read, count_rows
 from airrep.attributors.direct import RecentScores, is_direct
 from airrep.attributors.methods import is_known, make_attributor, packages_of
@@ -406,7 +406,8 @@ class Index(EditableIndex):
                 question.queries, removed, chosen, better=question.better, why=why, progress=progress
             )
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
-            before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
+            before = np.zeros_like(after)
+            changes = {name: -part[:, 0] for name, part in (result.channels or {}).items()}
         else:
             both = self.groups({"before": everything, "after": kept})
             found = by_channel(self.ask(question, progress), both, chosen, self.method, exact=True)
@@ -516,10 +517,6 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
         if int(number) >= len(titles):
             raise
         raise ArtifactError(f"{error} It is what the channel '{titles[int(number)]}' learnt.") from error
-
-
-def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
-    return (result.channels or {}).items()
 
 
 IndexLike: TypeAlias = "Index | str | Path"
