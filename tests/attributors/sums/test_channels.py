@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.kills import kill_at
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -691,30 +690,6 @@ def test_any_method_that_needs_nothing_can_be_a_channel(method: str) -> None:
     settings = {"encoder": "default"} if method == "gte" else {}
     channels = [{"method": method, "settings": settings, "weight": 0.5}, {"method": "ngram", "name": "other"}]
     check_attributor(lambda: make_attributor("channels", {"channels": channels}))
-
-
-@pytest.mark.slow
-def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    """It ends between two changes of files, three times."""
-    corpus = Corpus.from_examples(
-        Example(f"p{n}", " ".join(("ab", "cd", "ef")[(n * k) % 3] for k in range(4)), str(n)) for n in range(24)
-    )
-    channels = [{"method": "ngram"}, {"method": "tfidf", "pool": "attention"}, {"method": "airrep"}]
-
-    def build(name: str = "index") -> None:
-        build_index(corpus, tmp_path / name, make_attributor("channels", {"channels": channels}), shard_rows=2)
-
-    build("whole")
-    for _ in range(3):
-        assert kill_at(build, tmp_path, 30)
-        begun = len(list((tmp_path / "index.partial").glob("shards/*")))
-        assert 0 < begun < 12
-    build()
-    Index(tmp_path / "index").verify()
-    own = {name: digest for name, digest in tree(tmp_path / "index").items() if not name.endswith("costs.jsonl")}
-    assert {name: tree(tmp_path / "whole")[name] for name in own if name != "manifest.json"} == {
-        name: digest for name, digest in own.items() if name != "manifest.json"
-    }
 
 
 GRADIENTS = {"method": "tfidf", "pool": "attention", "temperature": 0.3, "weight": 0.7, "relative": True}
