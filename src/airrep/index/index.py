@@ -76,7 +76,6 @@ class Index(EditableIndex):
             )
         super().__init__(path, before=before)
         self.given = attributor
-        self._recent = RecentScores(HELD)
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that are others now than when it was built, those of a recipe not among them."""
 
@@ -496,6 +495,10 @@ class Index(EditableIndex):
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
         return asked if question.better is None else even_pairs(asked)
+
+    @cached_property
+    def _recent(self) -> RecentScores:
+        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
