@@ -15,7 +15,7 @@ import airrep
 from airrep.errors import ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.serving import MapRequest, Places, points
+from airrep.explorer.points import MapRequest, Places, points
 
 QUERY = {"prompt": "Tell me of garlic.", "response": "garlic soup"}
 
