@@ -45,8 +45,8 @@ from airrep.explorer.requests import (
 from airrep.index.contrast import Question
 from airrep.index.results.citations import cite
 from airrep.index.results.kinds import FIRST, GroupResult, WhatIfResult
-from airrep.index.selection.picking import Pick
-from airrep.index.selection.picking import select as pick
+from airrep.index.selection import Pick
+from airrep.index.selection import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
 
 SHOWN = 1200
