@@ -8,7 +8,7 @@ index      An index on disk: opened as memory maps, asked for scores.
 results/   Results of asking an index: written, read, with method, pool, sign, units.
 rows       Rows of an index on disk: shards, examples, filters, ids, groups.
 sealing    Encode and write the shards of an index, and seal them with its manifest.
-selection  Pick training data from an index: by rank or weight, diverse, within quotas and budgets.
+selection  Pick training data from an index: by rank or weight, diverse, within quotas, budgets.
 shards     Shards: immutable pieces of an index on disk, and their blocks.
 sharing    An index that several machines make: build parts, join them.
 why        Why a hit scores so: its channels, and the words of both texts.

@@ -1,4 +1,4 @@
-"""Pick training data from an index: by rank or weight, diverse, within quotas and budgets."""
+"""Pick training data from an index: by rank or weight, diverse, within quotas, budgets."""
 
 import json
 from collections import Counter
