@@ -38,8 +38,8 @@ class Pooling:
     ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the cosines of member i
     with the others: who has learnt from one has less to learn from those that are like it
     (:mod:`airrep.scoring.group_scores`). ``order-K`` is the increase of the query's loss if the group were removed, as
-    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.pools.orders`). ``ngram-lm`` is the gain
-    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.pools.gains`).
+    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.orders`). ``ngram-lm`` is the gain
+    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.gains`).
     """
 
     kind: Kind

@@ -153,7 +153,7 @@ def solve(
     Raises:
         TrainingError: the steps do not suffice, or H + λI is not positive definite or not finite.
     """
-    # Not the loop of scoring/pools/orders.py: there all groups share each pass over the rows, so that those that are
+    # Not the loop of scoring/orders.py: there all groups share each pass over the rows, so that those that are
     # done stand still; here a row that is done leaves, since each one costs a backward pass of its own.
     solution, residual, direction = np.zeros_like(rights), rights.copy(), rights.copy()
     square = _squares(residual)
