@@ -81,6 +81,11 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         found: dict[str, Any] = self.warmup.manifest["request"]
         return found
 
+    @property
+    def _seed(self) -> int:
+        """The seed of the fine-tune's order."""
+        return stream_seed(self._request["seed"], "warm-up")
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
         """Take the data of the fine-tune, in its order.
 
@@ -136,8 +141,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         if self._last is None or self._last[0] != asked:
             learnt, tuning = self._fitted(), self.warmup.fine_tune
             documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
-            order = stream_seed(self._request["seed"], "warm-up")  # as the fine-tune had it
-            run = Replay(self.lm, documents, tuning, order, learnt.get(MEMBERS))
+            run = Replay(self.lm, documents, tuning, self._seed, learnt.get(MEMBERS))
             scores = run.influence(self.lm.tokenise(queries)) * _shares(len(documents), learnt.get(MEMBERS))
             rows: dict[str, list[int]] = {}
             for row, key in enumerate(learnt[KEYS]):
