@@ -131,6 +131,7 @@ def rows(pool: Corpus, warm: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "TF-IDF-chosen", {"method": ChosenTfidf(TfidfSettings())}
     yield "BM25", {"method": "bm25"}
     yield "text", {"recipe": "text"}
+    yield "text-sum", {"recipe": "preferences/text-sum.yaml"}
     yield "LoGra-SFT-chosen", {"method": ChosenLogra(LograSettings.of(LM))}
     yield "LoGra-SFT-both", {"method": ApartLogra(LograSettings.of(LM))}
     yield "loss-difference", {"method": Value("loss difference", losses_apart(pool))}

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def masked(documents: Documents, tokens: np.ndarray) -> Documents:
     """The documents without the losses of some response tokens."""
     shares = np.ones(int(documents.response_lengths.sum()), np.float32)
     shares[tokens] = 0
-    return Documents(documents.ids, documents.offsets, documents.starts, shares)
+    return replace(documents, shares=shares)
 
 
 class Arms:

@@ -1,6 +1,8 @@
 """A pair scores as its chosen response less its rejected one, whatever reads it; weights multiply features."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from worlds.tiny_lms import tiny_lm
 
 import airrep
+from airrep.arrays import SparseFeatures
 from airrep.attributors.base import Attributor, fit_method
 from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
@@ -15,6 +18,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import both_sides
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.asked import score_all
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
 
 WORDS = ["red", "warm", "fire", "blue", "cold", "ice", "green", "mild", "the", "sky", "is", "at", "noon"]
 
@@ -53,6 +58,49 @@ def signed_sides(examples: Sequence[Example]) -> tuple[np.ndarray, list[Example]
     found = np.zeros((len(examples), len(sides)))
     found[owners, range(len(sides))] = [-1 if n and owners[n - 1] == owner else 1 for n, owner in enumerate(owners)]
     return found, sides
+
+
+def test_a_rejected_word_takes_from_a_group_what_a_chosen_one_gives() -> None:
+    train, asked = ([one for one in pairs(count, seed) if one.chat] for count, seed in ((24, 7), (6, 8)))
+    method = make_attributor("ngram", {"length": 0.0})  # a pair weighs the same, whichever of its responses is chosen
+    fit_method(method, Corpus.from_examples(train))
+    members = {"few": [0, 1, 2], "many": range(2, 16), "one": [17]}
+
+    def of_groups(data: Sequence[Example], queries: Sequence[Example]) -> np.ndarray:
+        return group_scores(method.ask(queries, InMemory.of(method, data)), Groups.from_lists(members), "ngram-lm")
+
+    found = of_groups(train, asked)
+    np.testing.assert_allclose(of_groups(list(map(swapped, train)), asked), -found, atol=1e-6)
+    np.testing.assert_allclose(of_groups(train, list(map(swapped, asked))), -found, atol=1e-6)
+    features = numbers(method.encode(train)["ngram"])
+    weights = [numbers(method.encode_queries([side for side in one.sides if side])) for one in asked]
+    for column, rows in enumerate(members.values()):
+        grams = {gram for row in rows for gram in features[row]} - {0}
+        sums = {gram: sum(signed(math.expm1, features[row].get(gram, 0.0)) for row in rows) for gram in grams}
+        gains = {gram: signed(math.log1p, total / len(rows)) for gram, total in sums.items()}
+        wanted = [
+            sum((chosen.get(gram, 0) - rejected.get(gram, 0)) * gain for gram, gain in gains.items())
+            for chosen, rejected in weights
+        ]
+        np.testing.assert_allclose(found[:, column], wanted, rtol=1e-4, atol=1e-6)
+
+
+def swapped(pair: Example) -> Example:
+    """The pair with its rejected response as the chosen one."""
+    chosen, rejected = pair.sides
+    assert rejected is not None
+    return Example(pair.prompt, rejected.response, pair.id, chat={"rejected": chosen.response})
+
+
+def numbers(features: SparseFeatures) -> list[dict[int, float]]:
+    """Row by row, what is not 0."""
+    ends = pairwise(features.indptr.tolist())
+    return [dict(zip(features.indices[a:b].tolist(), features.data[a:b].tolist(), strict=True)) for a, b in ends]
+
+
+def signed(function: Callable[[float], float], value: float) -> float:
+    """The function of the size, with the value's sign."""
+    return math.copysign(function(abs(value)), value)
 
 
 @pytest.mark.parametrize("recipe", ["tfidf", "text"])

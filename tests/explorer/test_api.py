@@ -21,6 +21,7 @@ import airrep
 from airrep.errors import ArtifactError
 from airrep.explorer import serving
 from airrep.explorer.explorer import Explorer
+from airrep.explorer.points import MEDIA
 from airrep.explorer.routes import ROUTES
 from airrep.explorer.security import Rules
 
@@ -61,7 +62,11 @@ def test_every_answer_is_as_the_document_says(call: Call) -> None:
         Draft202012Validator.check_schema(schema)
         assert schema["additionalProperties"] is False  # so that an answer with another field is found here
     assert {one.removeprefix("#/components/schemas/") for one in schemas_at(told)} == set(known)
-    assert set(told["paths"]) == {f"/api/v1/{name}" for name in ("about", *ROUTES)}
+    assert set(told["paths"]) == {f"/api/v1/{name}" for name in ("about", "map", *ROUTES)}
+    drawn = told["paths"].pop("/api/v1/map")["post"]  # of bytes, and this index keeps no vectors
+    assert set(drawn["responses"]["200"]["content"]) == {MEDIA}
+    assert "color" in drawn["requestBody"]["content"]["application/json"]["example"]
+    assert '<section id="/api/v1/map">' in call("GET", "/api/v1/", token=None).text
     names = []
     for path, methods in told["paths"].items():
         ((method, one),) = methods.items()

@@ -66,6 +66,24 @@ def test_scores_are_in_deviations_the_strongest_last(index: airrep.Index) -> Non
     assert (np.diff(np.abs(values)) >= -1e-4).all()
     with pytest.raises(ConfigError, match="there is no query"):
         points(Explorer(index), Places(), MapRequest(color="score"))
+    with pytest.raises(ConfigError, match="no file of queries is served"):
+        points(Explorer(index), Places(), MapRequest(color="influence"))
+
+
+def test_influence_is_the_mean_of_the_deviations_of_all_queries(index: airrep.Index) -> None:
+    queries = [
+        airrep.Example(**QUERY),
+        airrep.Example("Tell me of the moon.", "moon light"),
+        airrep.Example("a", "sum"),
+    ]
+    explorer = Explorer(index, tuple(queries))
+    some = MapRequest(color="influence", facets={"source": ["stars", "money"]})
+    header, _, rows, values = read(points(explorer, Places(), some))
+    assert {index.values("source")[row] for row in rows} == {"stars", "money"}
+    scores = index.scores(queries)[:, rows].astype(np.float64)
+    deviations = (scores - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
+    assert values == pytest.approx(deviations.mean(axis=0), abs=1e-3)
+    assert "names" not in header
 
 
 def test_groups_of_the_command_line_may_be_clusters(
@@ -83,7 +101,9 @@ def test_groups_of_the_command_line_may_be_clusters(
 
 @pytest.fixture
 def address(index: airrep.Index) -> Iterator[str]:
-    with served(Explorer(index)) as place:
+    with served(
+        Explorer(index, (airrep.Example(**QUERY), airrep.Example("Tell me of the moon.", "moon light")))
+    ) as place:
         yield place
 
 
@@ -119,6 +139,8 @@ def test_a_map_is_drawn_pointed_at_and_taken_from(address: str) -> None:
         page.select_option("#map-color", "score")
         page.wait_for_selector(".map-legend p")
         assert page.locator(".map-labels span").count() == 0
+        page.select_option("#map-color", "influence")
+        page.wait_for_selector("text=the file's queries")
 
 
 @needs_chromium

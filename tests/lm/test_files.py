@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -22,6 +23,7 @@ from worlds.tiny_lms import VOCABULARY, load, some_examples, tiny_lm, tiny_netwo
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+from airrep.lm.files import load_tokenizer
 from airrep.lm.folders.forms import find_lm
 
 _SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16}
@@ -251,3 +253,26 @@ def test_rows_are_tried_one_by_one_only_near_one_that_fails(tmp_path: Path, monk
     calls.clear()
     assert list(lm.unusable(many)) == [550]
     assert calls == [256, 256, 88, *[1] * 88]
+
+
+@pytest.mark.parametrize(("kind", "told"), [("GPT2TokenizerFast", True), ("PreTrainedTokenizerFast", False)])
+def test_a_tokenizer_that_transformers_makes_anew_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, told: bool
+) -> None:
+    """The file's rule, lower case, is kept by one class and lost by the other."""
+    folder = Path(tiny_lm(tmp_path / "lm"))
+    for name, change in (
+        ("tokenizer.json", {"normalizer": {"type": "Lowercase"}}),
+        ("tokenizer_config.json", {"tokenizer_class": kind}),
+    ):
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    tokenizer = load_tokenizer(folder, str(folder))
+    assert (tokenizer.tokenize("A") == ["a"]) is not told
+    messages = [record.getMessage() for record in caplog.records if "tokenizer.json" in record.getMessage()]
+    expected = (
+        f"lm {folder}: transformers {transformers.__version__} splits its texts as GPT2Tokenizer does, which "
+        "differs from its tokenizer.json. If you trained by the file's rules, as transformers 4 does, name "
+        "TokenizersBackend as tokenizer_class in tokenizer_config.json (no help where model_type is qwen2)."
+    )
+    assert messages == ([expected] if told else [])

@@ -8,22 +8,28 @@ import numpy as np
 from pydantic import Field
 
 from airrep.answers.likeness.clusters import CLUSTER, Layout, lay_out
+from airrep.answers.spread import spread_of
+from airrep.arrays import Mask
 from airrep.errors import ConfigError
 from airrep.explorer.explorer import Explorer, ServedIndex
 from airrep.explorer.requests import Filters, QueryRef, Row, Short
-from airrep.index.contrast import Question
-from airrep.scoring.asked import stream_scores
+from airrep.scoring.asked import Asked, stream_scores
+from airrep.shapes import Float64
 
-SCORE = "score"
+SCORE, INFLUENCE = "score", "influence"
+"""Colours of numbers: the score for one query, and the mean over all queries of the file that is served."""
 MEDIA = "application/vnd.airrep.map"
 """Type of the answer: 4 bytes for the length of a JSON header (little-endian), the header, padding to 8 bytes; then
 float32 places (x, y), uint32 rows, and float32 numbers of the values, or scores in deviations, of the same examples."""
 
 
 class MapRequest(Filters):
-    """All examples that count, on a map, coloured by a field's values, by cluster, or by the score for a query."""
+    """All examples that count, on a map, coloured by a field's values, by cluster, or by what they do to queries."""
 
-    color: Short = Field(default=CLUSTER, description="A field, cluster, or score, which needs a query.")
+    color: Short = Field(
+        default=CLUSTER,
+        description="A field, cluster, score (of the query), or influence (mean deviations over the file's queries).",
+    )
     query: QueryRef | None = None
     index: Row = 0
 
@@ -46,17 +52,16 @@ class Places:
 def points(explorer: Explorer, places: Places, asked: MapRequest) -> bytes:
     """The map as :data:`MEDIA`.
 
-    ConfigError: the index keeps no vectors, or there is no such field.
+    ConfigError: the index keeps no vectors, there is no such field, or no query for a colour of numbers.
     """
     index = explorer.index(asked.index)
     layout = places.of(index)
     # In no order, so that any part of them shows all of the map: what is drawn while it moves.
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(explorer.facets.mask(asked.where, asked.facets)))
+    keep = explorer.facets.mask(asked.where, asked.facets)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(keep))
     header: dict[str, Any] = {"count": len(rows), "how": layout.how, "color": asked.color}
-    if asked.color == SCORE:
-        if asked.query is None:
-            raise ConfigError("map: color is score, and there is no query; expected one. Ask first.")
-        values = _deviations(index, explorer.question(asked.query), rows)
+    if asked.color in (SCORE, INFLUENCE):
+        values = _deviations(_question(explorer, index, asked), keep)[rows]
         order = np.argsort(np.abs(values), kind="stable")  # what stands out is drawn last
         rows, values = rows[order], values[order]
     else:
@@ -90,14 +95,21 @@ def _middle(places: np.ndarray) -> dict[str, float]:
     return {"x": x, "y": y}
 
 
-def _deviations(index: ServedIndex, question: Question, rows: np.ndarray) -> np.ndarray:
-    """Scores of rows for a query, in deviations from their mean."""
-    keep = np.zeros(index.rows, dtype=bool)
-    keep[rows] = True
-    scores = np.zeros(index.rows, np.float32)
-    for these, values in stream_scores(question.ranked(index.ask(question)), keep):
-        scores[these] = values[0]
-    found = scores[rows].astype(np.float64)
-    if len(found):
-        found = (found - found.mean()) / max(float(found.std()), 1e-12)
-    return np.asarray(found)
+def _question(explorer: Explorer, index: ServedIndex, asked: MapRequest) -> Asked:
+    """The query that is asked, or all queries of the file."""
+    if asked.color == SCORE:
+        if asked.query is None:
+            raise ConfigError("map: color is score, and there is no query; expected one. Ask first.")
+        question = explorer.question(asked.query)
+        return question.ranked(index.ask(question))
+    if explorer.file is None:
+        raise ConfigError("map: color is influence, and no file of queries is served; expected one (--queries).")
+    return explorer.file.ranked(index.ask_file(explorer.file))
+
+
+def _deviations(asked: Asked, keep: Mask) -> Float64[np.ndarray, " rows"]:
+    """Scores in deviations from the mean of the rows to keep, 0 elsewhere; of several queries their mean."""
+    spread, found = spread_of(asked, keep), np.zeros(len(keep))
+    for rows, scores in stream_scores(asked, keep):
+        found[rows] = spread.effects(scores).mean(axis=0)
+    return found

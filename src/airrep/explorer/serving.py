@@ -27,6 +27,20 @@ from airrep.explorer.turns import Busy, Left, Shared, Turns
 
 STATIC = Path(__file__).parent / "static"
 WEEK = 7 * 24 * 3600
+DRAWING: dict[str, Any] = {
+    "operation_id": "map",
+    "summary": MapRequest.__doc__,
+    "response_class": Response,  # of no type of its own: else the document has an answer of JSON too
+    "responses": {
+        200: {
+            "description": "A header of JSON, then places, rows and numbers of the examples.",
+            "content": {MEDIA: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **routes.refusals(),
+    },
+    "openapi_extra": {"requestBody": {"content": {"application/json": {"example": {"color": "cluster"}}}}},
+}
+"""What the document says of the map, which alone is no JSON."""
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:
@@ -45,7 +59,7 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
         app.post(f"{BASE}/{name}", **routes.described(name, route))(_endpoint(explorer, turns, route))
     places = Places()
 
-    @app.post(f"{BASE}/map", include_in_schema=False)
+    @app.post(f"{BASE}/map", **DRAWING)
     async def drawn(request: Request, asked: MapRequest) -> Response:
         found = await _told(turns, request, partial(points, explorer, places, asked))
         return found if isinstance(found, Response) else Response(found, media_type=MEDIA)

@@ -1,6 +1,7 @@
 """Load and write the files of a target LM; checks of what is loaded."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from airrep.errors import ConfigError, first_line, need
+from airrep.errors import ConfigError, caution, first_line, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts.manifests import MANIFEST, check_sizes, read_manifest
 from airrep.runtime.hub import without_bars
@@ -27,6 +28,7 @@ ALL_CHAT = "chat for all rows"
 """Value in artifacts for template=chat."""
 GENERATION = "generation_config.json"
 _LOOKED_AT = 2**24  # numbers of a weight
+_log = logging.getLogger(__name__)
 
 
 def is_warm_up(folder: Path) -> bool:
@@ -121,7 +123,37 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     with _loading(name, "its tokenizer"):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+    _tell_of_other_rules(tokenizer, folder / "tokenizer.json", name)
+    return tokenizer
+
+
+_PROBE = "She'LL pay $1234.50 in 2024.\n\n  Ça va: def f(x):\n\treturn 東京"
+"""A text in which rules of splitting differ: by case, signs, numbers, spaces, line ends and scripts."""
+
+
+def _tell_of_other_rules(tokenizer: Any, path: Path, name: str) -> None:
+    """Warn where transformers made the tokenizer anew by a class's own rules, and these differ from its file's.
+
+    It stays as it is: trainers that run on the same transformers read texts so too.
+    """
+    ours = getattr(tokenizer, "backend_tokenizer", None)
+    if ours is None or type(tokenizer).__name__ in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        return  # has no file, or is what the file says
+    from tokenizers import Tokenizer
+    from transformers import __version__
+
+    try:
+        theirs = Tokenizer.from_file(str(path))
+    except Exception:  # the library raises a bare one, also where there is no such file
+        return
+    if ours.encode(_PROBE, add_special_tokens=False).ids != theirs.encode(_PROBE, add_special_tokens=False).ids:
+        caution(
+            _log,
+            f"lm {name}: transformers {__version__} splits its texts as {type(tokenizer).__name__} does, which "
+            "differs from its tokenizer.json. If you trained by the file's rules, as transformers 4 does, name "
+            "TokenizersBackend as tokenizer_class in tokenizer_config.json (no help where model_type is qwen2).",
+        )
 
 
 def load_network(folder: Path, name: str, trusted: bool = False, kind: "torch.dtype | None" = None) -> Any:

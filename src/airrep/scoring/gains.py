@@ -1,7 +1,9 @@
 """Group scores of the counting language model, streamed over blocks of rows.
 
 Features v of an example hold the logarithms by which it alone raises the likelihood of each n-gram, and in the first
-column its weight ℓ. A group's is log(1 + Σ_z ℓ_z (exp(v_z) − 1) / Σ_z ℓ_z): for a group of one, the example's own.
+column its weight ℓ. A group's is L(Σ_z ℓ_z E(v_z) / Σ_z ℓ_z), where E(v) = exp(v) − 1 and L(e) = log(1 + e): for a
+group of one, the example's own. A pair of responses has v below 0 where its rejected response has more of an n-gram.
+There E(−v) = −E(v) and L(−e) = −L(e), so that a rejected n-gram counts as much as a chosen one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ CELLS = 2**24
 
 
 def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
-    """Σ_g q_x(g) · log(1 + Σ_z ℓ_z (exp(v_z(g)) − 1) / Σ_z ℓ_z), float64 ``(q, m)``; 0 for a group without n-grams.
+    """Σ_g q_x(g) · L(Σ_z ℓ_z E(v_z(g)) / Σ_z ℓ_z), float64 ``(q, m)``; 0 for a group without n-grams.
 
     *queries* are ``(q, d)`` CSR, weights of the query's n-grams, with nothing in the first column; features of blocks
     are ``(b, d)`` CSR, columns ascending.
@@ -55,7 +57,8 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> Spar
     for span in _spans(blocks, columns, used):
         sums.add(span)
     total, lengths = sums.total()
-    return total.with_data(np.log1p(total.data / lengths[total.row_of]))  # a group that has n-grams has a length
+    means = total.data / lengths[total.row_of]  # a group that has n-grams has a length
+    return total.with_data(np.copysign(np.log1p(np.abs(means)), means))
 
 
 class _MemberSums:
@@ -133,7 +136,7 @@ class _Span(NamedTuple):
     column: np.ndarray
     """``(k,)`` and its column."""
     rises: np.ndarray
-    """``(k,)`` float64: ℓ (exp(v) − 1)."""
+    """``(k,)`` float64: ℓ E(v)."""
 
 
 def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> Iterator[_Span]:
@@ -148,7 +151,7 @@ def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> It
         weights = np.zeros(last - first)
         weights[heads.rows] = heads.values
         cells = _cells(block, place, columns)
-        yield _Span(slice(first, last), weights, cells.rows, cells.places, _expm1(cells.values) * weights[cells.rows])
+        yield _Span(slice(first, last), weights, cells.rows, cells.places, _rises(cells.values) * weights[cells.rows])
 
 
 def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
@@ -162,14 +165,15 @@ def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
     return Cells(cells.places[inside], row[inside], cells.values[inside])
 
 
-def _expm1(values: np.ndarray) -> np.ndarray:
-    """exp(v) − 1 in float64; of float16 numbers by a table of all that there are, ten times as fast."""
+def _rises(values: np.ndarray) -> np.ndarray:
+    """E(v) in float64; of float16 numbers by a table of all that there are, ten times as fast."""
     if values.dtype == np.float16:
         return np.asarray(_table()[values.view(np.uint16)])
-    return np.expm1(values.astype(np.float64))
+    numbers = values.astype(np.float64)
+    return np.copysign(np.expm1(np.abs(numbers)), numbers)
 
 
 @cache
 def _table() -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.expm1(np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64))
+        return _rises(np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64))

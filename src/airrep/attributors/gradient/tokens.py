@@ -203,8 +203,10 @@ class Projected:
 
     def _of_tokens(self, site: Site, inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
         """Features of each token at one map, ``(t, w)``."""
-        each = gradients[:, :, None] * inputs[:, None, :]
-        return each.flatten(1) if self._finish is None else self._finish.of(site, each)
+        each = outer_products(inputs, gradients)
+        if self._finish is None:
+            return each
+        return self._finish.of(site, each.unflatten(1, (gradients.shape[1], inputs.shape[1])))
 
     def _back(self, site: Site, rows: Float[Tensor, "t w"]) -> Float[Tensor, "t o i"]:
         own = self._held[site.name]
@@ -217,6 +219,9 @@ class Projected:
         """Multiply two small matrices; or, if something is between the gradients, multiply what is held."""
         if site.name in self._between:
             held = self._between[site.name]
+            if held.shape[0] > held.shape[2]:  # the outer products of tokens are smaller than what else is between
+                outer = (outer_products(*some).T for some in in_parts(inputs, gradients))
+                return torch.cat([held.flatten(1) @ each for each in outer], dim=1)
             step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))
             return torch.cat([between(part, inputs, gradients) for part in held.split(step)])
         own = self._held[site.name]
@@ -227,6 +232,11 @@ def between(held: Float[Tensor, "q o i"], inputs: Float[Tensor, "t i"], gradient
     """g_tᵀ M_q a_t of each matrix and each token, ``(q, t)``."""
     found: Tensor = ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
     return found
+
+
+def outer_products(inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Float[Tensor, "t oi"]:
+    """g_t a_tᵀ of each token, as one row."""
+    return (gradients[:, :, None] * inputs[:, None, :]).flatten(1)
 
 
 def in_parts(inputs: Tensor, gradients: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

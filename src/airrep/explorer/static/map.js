@@ -1,4 +1,4 @@
-// The map: all examples as points, by WebGL; what is alike lies near. Coloured by cluster, by a field, or by the score for the query.
+// The map: all examples as points, by WebGL; what is alike lies near. Coloured by cluster, by a field, by the score for the query, or by the influence on all queries of the file.
 
 import { ask, begin, Refused } from "./api.js";
 import { counted, fill, h, many } from "./dom.js";
@@ -9,6 +9,7 @@ const NEAR = 10; // pixels within which a point is pointed at
 const CELLS = 256; // of a side of the grid by which the nearest point is found
 const PALETTE = ["#3f7fd9", "#e0752d", "#2fa36b", "#c94f7c", "#8a6bd1", "#b08a1e", "#2aa5b5", "#d15a4a", "#6f9a2d", "#b565c0", "#8c7361", "#4f67b8"];
 const OTHERS = "#8b929c";
+const NUMBERS = new Map([["score", "score for the query"], ["influence", "influence on all queries"]]); // colours that are none of a value
 let actions = {}; // { open, tickAll }
 let drawn = null; // what is on the page: { points, canvas, ... }
 
@@ -31,7 +32,7 @@ export async function showMap(about, content) {
   drawn = { points, canvas, labels, tip, stage, lasso, view: { x: 0, y: 0, zoom: 1 }, path: null, named: new Map() };
   drawn.gl = prepare(canvas, points);
   how.textContent = `Placed by ${points.how}. What lies near is alike; distances between far groups tell nothing.`;
-  fill(legend, points.color === "score" ? scoreLegend() : valueLegend(points));
+  fill(legend, NUMBERS.has(points.color) ? numberLegend(points) : valueLegend(points));
   listen(canvas);
   new ResizeObserver(() => draw()).observe(stage);
   draw();
@@ -39,8 +40,8 @@ export async function showMap(about, content) {
 }
 
 function chooseColor(about) {
-  const fields = [...(state.query ? ["score"] : []), ...about.fields];
-  const list = h("select", { id: "map-color", onchange: () => { state.color = list.value; actions.redo(); } }, fields.map((name) => h("option", { value: name }, name === "score" ? "score for the query" : name)));
+  const fields = [...(state.query ? ["score"] : []), ...(about.queries ? ["influence"] : []), ...about.fields];
+  const list = h("select", { id: "map-color", onchange: () => { state.color = list.value; actions.redo(); } }, fields.map((name) => h("option", { value: name }, NUMBERS.get(name) ?? name)));
   list.value = color(about);
   return h("label", { class: "by" }, "colour ", list);
 }
@@ -50,7 +51,7 @@ const color = (about) => {
   return wanted === "score" && !state.query ? "source" : wanted;
 };
 
-// The answer of the server: a header, then places, rows, and numbers of values or scores.
+// The answer of the server: a header, then places, rows, and numbers of values or deviations.
 async function read(about, signal) {
   const body = { color: color(about), index: state.method === "both" ? 0 : state.method, ...filters(), ...(state.query ? { query: state.query } : {}) };
   let response, bytes;
@@ -85,12 +86,12 @@ const cellOf = (x, y) => axis(y) * CELLS + axis(x);
 const rgb = (text) => [1, 3, 5].map((place) => parseInt(text.slice(place, place + 2), 16));
 
 function colors(points) {
-  const bytes = new Uint8Array(4 * points.count), palette = PALETTE.map(rgb), others = rgb(OTHERS), up = rgb(PALETTE[0]), down = rgb(PALETTE[1]);
+  const bytes = new Uint8Array(4 * points.count), palette = PALETTE.map(rgb), others = rgb(OTHERS), up = rgb(PALETTE[0]), down = rgb(PALETTE[1]), most = strongest(points);
   for (let i = 0; i < points.count; i += 1) {
     let [r, g, b] = others, a = 190;
     const value = points.values[i];
-    if (points.color === "score") {
-      const share = Math.min(1, Math.abs(value) / 6), to = value > 0 ? up : down;
+    if (NUMBERS.has(points.color)) {
+      const share = Math.min(1, Math.abs(value) / most), to = value > 0 ? up : down;
       [r, g, b] = others.map((from, place) => from + (to[place] - from) * share);
       a = 70 + 185 * share;
     } else if (value < palette.length) [r, g, b] = palette[value];
@@ -177,7 +178,7 @@ const toMap = (left, top) => [drawn.view.x + (left - drawn.canvas.clientWidth / 
 // Names of clusters where they lie, the largest first; none over another.
 function nameValues() {
   const { labels, points, canvas } = drawn, taken = [];
-  if (points.color === "score") return fill(labels);
+  if (NUMBERS.has(points.color)) return fill(labels);
   const shown = points.names.slice(0, 24);
   fill(labels);
   for (const one of shown) {
@@ -201,7 +202,10 @@ function valueLegend(points) {
   }));
 }
 
-const scoreLegend = () => h("p", { class: "soft" }, "Blue: above the mean score, it helps the response. Orange: below it. The stronger the colour, the further, up to 6 deviations.");
+// Deviations that have the full colour. A mean over many queries is small, so there the strongest example has it; it comes last.
+const strongest = (points) => points.color === "score" ? 6 : Math.abs(points.values.at(-1) ?? 0) || 1;
+
+const numberLegend = (points) => h("p", { class: "soft" }, `Blue: above the mean ${points.color}, it helps the ${points.color === "score" ? "response" : "responses of the file's queries"}. Orange: below it. The stronger the colour, the further, up to ${strongest(points).toFixed(1)} deviations.`);
 
 function nearest(left, top) {
   const { points } = drawn, [x, y] = toMap(left, top), reach = NEAR / unit();
@@ -331,7 +335,7 @@ function point(left, top) {
   canvas.classList.toggle("at", found >= 0);
   if (found < 0) { tip.hidden = true; return; }
   const row = points.rows[found], show = (one) => {
-    const value = points.color === "score" ? `${points.values[found].toFixed(1)} deviations` : (points.names[points.values[found]]?.name ?? "");
+    const value = NUMBERS.has(points.color) ? `${points.values[found].toFixed(1)} deviations` : (points.names[points.values[found]]?.name ?? "");
     fill(tip, h("b", null, one.prompt.slice(0, 160)), h("br"), one.response.slice(0, 160), h("br"), h("span", { class: "soft" }, `${one.id} · ${value}`));
     tip.hidden = false;
     Object.assign(tip.style, { left: `${Math.min(left + 14, Math.max(0, canvas.clientWidth - 300))}px`, top: `${Math.min(top + 14, canvas.clientHeight - 90)}px` });
