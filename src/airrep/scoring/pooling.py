@@ -58,7 +58,7 @@ class Pooling:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
         if self.constants != "exact" and not self._printed():
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Use exact constants."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
