@@ -76,10 +76,11 @@ other-trainers: $(VENV)/other-trainers/ready  ## the same against axolotl, LLaMA
 	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py llamafactory
 	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py ms-swift
 
-oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
+oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, bergson, traker and data-selection
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/kfac.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/ekfac.py
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/metagradient.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/traker.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/dsir.py
 

@@ -276,11 +276,11 @@ def test_a_broken_or_old_torch_is_a_line(
     assert not list(worlds[0].glob("OUT*"))
 
 
-COLD = 850
+COLD = 620
 """Modules that a cold question may load; each thousand costs about a second."""
 NOT_COLD = {
     *("torch", "transformers", "sentence_transformers", "sklearn", "pandas", "matplotlib", "jinja2", "yaml", "asyncio"),
-    *("jaxtyping", "huggingface_hub", "scipy", "pyarrow.parquet", "fastapi"),
+    *("jaxtyping", "huggingface_hub", "scipy", "pyarrow.parquet", "fastapi", "numpy.random", "rich.table"),
     *("packaging", "filelock", "pyarrow.dataset", "datasets", "ray", "airrep.cli.train_commands", "airrep.lm.model"),
 }
 

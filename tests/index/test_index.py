@@ -211,13 +211,15 @@ def test_a_shard_of_no_whole_number_of_examples_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("large", "shards"), [(51, 3), (50, 2)])
-def test_a_large_corpus_gets_larger_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: airrep.Corpus, large: int, shards: int
+@pytest.mark.parametrize(("least", "shards"), [(13, 13), (5, 7), (3, 4), (1, 4)])
+def test_a_larger_corpus_gets_larger_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: airrep.Corpus, least: int, shards: int
 ) -> None:
-    for name, value in {"SHARD_ROWS": 20, "LARGE": large, "LARGE_ROWS": 40}.items():
+    for name, value in {"SHARD_ROWS": 4, "LARGEST": 16, "SHARDS": least}.items():
         monkeypatch.setattr(f"airrep.index.building.{name}", value)
-    assert len(airrep.build_index(corpus, tmp_path / "index", HashAttributor()).shards) == shards
+    made = airrep.build_index(corpus, tmp_path / "index", HashAttributor()).shards
+    assert len(made) == shards
+    assert {shard.rows for shard in made[:-1]} == {{13: 4, 7: 8, 4: 16}[shards]}
 
 
 @pytest.mark.parametrize("shard_rows", [1, 7, 50, 4096])

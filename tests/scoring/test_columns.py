@@ -93,10 +93,12 @@ def test_rows_are_looked_up_as_columns_are_read() -> None:
     assert postings.frequent is not None
     assert 5 not in postings.frequent.columns, "it has more bits than are held"
     assert {0, 1, 2, 3, 4, 6} <= set(postings.frequent.columns.tolist())
-    columns = np.r_[0:40:3, 39]
-    for rows in ([7], [499, 0, 250], range(200)):
-        found = postings.of_rows(np.array(rows), columns)
-        np.testing.assert_array_equal(found.toarray(), table[list(rows)][:, columns].astype(np.float16))
+    columns, others = np.r_[0:40:3, 39], np.r_[1, 5, 38]
+    for wanted in (columns, others, columns):  # places are kept of those that were asked for last
+        for rows in ([7], [499, 0, 250], range(200)):
+            found = postings.of_rows(np.array(rows), wanted)
+            np.testing.assert_array_equal(found.toarray(), table[list(rows)][:, wanted].astype(np.float16))
+        np.testing.assert_array_equal(postings.select(wanted).toarray(), table[:, wanted].astype(np.float16))
     nothing = Postings.of(SparseRows.empty(3, 40))
     assert nothing.frequent is None
     assert nothing.of_rows(np.array([1]), columns).nnz == 0

@@ -66,7 +66,7 @@ class ShardOptions:
     shard_rows: Annotated[
         int | None,
         Setting(
-            "Examples in one shard. An interruption loses at most one. Default: 4096, from 200,000 examples 16384."
+            "Examples in one shard. An interruption loses at most one. Default: 4096 to 32768, for 12 shards or more."
         ),
     ] = None
     part: Annotated[

@@ -16,7 +16,6 @@ INVISIBLE = (
 )
 """Invisible characters (Unicode's default ignorable ones), as a set of a pattern: soft hyphens, joiners, marks of
 order, variation selectors."""
-_SIGN = re.compile(f"[{UNSPACED}]")
 _ENOUGH = 0.25
 """Share of a text's signs from which on it is of such a script."""
 
@@ -70,7 +69,12 @@ def marks(unspaced: bool = False) -> str:
 
 def unspaced(text: str) -> bool:
     """True if a quarter or more of a text's signs are of scripts without spaces between words."""
-    return _SIGN.search(text) is not None and len(_SIGN.findall(text)) >= _ENOUGH * len(text)
+    return not text.isascii() and 0 < _ENOUGH * len(text) <= len(_sign().findall(text))
+
+
+@cache
+def _sign() -> re.Pattern[str]:
+    return re.compile(f"[{UNSPACED}]")  # made when first needed: that takes a while
 
 
 def plain(text: str) -> str:

@@ -139,7 +139,7 @@ def write_static(stored: StoredStatic, folder: Path, storage: Storage = "float32
     """Write into an empty folder what ``SentenceTransformer`` loads: StaticEmbedding, Normalize, Dense."""
     metadata = {} if stored.vocabulary is None else {VOCABULARY: stored.vocabulary}
     write_tensors(folder / WEIGHTS, {ROWS: stored.matrix}, storage, metadata)
-    content = json.dumps(stored.tokenizer, ensure_ascii=False)
+    content = json.dumps(stored.tokenizer, ensure_ascii=False, sort_keys=True)  # in the order in which it is digested
     (folder / TOKENIZER).write_text(content, encoding="utf-8")
     kinds = [*(["Normalize"] if stored.normalise else []), *([] if stored.head is None else ["Dense"])]
     for kind, path in zip(kinds, write_modules(folder, ["StaticEmbedding", *kinds])[1:], strict=True):
@@ -352,9 +352,10 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
 
 def _vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
     """Digest of tokens in order of their numbers, and of these."""
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    numbers = np.array([vocabulary[token] for token in tokens], "<i8")
-    return hashlib.sha256("\0".join(tokens).encode() + numbers.tobytes()).hexdigest()
+    tokens, numbers = list(vocabulary), np.fromiter(vocabulary.values(), "<i8", len(vocabulary))
+    order = np.argsort(numbers, kind="stable")
+    ordered = "\0".join([tokens[place] for place in order.tolist()])
+    return hashlib.sha256(ordered.encode() + numbers[order].tobytes()).hexdigest()
 
 
 def _array_digest(array: np.ndarray) -> str:

@@ -29,9 +29,9 @@ from airrep.runtime.stage import Stage
 
 _log = logging.getLogger(__name__)
 
-SHARD_ROWS, LARGE, LARGE_ROWS = 4096, 200_000, 16384
-"""Examples in one shard, and in one of a corpus so large, where a question would spend most of its time between many
-small shards. An interruption loses at most one shard of work."""
+SHARD_ROWS, LARGEST, SHARDS = 4096, 32768, 12
+"""Fewest and most examples in one shard, a power of 2; between them as many as leave so many shards or more. A question
+would spend most of its time between many small shards, and an interruption loses at most one shard of work."""
 
 
 def build_index(
@@ -64,8 +64,8 @@ def build_index(
         settings: settings of the method, unless it is an attributor; or of the recipe's channels.
         skip_invalid: leave out examples that the method's language model cannot read, as those whose response is too
             long; otherwise they are an error.
-        shard_rows: examples in one shard, which an interruption can lose; None for 4,096, or for 16,384 of 200,000
-            examples or more.
+        shard_rows: examples in one shard, which an interruption can lose; None for a power of 2 from 4,096 to 32,768 of
+            which there are 12 or more.
         replace: replace an index that is there and differs.
         progress: called with the number of finished rows.
         engine: where shards are encoded, on one thread each, with the same bytes on every engine: ``"local"``,
@@ -115,7 +115,13 @@ def checked(
         method = make_attributor(method or default_method(settings or {}), settings)
     method = before_training(method)
     train = usable(method, train, "train") if skip_invalid else train
-    return method, train, shard_rows or (SHARD_ROWS if len(train) < LARGE else LARGE_ROWS)
+    return method, train, shard_rows or _rows_of_shard(len(train))
+
+
+def _rows_of_shard(examples: int) -> int:
+    """Examples in one shard of so many, where nobody says."""
+    wanted = min(LARGEST, max(SHARD_ROWS, examples // SHARDS))
+    return 1 << wanted.bit_length() - 1
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:

@@ -3,10 +3,9 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from airrep.attributors.by_token import standing_out
 from airrep.corpus.corpus import Example
@@ -14,6 +13,9 @@ from airrep.corpus.places import Span
 from airrep.index.results.hits import Hit, Kind
 from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
 from airrep.reports.tables import Bar, Cell, Line, NotedSpan, Table, short, short_prompt
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Run: TypeAlias = TopResult | GroupResult | WhatIfResult
 OVERVIEW_ROWS = 20
@@ -82,7 +84,7 @@ class RankedGroup(NamedTuple):
     """Each channel's part, mean over queries, if that is known."""
 
 
-def rank_groups(groups: Sequence[NamedGroup], scores: ArrayLike, channels: ArrayLike = ()) -> list[RankedGroup]:
+def rank_groups(groups: Sequence[NamedGroup], scores: "ArrayLike", channels: "ArrayLike" = ()) -> list[RankedGroup]:
     """Rank groups by their mean ``(q, m)`` score over queries, most helpful first; ties keep the groups' order.
 
     *channels*, ``(c, q, m)``, is what each channel gave of the scores.

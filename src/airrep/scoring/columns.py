@@ -153,8 +153,7 @@ class Postings:
         """Some rows, by their numbers, and some columns, ascending, ``(len(rows), len(columns))`` float32."""
         if len(rows) > FEW:
             return self.select(columns)[rows]
-        wanted = columns.astype(np.int32)
-        first, last = (np.searchsorted(self.columns, wanted, side=side) for side in ("left", "right"))
+        first, last = self._places(columns)
         here = np.flatnonzero(last > first)
         cell, low, high = np.tile(rows, len(here)), *(np.repeat(one[here], len(rows)) for one in (first, last))
         ends = high
@@ -185,12 +184,9 @@ class Postings:
 
     def _chosen(self, columns: np.ndarray, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """How many features each column has, and their rows and values, column after column; of *some* alone."""
-        wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
-        first = np.searchsorted(self.columns, wanted)
-        inside = np.flatnonzero(first < len(self.columns) if some is None else some & (first < len(self.columns)))
-        here = inside[self.columns[first[inside]] == wanted[inside]]  # most n-grams of a query are in few shards
-        counts = np.zeros(len(columns), np.int32)
-        counts[here] = np.searchsorted(self.columns, wanted[here], side="right") - first[here]
+        first, last = self._places(columns)
+        counts = last - first if some is None else np.where(some, last - first, 0)
+        here = np.flatnonzero(counts)
         begin, long = first[here], counts[here]
         if long.sum() > LONG * len(here):  # few long stretches are copied faster one by one
             parts = [slice(a, b) for a, b in zip(begin.tolist(), (begin + long).tolist(), strict=True)]
@@ -199,6 +195,18 @@ class Postings:
             place = stretches(begin, long)
             rows, values = self.rows[place], self.values[place]
         return counts, rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: what numpy counts by
+
+    def _places(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where features of some columns, ascending, begin and end; those that are asked for again are kept."""
+        known = vars(self).get("_known")
+        if known is None or known[0] is not columns:
+            wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
+            first = np.searchsorted(self.columns, wanted)
+            inside, last = np.flatnonzero(first < len(self.columns)), first.copy()
+            here = inside[self.columns[first[inside]] == wanted[inside]]  # most n-grams of a query are in few shards
+            last[here] = np.searchsorted(self.columns, wanted[here], side="right")
+            known = vars(self)["_known"] = columns, first, last
+        return known[1], known[2]
 
 
 Selectable: TypeAlias = SparseMatrix | Postings

@@ -55,7 +55,7 @@ def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
     return ranks.first(count)
 
 
-def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Generator) -> Rows:
+def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Generator") -> Rows:
     """Draw rows one after another without replacement, each with a chance in proportion to its weight, ``(count,)``.
 
     The greatest of log wᵢ + Gᵢ, with independent standard Gumbel Gᵢ, are such a draw (Gumbel top-k). *log_weights* are

@@ -17,11 +17,12 @@ from airrep.attributors.gradient.base import LmWeights, TracinAttributor
 from airrep.attributors.gradient.logra import LograAttributor
 from airrep.attributors.gradient.projection import Covariances, Projections
 from airrep.attributors.gradient.reading import find_sites, read_gradients
+from airrep.attributors.gradient.run.replay import Replay
 from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import LograSettings, TracinSettings, TrakSettings
 from airrep.corpus.corpus import Corpus
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.settings import LmSettings
+from airrep.lm.settings import FineTuneSettings, LmSettings
 
 CAPTUM = np.array(
     [
@@ -76,6 +77,15 @@ TRAKER_GRADIENT = np.array(
     [0.17188761, -0.0470698681, -0.15412553, 1.04993275, -0.631527856, -0.518780708, 0.751404226, -0.198158205]
 )
 """Its projected gradient of the first training example's log odds: first numbers."""
+
+MAGIC = np.array(
+    [
+        [0.00160578, 0.012497145, 0.10217664, 0.081750024, 0.010662476, -0.268168877, -0.062017658, 0.208533135],
+        [-0.025655484, 0.111845769, -0.001333177, 0.022511731, -0.001345535, -0.135617565, 0.005166058, 0.123379742],
+        [-0.12533139, 0.05077432, 0.109565448, 0.069898151, 0.021101292, -0.170232308, -0.04568586, 0.180140667],
+    ]
+)
+"""bergson 2.5.1, `magic`: slopes of losses behind six steps of AdamW by weights of examples, with the other sign."""
 
 RANK = 3
 PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0, "rank": RANK}
@@ -169,6 +179,14 @@ def test_kronecker_factors_are_kronfluences(folder: str) -> None:
 def test_logra_without_projection_is_kronfluences_kfac(folder: str) -> None:
     method = LograAttributor(settings(LograSettings, folder, **{**PAPER, "rank": None}, unit=False, damping=0.1))
     assert unlike(scores(method) * TOKENS, KRONFLUENCE) < 1e-4
+
+
+def test_a_run_followed_back_is_bergsons_magic(folder: str) -> None:
+    lm = load_lm(LmSettings(lm=folder, device="cpu", precision="float32"))
+    lm.model.double()
+    chosen = FineTuneSettings(batch_examples=3, learning_rate=0.02, epsilon=1e-3, clip=None)
+    found = Replay(lm, lm.tokenise(TRAIN), chosen, 3).influence(lm.tokenise(QUERIES))
+    assert unlike(found.T, MAGIC) < 1e-5  # a norm in float32
 
 
 def test_trak_is_trakers(folder: str) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from airrep.index.results.result import printable as printable
 from airrep.index.results.result import shortened
@@ -27,7 +26,9 @@ err = Console(stderr=True)
 def out() -> Console:
     """The console for results; into a file or a pipe as wide as ``COLUMNS`` says, or always the same."""
     console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE
+    return console
 
 
 def say(text: str) -> None:
@@ -46,6 +47,8 @@ def print_table(table: "Table", longest: int | None = None) -> None:
 
     A cell's second line is dim.
     """
+    from rich.table import Table as RichTable
+
     shown = RichTable(*(snippet(column, 40) for column in table.columns))
     for line in table.lines:
         shown.add_row(*(_cell_markup(cell, longest) for cell in (line.head, *line.cells)))

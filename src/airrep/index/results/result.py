@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from html import escape
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias
@@ -73,6 +72,8 @@ class Shown(ABC):
         return f"{type(self).__name__}({self.summary()})"
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         shown = list(islice(self._records(), ROWS_SHOWN + 1))
         names = list(shown[0]) if shown else []
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
@@ -94,6 +95,8 @@ class Tabular(Shown):
 
 
 def _cell(name: str, value: Any) -> str:
+    from html import escape
+
     if isinstance(value, float):
         return f'<td style="text-align: right">{value:+.4g}</td>'
     text = "" if value is None else str(value)
