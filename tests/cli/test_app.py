@@ -260,7 +260,7 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
     ("flags", "message"),
     [
         (("--pool", "max"), "--pool max: does not exist; expected sum, mean, diminishing, attention, "),
-        (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
+        (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants only for order-1 and order-2"),
         (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
         (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is not a temperature"),
     ],

@@ -169,7 +169,7 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they count behind certain tokens alone"),
+        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they act only after certain tokens"),
         ({"layer_replication": [[0, 2], [0, 2]]}, "have layer_replication: they are of an LM in which layers"),
         (
             {"lora_bias": True},

@@ -125,7 +125,7 @@ def test_a_dropped_pool_says_what_to_type(text: str) -> None:
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match="does not exist; expected|order-1 and order-2 alone") as caught:
+    with pytest.raises(ConfigError, match="does not exist; expected|only for order-1 and order-2") as caught:
         Pooling.parse(text)
     assert f"pool {text!r}: " in str(caught.value)
     assert "\n" not in str(caught.value)

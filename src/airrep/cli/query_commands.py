@@ -45,7 +45,7 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better: that taught it instead of a better one.
+    """Find the training examples that taught an answer. With --better: those that taught it, not a better one.
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught it.
     """
@@ -79,8 +79,8 @@ def group_command(
         str,
         typer.Option(
             metavar="FIELD|FILE",
-            help="Field whose values are the groups, such as source; or FILE.json, which maps each group's name to a "
-            "list of ids or rows, or is a list of such lists; or cluster, examples that are alike.",
+            help="FIELD: a group for each of its values, such as source. FILE.json: an object of groups' names with "
+            "lists of ids or rows, or a list of such lists. cluster: groups of similar examples.",
         ),
     ],
     pool: options.PoolOption = None,
@@ -116,8 +116,8 @@ def _pool(typed: str | None) -> "Pooling | None":
 def what_if_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
-    remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
-    keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
+    remove: Annotated[str | None, "Leave out the examples that match this filter."] = None,
+    keep: Annotated[str | None, "Keep only the examples that match this filter."] = None,
     pool: options.PoolOption = None,
     why: Annotated[bool, "Show the change of each channel (method)."] = False,
 ) -> None:

@@ -277,7 +277,7 @@ def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
     """Properties that the first examples of all queries of the file share."""
     index = explorer.index(asked.index)
     if explorer.file is None or len(explorer.file.queries) < 2:
-        raise ConfigError("summary: of several queries alone; expected a file of them (--queries). Serve one.")
+        raise ConfigError("summary: needs several queries. Serve a file of them with --queries.")
     asked_all = explorer.file
     found = top_beside_spread(index, asked_all.queries, min(FIRST, len(index)), asked_all.better).in_common()
     first = [{**vars(one), "example": {**_beginning(one.example), **_names(one.example)}} for one in found.first]

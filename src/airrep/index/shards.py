@@ -257,7 +257,7 @@ class Shard:
             if len(self.channels) == 1:
                 raise
             raise ArtifactError(
-                f"{error} It holds the channel '{channel}'; to ask the others alone, give a recipe without it: "
+                f"{error} It holds the channel '{channel}'; to ask only the others, give a recipe without it: "
                 "--recipe FILE"
             ) from error
 

@@ -255,7 +255,7 @@ _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 _INSTEAD = "Give the LM before training, which is what data are asked about: the base of the adapters."
 _NOT_MERGED = {
-    "alora_invocation_tokens": "they count behind certain tokens alone (aLoRA)",
+    "alora_invocation_tokens": "they act only after certain tokens (aLoRA)",
     "layer_replication": "they are of an LM in which layers of the base stand several times",
     "arrow_config": "they are mixed anew for each token (Arrow)",
 }

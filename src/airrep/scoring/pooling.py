@@ -59,7 +59,7 @@ class Pooling:
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Use exact constants."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:

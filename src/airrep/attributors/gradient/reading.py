@@ -136,7 +136,7 @@ def unread(model: nn.Module, method: str) -> str:
         return ""
     names = ", ".join(sorted(missed, key=lambda name: (-missed[name], name)))
     return (
-        f"{method} reads linear maps alone, which have {1 - share:.0%} of the weights between embeddings and output "
+        f"{method} reads only linear maps, which have {1 - share:.0%} of the weights between embeddings and output "
         f"layer. What the others learn is not in the scores: {names}."
     )
 
