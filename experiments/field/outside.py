@@ -2,7 +2,8 @@
 
 Usage: python experiments/field/outside.py PROGRAM POOL.jsonl QUERIES.jsonl LM OUT COSTS.jsonl [OPTIONS]
 
-It runs in the environment of the oracles (`make oracles`). The programs get the token ids and labels that airrep reads.
+It goes on in the environment of the oracles, which `make oracles` builds, where this one lacks the programs. They get
+the token ids and labels that airrep reads.
 OUT gets `train.npy`, scores (n, q), and `queries.npy`, the identity (q, q), so that products of both are the scores.
 COSTS gets the CPU seconds of the whole process and its children, in place of an earlier line of that name.
 """
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,6 +33,7 @@ from airrep.lm.network import order_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 IGNORED, SHUFFLED = -100, 42
+ORACLES = Path(__file__).resolve().parents[2] / ".venv" / "oracles" / "bin" / "python"
 TUNING = FineTuneSettings(learning_rate=5e-4)
 """The fine-tune of the labels."""
 
@@ -251,6 +254,15 @@ PROGRAMS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
+def go_where_they_are() -> None:
+    """Go on in the environment of the oracles, unless this one has the programs."""
+    if all(find_spec(name) for name in ("bergson", "kronfluence")):
+        return
+    if not ORACLES.exists():
+        sys.exit(f"{ORACLES}: is not there; Bergson and kronfluence are expected in it. Run: make oracles")
+    os.execv(ORACLES, [str(ORACLES), *sys.argv])
+
+
 def seconds() -> float:
     """CPU seconds of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -271,6 +283,7 @@ def workplace(kept: Path | None) -> Iterator[Path]:
 
 def main() -> None:
     """Score, write."""
+    go_where_they_are()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", choices=PROGRAMS)
     for name in ("pool", "queries_file", "lm", "out", "costs"):

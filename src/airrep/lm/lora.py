@@ -16,7 +16,7 @@ from airrep.errors import ConfigError, TrainingError, first_line, need
 from airrep.lm.files import FAILURES, load_network, make_plain, read_weights
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 from airrep.lm.held import make_whole
-from airrep.lm.packed.networks import is_packed, load_packed
+from airrep.lm.packed import is_packed, load_packed
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 

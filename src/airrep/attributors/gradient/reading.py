@@ -26,7 +26,7 @@ from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import IDLE, memory_named, token_logits
-from airrep.lm.packed.experts import Tap, fused_shapes, is_fused, pool_name, tapped
+from airrep.lm.packed import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
