@@ -52,6 +52,12 @@ def _as_wide_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that holds nothing from other tests."""
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def corpus() -> Corpus:
     """Fifty examples."""
     return make_corpus(50)

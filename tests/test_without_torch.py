@@ -220,7 +220,6 @@ NEEDY = {
     f"prove index queries.jsonl --lm {LM} --budget 30m --out OUT": "lm",
     f"prove index queries.jsonl --rows 0 --lm {LM} --out OUT": "lm",
     f"warmup train.jsonl --lm {LM} --out OUT": "lm",
-    "train labels --method datamodels --data train.jsonl --set penalty=lasso --out OUT": "evaluation",
     "demo --learn --out OUT": "lm",
 }
 

@@ -2,7 +2,8 @@
 
 Usage: python experiments/field/table.py RESULTS
 
-RESULTS holds the evaluations `part`, `drop` and `trace`, those that are there, and `costs.jsonl`.
+RESULTS holds the evaluations `part`, `outside` (programs of others, by the measure of `part`), `drop` and `trace`,
+those that are there, and `costs.jsonl`.
 """
 
 import json
@@ -23,12 +24,16 @@ HEADS = (
     "bytes",
 )
 
+MEASURES = ("part", "outside", "drop", "trace")
+
 
 def main() -> None:
     """Read what there is; print it as Markdown."""
     folder = Path(sys.argv[1])
-    found = {name: Evaluation.read(folder / name) for name in ("part", "drop", "trace") if (folder / name).is_dir()}
+    found = {name: Evaluation.read(folder / name) for name in MEASURES if (folder / name).is_dir()}
     rows = {name: {row.name: row for row in one.rows} for name, one in found.items()}
+    for name, row in rows.pop("outside", {}).items():
+        rows.setdefault("part", {}).setdefault(name, row)
     file = folder / "costs.jsonl"
     costs = {one["name"]: one for one in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
     print("| " + " | ".join(HEADS) + " |")

@@ -43,7 +43,7 @@ _HOMES = {
     "prove": "evaluation.prove",
     "read_corpus": "corpus.corpus",
     "sample": "labels.sampling",
-    "select": "index.selection.picking",
+    "select": "index.selection",
     "top": "answers.verdict",
     "train_encoder": "training.train",
     "warm_up": "lm.warmup",

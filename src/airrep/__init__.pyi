@@ -19,7 +19,7 @@ from airrep.evaluation.lds import evaluate_lds as evaluate_lds
 from airrep.evaluation.prove import prove as prove
 from airrep.index.building import build_index as build_index
 from airrep.index.index import Index as Index
-from airrep.index.selection.picking import select as select
+from airrep.index.selection import select as select
 from airrep.labels.farm import label as label
 from airrep.labels.sampling import sample as sample
 from airrep.lm.model import load_lm as load_lm

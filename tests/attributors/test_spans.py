@@ -18,6 +18,8 @@ from airrep.errors import ConfigError
 from airrep.index.building import build_index
 from airrep.index.index import Index
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TRAIN = Corpus.from_records(
     [
         {"prompt": "How long is it?", "response": "It is 108 m long, I think."},
@@ -52,11 +54,6 @@ ADDITIVE: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_lm(tmp_path_factory.mktemp("lm"), tokenizer=tiny_tokenizer(chat=CHAT), max_position_embeddings=256)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
 def made(tmp_path: Path, method: str, settings: dict[str, Any], lm: str) -> Index:

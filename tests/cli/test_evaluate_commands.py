@@ -258,7 +258,7 @@ def test_runs_are_compared_pair_by_pair(run):
     _refused(
         run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
     )
-    _refused(run("compare", "in-sum"), "there is one row alone")
+    _refused(run("compare", "in-sum"), "there is only one row")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 

@@ -253,6 +253,8 @@ def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
         ("top", name, "odd.jsonl", "-k", "2"),
         ("top", name, "odd.jsonl", "-k", "2", "--aggregate"),
         ("top", name, "odd.jsonl", "-k", "1", "--json"),
+        ("group", name, "odd.jsonl", "--by", "id"),
+        ("what-if", name, "odd.jsonl", "--remove", "'\u3042' in id", "--wide"),
         ("select", name, "odd.jsonl", "--count", "1", "--json"),
         ("top", f"no {name}", "odd.jsonl"),
         ("show", f"no {name}"),

@@ -75,7 +75,7 @@ def test_groups_and_better_answers_take_marks(index: str, run: Run) -> None:
         ((*ASK, "It is 108.", "--span", "6"), "--span 6: expected START:END"),
         ((*ASK, "It is 108.", "--span", "6:60"), "--response: span 6:60 lies outside of the response"),
         ((*ASK, "It is 108.", "--span", "6:9,7:8"), "--response: span 7:8 overlaps"),
-        (("FILE", "--span", "6:9"), "--span: needs --response; in a file of queries, use the field span"),
+        (("FILE", "--span", "6:9"), "--span: needs --response. Give both, or put a field span into"),
     ],
 )
 def test_what_is_no_span_is_told_in_one_line(

@@ -298,7 +298,7 @@ def test_smaller_types_are_stored_and_read_as_float32(storage: Any, error: float
 
 
 def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"saving tiny: the airrep format holds BERT-type encoders alone"):
+    with pytest.raises(ConfigError, match=r"saving tiny: the airrep format holds only BERT-type encoders"):
         StaticEncoder("tiny", stored()).save(tmp_path / "out", "airrep")
     large = StaticEncoder.of("tiny", matrix() * 1e5, tiny_tokenizer())
     with pytest.raises(ConfigError, match="has weights above 65,504, which float16 cannot hold"):
@@ -367,8 +367,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "one axis": (rewrite(lambda t: {"embedding.weight": matrix()[0]}), r"shape \(16,\); expected 2 axes"),
     "no numbers": (rewrite(lambda t: {"embedding.weight": matrix()[:, :0].copy()}), "its vectors are of 0 numbers"),
     "other names": (rewrite(lambda t: {"weight": matrix()}), "has no tensor embedding.weight"),
-    "mapping outside": (of_model2vec(mapping=np.array([0, 99])), "mapping does not name rows of embeddings"),
-    "mapping below": (of_model2vec(mapping=np.array([-1, 0])), "mapping does not name rows of embeddings"),
+    "mapping outside": (of_model2vec(mapping=np.array([0, 99])), "mapping points outside the 34 rows of embeddings"),
+    "mapping below": (of_model2vec(mapping=np.array([-1, 0])), "mapping points outside the 34 rows of embeddings"),
     "weights too few": (of_model2vec(weights=np.ones(3)), r"has 3 weights for 34 word pieces"),
     "cut short": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]),

@@ -15,7 +15,7 @@ from airrep.errors import DataError
 from airrep.explorer import questions, requests
 from airrep.explorer.answers import Top
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.texts import example_json, why_json
+from airrep.explorer.questions import example_json, why_json
 
 
 @pytest.fixture

@@ -44,6 +44,8 @@ SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
 KILLS = 2
 """Kills of each command in the short form."""
+CORE = ("index", "append", "delete", "compact", "label", "label that grows")
+"""Commands that have three times as many."""
 SLOW = {"adapt --labels", "index of channels", "label --command", "evaluate --lm", "compare", "adapt"}
 """Commands that have one kill there, as each takes seconds."""
 PIECES = 3 if LONG else 1
@@ -361,7 +363,8 @@ def test_kills(
     begun = children_seconds()
     campaign = Campaign(OPERATIONS[name], world, tmp_path)
     trials = campaign.trials()
-    budget = BUDGETS.get(name, BUDGET) if LONG else 1 if name in SLOW else KILLS
+    few = 1 if name in SLOW else 3 * KILLS if name in CORE else KILLS
+    budget = BUDGETS.get(name, BUDGET) if LONG else few
     chosen = spread(len(trials), budget, SEED + zlib.crc32(name.encode()))
     mine = chosen[piece::PIECES]
     failures = [failure for number in mine if (failure := campaign.failure(*trials[number])) is not None]

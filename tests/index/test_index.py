@@ -142,20 +142,13 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
 @pytest.mark.parametrize(
     ("pool", "temperature", "message"),
     [
-        (
-            "max",
-            1.0,
-            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, order-K",
-        ),
-        ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
-        (None, 0.0, "temperature 0.0: is not above 0 and finite"),
         (None, None, "temperature None: is not above 0 and finite"),
         (3, 1.0, "pool 3: does not exist; expected sum, mean"),
         ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),
     ],
 )
 def test_bad_pools_are_told(
-    index: airrep.Index, queries: airrep.Corpus, pool: str | None, temperature: float, message: str
+    index: airrep.Index, queries: airrep.Corpus, pool: Any, temperature: Any, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         index.group_scores(queries, {"all": range(50)}, pool, temperature=temperature)
@@ -182,11 +175,6 @@ def test_what_if_is_after_minus_before(index: airrep.Index, queries: airrep.Corp
     np.testing.assert_allclose(result.change, groups[:, 1] - groups[:, 0], atol=5e-6)  # those are float32
     np.testing.assert_array_equal(np.asarray(result), np.asarray(index.what_if(queries, keep=kept)))
     assert (result.removed, result.kept) == (len(removed), len(kept))
-
-
-def test_removing_helpful_examples_lowers_the_sum(index: airrep.Index, queries: airrep.Corpus) -> None:
-    best = [hit.row for hit in index.top(queries[0], k=3)]
-    assert index.what_if(queries[:1], remove=best, pool="sum").change[0] < 0
 
 
 def test_where_filters(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
@@ -603,15 +591,6 @@ def test_an_open_index_stays_the_same_in_another_working_directory(
     monkeypatch.chdir(tmp_path / "here")
     assert (len(index), str(opened.path)) == (52, "index")
     index.verify()
-
-
-@pytest.mark.parametrize(
-    "name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"]
-)
-def test_one_altered_byte_is_found(index: airrep.Index, name: str) -> None:
-    flip(next((index.path / "shards").glob(f"0000000016-*/**/{name}")), -1)
-    with pytest.raises(ArtifactError, match=rf"{re.escape(name)}: was altered after it was written"):
-        airrep.Index(index.path).verify()
 
 
 def test_truncated_file_is_found_at_opening(index: airrep.Index) -> None:

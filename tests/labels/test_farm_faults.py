@@ -3,7 +3,6 @@
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from worlds.kills import in_child
+from worlds.kills import in_child, kill_at, list_changes
 from worlds.toy_farm import ToyWorld, begun, farm, make_plan, visible
 
 from airrep.errors import ArtifactError
@@ -28,8 +27,6 @@ from airrep.runtime.remote.outputs import Mirror
 from airrep.runtime.remote.storage import Storage
 
 FINE_TUNES = 10
-KILLS = 12
-
 DRIVER = """
 import signal
 import sys
@@ -50,26 +47,14 @@ def undisturbed(tmp_path: Path, plan: SubsetPlan) -> dict[str, bytes]:
     return visible(farm(plan, tmp_path / "undisturbed").path)
 
 
-def test_kills_of_the_driver_lose_one_fine_tune_each(
-    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
-) -> None:
-    moments, kills = random.Random(2505), 0
-    for trial in range(KILLS):
-        out, log = tmp_path / f"trial-{trial}", tmp_path / f"log-{trial}"
-        world = ToyWorld(log=str(log), seconds=0.005)
-
-        def work(out: Path = out, world: ToyWorld = world) -> Labels:
-            return farm(plan, out, world)
-
-        child = in_child(work)
-        time.sleep(moments.uniform(0, 0.25))
-        os.kill(child, signal.SIGKILL)
-        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        kills += killed
-        work()
+def test_a_killed_driver_loses_one_fine_tune(tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]) -> None:
+    changes = len(list_changes(lambda: farm(plan, tmp_path / "whole"), tmp_path / "whole"))
+    for change in range(1, changes, changes // 6):
+        out, world = tmp_path / f"trial-{change}", ToyWorld(log=str(tmp_path / f"log-{change}"))
+        assert kill_at(lambda out=out, world=world: farm(plan, out, world), out, change)
+        farm(plan, out, world)
         assert visible(out) == undisturbed
-        assert len(begun(log)) <= FINE_TUNES + killed
-    assert kills >= KILLS // 3
+        assert len(begun(Path(world.log))) <= FINE_TUNES + 1
 
 
 @pytest.mark.slow
@@ -184,29 +169,6 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(
     farm(plan, out, ToyWorld(log=str(log)))
     assert visible(out) == undisturbed
     assert len(begun(log)) == FINE_TUNES - 4
-
-
-@pytest.mark.slow
-def test_kills_while_finished_labels_grow_leave_them_readable(tmp_path: Path, plan: SubsetPlan) -> None:
-    """Extended by a seed and killed at random moments, sealing included; the old labels can be read throughout."""
-    start = farm(plan, tmp_path / "start")
-    expected = visible(farm(plan, tmp_path / "whole", seeds=2).path)
-    moments = random.Random(11)
-    for trial in range(KILLS):
-        out = tmp_path / f"trial-{trial}"
-        shutil.copytree(start.path, out)
-
-        def work(out: Path = out) -> Labels:
-            return farm(open_plan(tmp_path / "plan"), out, seeds=2)
-
-        child = in_child(work)
-        time.sleep(moments.uniform(0, 0.15))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        Labels(out).verify()
-        assert Labels(out).seeds in (1, 2)
-        work()
-        assert visible(out) == expected
 
 
 URL = "memory://corp/labels"

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer, write_adapters
+from worlds.tiny_lms import load, some_examples, tiny_lm, tiny_network, tiny_tokenizer, write_adapters
 
 from airrep.errors import ConfigError, MissingExtraError
-from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.settings import LmSettings
+from airrep.lm.model import TargetLM
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
@@ -31,11 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "parameters": {"target_parameters": ["mlp.down_proj.weight"], "target_modules": ["q_proj"]},
     "ranks": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 3}},
 }
-
-
-def load(lm: Path | str, **settings: Any) -> TargetLM:
-    """The LM of a name, in float32 on the CPU."""
-    return load_lm(LmSettings(**{"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
 
 
 def losses_of(model: Any, lm: TargetLM) -> np.ndarray:
@@ -175,7 +169,7 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they count behind certain tokens alone"),
+        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they act only after certain tokens"),
         ({"layer_replication": [[0, 2], [0, 2]]}, "have layer_replication: they are of an LM in which layers"),
         (
             {"lora_bias": True},

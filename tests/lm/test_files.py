@@ -19,22 +19,15 @@ from transformers import (
     XLNetConfig,
     XLNetLMHeadModel,
 )
-from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, tiny_tokenizer
+from worlds.tiny_lms import VOCABULARY, load, some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.files import load_tokenizer
 from airrep.lm.folders.forms import find_lm
-from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.settings import LmSettings
 
 _SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16}
 _LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-
-
-def load(lm: Path | str, **settings: Any) -> TargetLM:
-    """The LM of a name, in float32 on the CPU."""
-    return load_lm(LmSettings(**{"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
 
 
 def refusal(lm: Path | str, **settings: Any) -> str:

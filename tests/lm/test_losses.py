@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
-from worlds.tiny_lms import CHAT, tiny_lm, tiny_network, tiny_tokenizer
+from worlds.tiny_lms import CHAT, load, tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
@@ -32,12 +32,6 @@ ANSWERS = [Example(asked, good, f"a{n}", label=str(n % 2 == 0)) for n, (asked, g
 WEIGHED = [Example(asked, good, f"w{n}", metadata={"advantage": n - 1.5}) for n, (asked, good, _) in enumerate(TEXTS)]
 TAUGHT = {"dpo": PAIRS, "orpo": PAIRS, "kto": ANSWERS, "weighted": WEIGHED}
 BETA = 0.7
-
-
-def load(folder: Path, **settings: Any) -> TargetLM:
-    return load_lm(
-        LmSettings(**{"lm": str(folder), "precision": "float32", "device": "cpu", "batch_tokens": 30, **settings})
-    )
 
 
 def nats(model: Any, lm: TargetLM, prompt: Example, said: Example) -> Tensor:
@@ -78,7 +72,7 @@ def step_loss(
 @pytest.mark.parametrize("loss", TAUGHT)
 def test_fine_tunes_on_preferences_take_the_steps_of_a_plain_loop(loss: str, tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    lm, examples = load(tmp_path / "lm", loss=loss, beta=BETA), TAUGHT[loss]
+    lm, examples = load(tmp_path / "lm", batch_tokens=30, loss=loss, beta=BETA), TAUGHT[loss]
     documents = lm.tokenise(examples)
     report = lm.fine_tune(documents, TUNED, 5)
 
@@ -109,10 +103,10 @@ def test_fine_tunes_on_preferences_take_the_steps_of_a_plain_loop(loss: str, tmp
 
 def test_a_warm_up_on_pairs_is_compared_with_the_lm_before_it(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    lm = load(tmp_path / "lm", loss="dpo", beta=BETA)
+    lm = load(tmp_path / "lm", batch_tokens=30, loss="dpo", beta=BETA)
     corpus = Corpus.from_examples(PAIRS)
     warm = warm_up(corpus, tmp_path / "warm", lm.settings, TUNED, seed=3)
-    after = load(warm.path, loss="dpo", beta=BETA)
+    after = load(warm.path, batch_tokens=30, loss="dpo", beta=BETA)
     documents = after.tokenise(corpus)
     gains = after.likelihoods_before(documents)  # of the LM before
     np.testing.assert_allclose(gains, lm.likelihoods_before(lm.tokenise(corpus)), rtol=1e-5)
@@ -143,7 +137,7 @@ def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(
     tiny_lm(tmp_path / "lm")
     with pytest.raises(DataError, match=told):
         warm_up(Corpus.from_examples(examples), tmp_path / "warm", {"lm": str(tmp_path / "lm"), "loss": loss})
-    lm = load(tmp_path / "lm", loss=loss)
+    lm = load(tmp_path / "lm", batch_tokens=30, loss=loss)
     with pytest.raises(DataError, match="1 of 1 examples lack what it reads"):
         lm.fine_tune(lm.tokenise(examples), TUNED, 0)
 

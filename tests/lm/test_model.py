@@ -10,28 +10,29 @@ import pytest
 import torch
 from reference import lm as reference
 from transformers import AutoModelForCausalLM
-from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_llama4, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
+from worlds.double_lms import listed
+from worlds.tiny_lms import (
+    CHAT,
+    TYPES,
+    load,
+    some_examples,
+    tiny_llama4,
+    tiny_lm,
+    tiny_network,
+    tiny_opt,
+    tiny_tokenizer,
+)
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
-from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.model import TargetLM
 from airrep.lm.network import accumulate, order_of, token_losses
-from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.packing import pack
 
 FAST = FineTuneSettings(learning_rate=1e-2, batch_examples=5, weight_decay=0.1)
-
-
-def load(folder: Path, **settings: Any) -> TargetLM:
-    """The LM of a folder, in float32 on the CPU."""
-    return load_lm(LmSettings(**{"lm": str(folder), "precision": "float32", "device": "cpu", **settings}))
-
-
-def listed(documents: Documents) -> list[reference.Document]:
-    """Documents as the reference takes them."""
-    return [(documents.sequence(row).tolist(), int(documents.starts[row])) for row in range(len(documents))]
 
 
 @pytest.fixture

@@ -159,5 +159,5 @@ def test_the_command_reads_evaluations(
     assert run("report", "top", "--out", "other.html", "--set", "curve=size", monkeypatch=monkeypatch) == 1
     messages = capsys.readouterr().err
     assert "page.html: written" in messages
-    assert "expected evaluations alone or results alone" in messages
+    assert "expected only evaluations or only results" in messages
     assert "--set figures=, curve= and join= are for evaluations; expected none of them here" in messages

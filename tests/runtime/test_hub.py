@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from worlds.tiny_bert import TEXTS, tiny_folder
-from worlds.tiny_lms import some_examples, tiny_lm
+from worlds.tiny_lms import load, some_examples, tiny_lm
 
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError
-from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.model import load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.runtime.hub import check_own_code
@@ -53,12 +53,6 @@ def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def load(folder: Path, trusted: bool) -> TargetLM:
-    """The LM of a folder, in float32 on the CPU."""
-    settings = {"lm": str(folder), "precision": "float32", "device": "cpu", "trust_remote_code": trusted}
-    return load_lm(LmSettings(**settings))
-
-
 @pytest.fixture
 def own_lm(tmp_path: Path) -> Path:
     """A Llama whose configuration asks for code that lies beside it."""
@@ -82,7 +76,7 @@ def own_encoder(tmp_path: Path) -> Path:
 
 def test_an_lm_with_code_is_refused_in_one_line(own_lm: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(own_lm, trusted=False)
+        load(own_lm, trust_remote_code=False)
     assert str(caught.value) == (
         f"lm {own_lm}: brings program code of its own (config.json asks for it), which can do anything on this machine "
         "and is refused. Read the code, then set trust_remote_code=true; or give another model."
@@ -90,15 +84,15 @@ def test_an_lm_with_code_is_refused_in_one_line(own_lm: Path) -> None:
 
 
 def test_an_lm_with_code_runs_when_it_is_trusted_and_its_code_counts(own_lm: Path, tmp_path: Path) -> None:
-    lm = load(own_lm, trusted=True)
+    lm = load(own_lm, trust_remote_code=True)
     assert type(lm.model).__name__ == "OwnLM"
     tiny_lm(tmp_path / "plain")
-    plain = load(tmp_path / "plain", trusted=False)
+    plain = load(tmp_path / "plain", trust_remote_code=False)
     documents = lm.tokenise(some_examples())
     np.testing.assert_array_equal(lm.losses(documents), plain.losses(documents))
     before = lm.fingerprint
     (own_lm / "modeling_own.py").write_text(LM_CODE + "\nADDED = 1\n")
-    assert load(own_lm, trusted=True).fingerprint != before
+    assert load(own_lm, trust_remote_code=True).fingerprint != before
 
 
 def test_a_warm_up_of_an_lm_with_code_is_another_when_the_code_changes(own_lm: Path, tmp_path: Path) -> None:
@@ -109,7 +103,7 @@ def test_a_warm_up_of_an_lm_with_code_is_another_when_the_code_changes(own_lm: P
         warm_up(train, out, settings, {"epochs": 1})
     made = warm_up(train, out, trusted, {"epochs": 1})
     assert warm_up(train, out, trusted, {"epochs": 1}).manifest == made.manifest
-    assert type(load(out, trusted=True).model).__name__ == "OwnLM"
+    assert type(load(out, trust_remote_code=True).model).__name__ == "OwnLM"
     (own_lm / "modeling_own.py").write_text(LM_CODE + "\nADDED = 2\n")
     with pytest.raises(ArtifactError, match=r"holds a warm-up made with another lm"):
         warm_up(train, out, trusted, {"epochs": 1})
@@ -117,9 +111,9 @@ def test_a_warm_up_of_an_lm_with_code_is_another_when_the_code_changes(own_lm: P
 
 def test_trust_changes_nothing_of_a_model_without_code(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    before = load(tmp_path / "lm", trusted=False).fingerprint
+    before = load(tmp_path / "lm", trust_remote_code=False).fingerprint
     (tmp_path / "lm" / "train.py").write_text("print('a script that nothing asks for')")
-    assert load(tmp_path / "lm", trusted=True).fingerprint == before
+    assert load(tmp_path / "lm", trust_remote_code=True).fingerprint == before
     folder = tiny_folder(tmp_path / "encoder")
     (folder / "train.py").write_text("")
     trusted = load_encoder(folder, trust_remote_code=True)
@@ -131,7 +125,7 @@ def test_a_tokenizer_with_code_is_refused_too(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
     change(tmp_path / "lm" / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Slow", None]})
     with pytest.raises(ConfigError, match=r"program code of its own \(tokenizer_config\.json asks for it\)"):
-        load(tmp_path / "lm", trusted=False)
+        load(tmp_path / "lm", trust_remote_code=False)
 
 
 def test_an_encoder_with_code_is_refused_in_one_line(own_encoder: Path) -> None:
@@ -160,7 +154,7 @@ def test_a_bert_that_asks_for_code_is_not_run_by_ours(tmp_path: Path) -> None:
 def test_code_that_lies_elsewhere_is_not_fetched(own_lm: Path) -> None:
     change(own_lm / "config.json", auto_map={"AutoConfig": "owner/other--own.Config"})
     with pytest.raises(ConfigError, match=r"lies in another repository \(owner/other\), which is not fetched"):
-        load(own_lm, trusted=True)
+        load(own_lm, trust_remote_code=True)
 
 
 def test_the_modules_of_a_router_are_looked_at(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from reference.group_influence import effect_of_removal, fit_logistic, fit_ridge
 
 from airrep.errors import DataError
+from airrep.scoring.orders import newton_step, removal_effect
 from airrep.scoring.pooling import Pooling
-from airrep.scoring.pools.orders import newton_step, removal_effect
 
 N, D, PENALTY = 120, 5, 3.0
 GROUPS = [list(range(1)), list(range(10, 22)), list(range(30, 66))]
@@ -222,6 +222,6 @@ def test_a_limit_that_is_no_minimum_is_refused() -> None:
 
 
 def test_too_many_steps_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.scoring.pools.orders.STEPS", 1)
+    monkeypatch.setattr("airrep.scoring.orders.STEPS", 1)
     with pytest.raises(DataError, match="order-inf: 1 steps do not suffice"):
         newton_step(np.ones((1, 2)), lambda vectors: vectors * np.array([1.0, 5.0]), 10)

@@ -90,11 +90,6 @@ def test_membership_tells_each_row_once(far: int) -> None:
     assert membership.toarray().T.tolist() == [[0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]]
 
 
-def test_a_negative_row_is_named_with_its_group() -> None:
-    with pytest.raises(ConfigError, match="group 'b': holds row -1"):
-        Groups.from_lists({"a": [5, 2], "b": [-1, 3], "c": [0]})
-
-
 N, D = 60, 6
 MEMBERS = ([3], [0, 1, 2, 5], list(range(0, N, 2)), list(range(N)), [7, 8, 50], [59])
 
@@ -140,12 +135,6 @@ def test_a_diminishing_mean_is_its_definition_whatever_the_blocks_and_steps(
     np.testing.assert_allclose(found, all_expected(queries, train), rtol=1e-6, atol=1e-7)
     exact = by_channel(ask(queries, blocks), groups, Pooling("diminishing"), "all", exact=True)["all"]
     np.testing.assert_allclose(exact, all_expected(queries, train), rtol=1e-12, atol=1e-14)
-
-
-def test_a_group_of_one_has_the_score_of_its_member() -> None:
-    queries, train, groups = world()
-    found = group_scores(ask(queries, [Block(0, train)]), groups, "diminishing")
-    np.testing.assert_allclose(found[:, 0], queries @ train[3].astype(np.float32), rtol=1e-5)
 
 
 def test_copies_add_ever_less() -> None:

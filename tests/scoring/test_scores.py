@@ -203,8 +203,6 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"pool": "max"}, ConfigError, "pool 'max': does not exist"),
-        ({"temperature": -1.0}, ConfigError, "temperature -1.0: is not above 0"),
         ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: belongs to attention, not to mean"),
         ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "hold row 4; expected at most 3"),
         ({"groups": Groups.from_lists({})}, ConfigError, "groups: there are none"),

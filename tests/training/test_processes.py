@@ -1,16 +1,13 @@
-"""Encoder training by several processes, and by one that is killed."""
+"""Encoder training by several processes."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from worlds.small_world import tree
 from worlds.training_world import tiny_settings
 
 from airrep.encoder.load import load_encoder
@@ -19,13 +16,6 @@ PROGRAM = str(Path(__file__).parents[1] / "worlds" / "training_process.py")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 pytestmark = pytest.mark.slow
-
-
-def run(folder: Path, what: str, launcher: list[str] | None = None) -> None:
-    """Run the program to its end."""
-    command = [sys.executable, *(launcher or []), PROGRAM, str(folder), what]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def environment() -> dict[str, str]:
@@ -58,8 +48,11 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(folder: Path, launcher: list[str] | None = None) -> Path:
+    """Run the program to its end."""
     tiny_settings(folder)
-    run(folder, "both", launcher)
+    command = [sys.executable, *(launcher or []), PROGRAM, str(folder)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
@@ -78,23 +71,3 @@ def test_two_processes_have_the_gradient_of_one(alone: Path, together: Path) -> 
 def test_two_processes_train_one_encoder(alone: Path, together: Path) -> None:
     assert losses(together)[:5] == pytest.approx(losses(alone)[:5], rel=1e-3)
     assert load_encoder(together / "encoder").trained_for_attribution
-
-
-def test_a_run_that_is_killed_at_any_moment_ends_in_the_bytes_of_an_undisturbed_one(
-    alone: Path, tmp_path: Path
-) -> None:
-    tiny_settings(tmp_path)
-    steps = tmp_path / "encoder.partial" / "steps.jsonl"
-    whole = (alone / "encoder" / "steps.jsonl").stat().st_size
-    for least in (0, whole // 2):
-        process = subprocess.Popen([sys.executable, PROGRAM, str(tmp_path), "train"], env=environment())
-        while process.poll() is None and not (steps.exists() and steps.stat().st_size > least):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    run(tmp_path, "train")
-    found, expected = (
-        {name: content for name, content in tree(folder / "encoder").items() if name not in ("times.jsonl", ".lock")}
-        for folder in (tmp_path, alone)
-    )
-    assert found == expected

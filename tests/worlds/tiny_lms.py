@@ -23,6 +23,7 @@ from transformers import (
 from transformers.utils import logging
 
 from airrep.corpus.corpus import Example
+from airrep.lm.model import TargetLM, load_lm
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] | trim }}{{ eos_token }}{% endfor %}"
@@ -134,3 +135,8 @@ def write_adapters(base: str, out: Path, **config: Any) -> Any:
                 parameter.data += 0.1 * torch.randn(parameter.shape)
     model.save_pretrained(out)
     return model.eval()
+
+
+def load(lm: Path | str, *, stored: bool = False, **settings: Any) -> TargetLM:
+    """The LM of a name, in float32 on the CPU."""
+    return load_lm({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}, stored=stored)

@@ -1,10 +1,9 @@
-"""A program that trains in the planted world, for tests that start or kill processes.
+"""A program that trains in the planted world, for tests of several processes.
 
-Usage: ``python training_process.py FOLDER train|both``; it may be started by torchrun.
+Usage: ``python training_process.py FOLDER``; it may be started by torchrun.
 """
 
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +23,14 @@ from airrep.training.trunk import make_trunk
 STEPS = 24
 
 
-def main(folder: Path, what: str) -> None:
-    """Train an encoder, or write gradients of one step for each choice of layers before."""
+def main(folder: Path) -> None:
+    """Write gradients of one step for each choice of layers, and train an encoder."""
     torch.set_num_threads(1)
     settings = tiny_settings(folder, steps=STEPS, checkpoint_every=3, dropout=0.1)
-    with nullcontext() if what == "train" else team_of("cpu") as team:  # which training takes, too
-        if team is not None:
-            for layers in ("all", 1, 0):
-                write_gradients(folder, layers, team)
-            write_gradients(folder, 1, team, beside=True)
+    with team_of("cpu") as team:  # which training takes, too
+        for layers in ("all", 1, 0):
+            write_gradients(folder, layers, team)
+        write_gradients(folder, 1, team, beside=True)
         train_encoder([planted(1, "a"), planted(2, "b")], [planted(3, "h")], folder / "encoder", settings)
 
 
@@ -54,4 +52,4 @@ def write_gradients(folder: Path, layers: object, team: Team, *, beside: bool = 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]))

@@ -197,11 +197,6 @@ def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
     return {name: declared[name][0].package.to_dict() for name in sorted(names) if name in declared}
 
 
-def default_method(settings: Mapping[str, Any]) -> str:
-    """The method that is meant where none is named: the encoder alone if one is set, else channels."""
-    return "airrep" if "encoder" in settings else "channels"
-
-
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
     """Make an attributor from its method's name and settings; what is not set takes the method's default.
 

@@ -216,15 +216,11 @@ class ChannelsSettings(LmReading):
 
     @field_validator("tokenizer", "lm", "warmed")
     @classmethod
-    def _whole_path(cls, name: str | None) -> str | None:
-        return name if name is None or name in TOKENIZERS else settled_name(name)
-
-    @field_validator("warmed")
-    @classmethod
-    def _no_lm_itself(cls, warmed: str | None, known: ValidationInfo) -> str | None:
-        if warmed is not None and warmed == known.data.get("lm"):
+    def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
+        whole = name if name is None or name in TOKENIZERS else settled_name(name)
+        if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
             raise ValueError("is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
-        return warmed
+        return whole
 
     @field_validator("encoder")
     @classmethod
@@ -380,16 +376,14 @@ def recipe_of(channels: Sequence[Channel]) -> str:
     weighed = [one.model_dump(exclude={"settings", "candidates"}) for one in channels]
     for name in shipped_recipes():
         known = listed(name)
-        same = [one.model_dump(exclude={"settings", "candidates"}) for one in known] == weighed
-        if same and all(_is_filled(one, own) for one, own in zip(known, channels, strict=True)):
+        if [one.model_dump(exclude={"settings", "candidates"}) for one in known] == weighed and all(
+            own.settings.get(setting) == value
+            for one, own in zip(known, channels, strict=True)
+            for setting, value in one.settings.items()
+            if setting not in ("tokenizer", "encoder")  # which are filled in; more settings do no harm
+        ):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"
-
-
-def _is_filled(recipe: Channel, own: Channel) -> bool:
-    """Tell whether a channel is that of a recipe, tokens and encoder filled in, perhaps with more settings."""
-    free = ("tokenizer", "encoder")
-    return all(own.settings.get(name) == one for name, one in recipe.settings.items() if name not in free)
 
 
 def recipe_text(name: str | None = None) -> str:

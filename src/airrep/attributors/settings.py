@@ -311,7 +311,7 @@ class EkfacSettings(LmSettings):
         """Take what older indexes have written, and refuse another seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
-                f"seed={values['seed']!r}: does not exist any more, as texts alone decide the sample; expected none. "
+                f"seed={values['seed']!r}: does not exist any more: only the texts decide the sample. Expected none. "
                 "Leave it out, or raise sample"
             )
         return {name: one for name, one in values.items() if name != "seed"}

@@ -9,7 +9,7 @@ from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.results.result import Result
-from airrep.index.selection.picking import select
+from airrep.index.selection import select
 from airrep.reports.results import write_report
 
 DATA = Path(__file__).parents[1] / "data"

@@ -492,7 +492,7 @@ def compare_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
     ],
-    to: Annotated[str | None, "Compare with the row of this name alone."] = None,
+    to: Annotated[str | None, "Compare only with the row of this name."] = None,
     resamples: Annotated[
         int | None, Setting("Number of bootstrap draws behind intervals of lds and loo. Default: 1,000.", 50)
     ] = None,

@@ -370,7 +370,7 @@ def _export_records(
 ) -> None:
     """Copy the records that examples were read from, as they are."""
     from airrep.corpus.records import encode_record
-    from airrep.index.selection.picking import check_selection
+    from airrep.index.selection import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 
     if data is None or only is None:

@@ -422,7 +422,7 @@ class QueryOptions:
     def question(self, index: "Index", span: str | None = None) -> "tuple[Sequence[Example], Better | None]":
         """The queries of the file, or the one typed in with its *span*; and the better answers if there are any."""
         if span is not None and self.queries is not None:
-            raise ConfigError("--span: needs --response; in a file of queries, use the field span. Leave it out.")
+            raise ConfigError("--span: needs --response. Give both, or put a field span into the file of queries.")
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airrep.corpus.corpus import Example
     from airrep.index.contrast import Better
     from airrep.index.index import Index
-    from airrep.index.selection.picking import SelectionResult
+    from airrep.index.selection import SelectionResult
     from airrep.scoring.pooling import Pooling
 
 app = typer.Typer()
@@ -45,7 +45,7 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better: that taught it instead of a better one.
+    """Find the training examples that taught an answer. With --better: those that taught it, not a better one.
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught it.
     """
@@ -79,8 +79,8 @@ def group_command(
         str,
         typer.Option(
             metavar="FIELD|FILE",
-            help="Field whose values are the groups, such as source; or FILE.json, which maps each group's name to a "
-            "list of ids or rows, or is a list of such lists; or cluster, examples that are alike.",
+            help="FIELD: a group for each of its values, such as source. FILE.json: an object of groups' names with "
+            "lists of ids or rows, or a list of such lists. cluster: groups of similar examples.",
         ),
     ],
     pool: options.PoolOption = None,
@@ -116,8 +116,8 @@ def _pool(typed: str | None) -> "Pooling | None":
 def what_if_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
-    remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
-    keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
+    remove: Annotated[str | None, "Leave out the examples that match this filter."] = None,
+    keep: Annotated[str | None, "Keep only the examples that match this filter."] = None,
     pool: options.PoolOption = None,
     why: Annotated[bool, "Show the change of each channel (method)."] = False,
 ) -> None:
@@ -188,16 +188,16 @@ class PickOptions:
         """The examples, and how they were chosen, in words."""
         from airrep.cli.show.console import Meter
         from airrep.index.results.result import ZERO
-        from airrep.index.selection import picking
+        from airrep.index.selection import resample, select
 
         alike: dict[str, Any] = {"where": self.where, "drop_duplicates": self.drop_duplicates}
         if self.resample:
-            drawn = picking.resample(index, queries, self.count or 0, seed=self.seed or 0, **alike)
+            drawn = resample(index, queries, self.count or 0, seed=self.seed or 0, **alike)
             return drawn, f"drawn by importance weight with seed {self.seed or 0}"
         how: dict[str, Any] = {name: getattr(self, name) for name in ("diversity", "by", "tokens", "tokenizer")}
         how |= {"most": _quotas(self.most), "better": better}
         with Meter("encoding queries") as meter:
-            picked = picking.select(index, queries, self.count, **how, **alike, progress=meter)
+            picked = select(index, queries, self.count, **how, **alike, progress=meter)
         told = f"the last at rank {picked[-1].rank} for its query"
         told += "" if any(one.score for one in picked) else f"; {ZERO}"
         total = sum(one.tokens or 0 for one in picked)
@@ -213,7 +213,7 @@ def select_command(
     replace: options.ReplaceOption = False,
 ) -> None:
     """Pick the training examples that rank best for any of the queries (min-rank), and say why for each."""
-    from airrep.index.selection.picking import check_selection
+    from airrep.index.selection import check_selection
 
     picking.check(contrast=asking.better is not None)
     if out is not None:

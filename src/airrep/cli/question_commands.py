@@ -152,7 +152,7 @@ def mix_command(
     from airrep.answers.mix import DRAWN, mix, write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
-    from airrep.index.selection.picking import check_writable
+    from airrep.index.selection import check_writable
     from airrep.runtime.remote.outputs import check_new_folder, write_output
 
     delivery.check("mix")

@@ -60,7 +60,9 @@ def build_table(
 
     The first record that is not valid, or has the id of an earlier one, is a DataError, or left out.
     """
-    builder, skipped, forms = _Builder(), Skipped(), Counter[str]()
+    skipped, forms, batches = Skipped(), Counter[str](), list[pa.RecordBatch]()
+    rows, characters = list[tuple[str | None, ...]](), 0
+    numbers, hashes, made = array("q"), array("q"), array("b")
     for number, record in source.records:
         try:
             if isinstance(record, DataError):
@@ -71,48 +73,30 @@ def build_table(
             if not skip_invalid:
                 raise DataError(message) from None
             skipped = skipped.add(message)
-        else:
-            forms[form] += 1
-            for fields in found:
-                builder.add(number, fields, source.short_place(number))
-    table = builder.table()
-    hashes = np.frombuffer(builder.hashes, np.int64)
-    hashes.sort()
-    if (hashes[1:] == hashes[:-1]).any():
-        table = _number_equal_texts(table, np.array(builder.made, bool))
-        table, skipped = _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
+            continue
+        forms[form] += 1
+        for prompt, response, given, *others in found:
+            key = given or content_hash(prompt, response)
+            numbers.append(number)
+            hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
+            made.append(given is None)
+            rows.append((key, prompt, response, *others, source.short_place(number)))
+            characters += len(prompt) + len(response)
+            if len(rows) >= _CHUNK_ROWS or characters >= _CHUNK_CHARACTERS:
+                batches.append(_batch_of(rows))
+                rows, characters = [], 0
+    table = pa.Table.from_batches([*batches, _batch_of(rows)], SCHEMA)
+    known = np.frombuffer(hashes, np.int64)
+    known.sort()
+    if (known[1:] == known[:-1]).any():
+        table = _number_equal_texts(table, np.array(made, bool))
+        table, skipped = _without_repeats(table, source, np.array(numbers), skipped, skip_invalid)
     return table, skipped, dict(forms)
 
 
-class _Builder:
-    """Rows gathered in lists and turned into arrow arrays chunk by chunk."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self._rows: list[tuple[str | None, ...]] = []
-        self._characters = 0
-        self.numbers = array("q")
-        self.hashes = array("q")
-        self.made = array("b")
-
-    def add(self, number: int, fields: Fields, place: str | None) -> None:
-        """Add one record, read at a place; without an id it gets the hash of its texts."""
-        prompt, response, given, *others = fields
-        key = given or content_hash(prompt, response)
-        self.numbers.append(number)
-        self.hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
-        self.made.append(given is None)
-        self._rows.append((key, prompt, response, *others, place))
-        self._characters += len(prompt) + len(response)
-        if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
-            self.table()
-
-    def table(self) -> pa.Table:
-        """Return all rows added; those that wait go into a batch."""
-        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
-        self._batches.append(pa.RecordBatch.from_arrays(list(map(_texts, columns)), schema=SCHEMA))
-        self._rows, self._characters = [], 0
-        return pa.Table.from_batches(self._batches, SCHEMA)
+def _batch_of(rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
+    return pa.RecordBatch.from_arrays(list(map(_texts, columns)), schema=SCHEMA)
 
 
 def _texts(values: Sequence[str | None]) -> Any:

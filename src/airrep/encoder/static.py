@@ -103,9 +103,7 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     kind = rows.dtype
     if name == _MODEL2VEC and (mapping := tensors.get(_MAPPING)) is not None:
         if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or np.any(mapping >= len(rows)) or np.any(mapping < 0):
-            raise DataError(
-                f"{path}: {_MAPPING} does not name rows of {name}, of which there are {len(rows)}. {_WAY_OUT}"
-            )
+            raise DataError(f"{path}: {_MAPPING} points outside the {len(rows)} rows of {name}. {_WAY_OUT}")
         rows = rows[mapping]
     if name == _MODEL2VEC and (factors := tensors.get(_FACTORS)) is not None:
         _check_kind(path, _FACTORS, factors, 1)
@@ -306,7 +304,7 @@ class StaticEncoder(Encoder):
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         if model_format == "airrep":
             raise ConfigError(
-                f"saving {self.name}: the airrep format holds BERT-type encoders alone, and this one has no layers. "
+                f"saving {self.name}: the airrep format holds only BERT-type encoders, and this one has no layers. "
                 "Use model_format='sentence-transformers'."
             )
         write_static(self.checkpoint, folder, storage)

@@ -203,7 +203,7 @@ def _check(runs: Named) -> None:
     if twice is not None:
         raise ConfigError(f"compare: {twice} is given twice; expected different runs. Leave one out.")
     if sum(len(run.rows) for _, run in runs) < 2:
-        raise ConfigError("compare: there is one row alone; expected two or more. Name more runs.")
+        raise ConfigError("compare: there is only one row; expected two or more. Name more runs.")
     name, first = runs[0]
     for other, run in runs[1:]:
         if run.measure != first.measure:

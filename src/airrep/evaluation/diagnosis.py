@@ -303,7 +303,7 @@ def attention(scored: IndexScores) -> Finding:
         "good": "Attention prefers some members without forgetting the others.",
         "look": "The temperature is so high that attention is a mean."
         if share >= 0.95
-        else "The temperature is so low that attention looks at a few members alone.",
+        else "The temperature is so low that attention looks at only a few members.",
         "bad": "The temperature is so low that attention is a maximum.",
     }
     number = f"{members:.1f} of {size:.0f} members count; scores deviate by {deviation:.2f}"

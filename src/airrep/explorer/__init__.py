@@ -11,6 +11,5 @@ requests   Requests that the page and other programs may make, each checked as o
 routes     Routes of the API, its document (OpenAPI), and a page of it without script.
 security   Who may ask, from where, how much; the token and the socket.
 serving    Serve the page and the API: routes, lines, errors.
-texts      Texts of examples as JSON: cut, with the places of same words.
 turns      Turns: a few threads answer questions, the others wait.
 """

@@ -188,14 +188,14 @@ def choose_token(given: str | None, without: bool, host: str) -> str | None:
         if not is_loopback(host):
             raise ConfigError(
                 f"--no-token: would let every machine that reaches {host} read the data. Leave it out, or serve "
-                "127.0.0.1 alone."
+                "only 127.0.0.1."
             )
         return None
     if given is None:
         return secrets.token_urlsafe(32)
     if len(given) < SHORTEST or not given.isascii() or not given.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(
-            f"--token: expected {SHORTEST} or more letters, digits, - and _. Leave it out: one is made by chance."
+            f"--token: expected {SHORTEST} or more letters, digits, - and _. Leave it out, and airrep draws one."
         )
     return given
 

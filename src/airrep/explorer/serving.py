@@ -40,7 +40,7 @@ DRAWING: dict[str, Any] = {
     },
     "openapi_extra": {"requestBody": {"content": {"application/json": {"example": {"color": "cluster"}}}}},
 }
-"""What the document says of the map, which alone is no JSON."""
+"""The map as the document describes it; it alone is no JSON."""
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:

@@ -10,7 +10,7 @@ from typing import Any
 
 from airrep.arrays import whole_number
 from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
-from airrep.attributors.methods import before_training, default_method, make_attributor, packages_of
+from airrep.attributors.methods import before_training, make_attributor, packages_of
 from airrep.attributors.recipes import RecipeLike
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
@@ -86,8 +86,19 @@ def build_index(
     method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
     plan = planned(method, train, shard_rows, progress)
     stage = index_stage(path, plan.request, replace)
-    if not _is_finished(stage):
-        _build(stage, plan, progress, make_engine(engine))
+    finished = stage.finished()
+    if finished is not None and finished["generation"] > 0:
+        raise ArtifactError(
+            f"{path}: is an index that was changed after it was built; nothing is overwritten. Give another path, or "
+            "pass --replace."
+        )
+    if finished is None:
+        how: Any = {"progress": progress, "engine": make_engine(engine)}
+        with stage.making() as partial:
+            (partial / "shards").mkdir(exist_ok=True)
+            append_cost(partial, FIT, plan.fit, examples=len(train))
+            save_state(partial, plan.attributor)
+            seal_index(partial, plan.lineage, write_shards(partial, plan.attributor, train, shard_rows, **how))
     return Index(path, plan.attributor)
 
 
@@ -111,9 +122,9 @@ def checked(
         if method is not None:
             raise ConfigError("recipe: names methods, and a method is given as well; expected one. Leave one out.")
         method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
-    if not isinstance(method, Attributor):
-        method = make_attributor(method or default_method(settings or {}), settings)
-    method = before_training(method)
+    if method is None:
+        method = "airrep" if "encoder" in (settings or {}) else ChannelsAttributor.name
+    method = before_training(method if isinstance(method, Attributor) else make_attributor(method, settings))
     train = usable(method, train, "train") if skip_invalid else train
     return method, train, shard_rows or _rows_of_shard(len(train))
 
@@ -215,26 +226,6 @@ class BuildPlan:
 def has_shards(partial: Path) -> bool:
     """Tell whether an unfinished directory has a shard that is worth keeping."""
     return any((partial / "shards").glob("*/" + SHARD))
-
-
-def _is_finished(stage: Stage) -> bool:
-    """Tell whether the same index is there already, as it was built."""
-    manifest = stage.finished()
-    if manifest is not None and manifest["generation"] > 0:
-        raise ArtifactError(
-            f"{stage.path}: is an index that was changed after it was built; nothing is overwritten. "
-            "Give another path, or pass --replace."
-        )
-    return manifest is not None
-
-
-def _build(stage: Stage, plan: BuildPlan, progress: OnProgress | None, engine: Engine | None) -> None:
-    with stage.making() as partial:
-        (partial / "shards").mkdir(exist_ok=True)
-        append_cost(partial, FIT, plan.fit, examples=len(plan.train))
-        save_state(partial, plan.attributor)
-        shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
-        seal_index(partial, plan.lineage, shards)
 
 
 def save_state(folder: Path, attributor: Attributor) -> None:

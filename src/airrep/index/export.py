@@ -277,7 +277,7 @@ def _check_format(to: str, exact: bool) -> None:
     if to == CITATIONS:
         raise ConfigError(f"format '{to}': cites examples. Cite them: airrep.reports.citing.citations")
     if exact and to != "csv":
-        raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
+        raise ConfigError("exact: is only for csv; other formats are always exact. Leave it out.")
     if to == "lance":
         need("airrep export --to lance", "lance", "lance")
 

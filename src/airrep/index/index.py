@@ -1,7 +1,8 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -10,9 +11,9 @@ from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 
-from airrep.arrays import GroupScores, Mask, Rows
+from airrep.arrays import Mask, Rows
 from airrep.attributors.base import Attributor, OnProgress, check_spans_read, count_rows
-from airrep.attributors.direct import RecentScores, is_direct
+from airrep.attributors.direct import DirectAttributor, RecentScores, is_direct
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
@@ -20,7 +21,6 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, is_one
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Better, Question
-from airrep.index.direct import HELD, IndexKept
 from airrep.index.editing import EditableIndex
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
@@ -29,7 +29,7 @@ from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
 from airrep.runtime.artifacts.manifests import as_written, check_file, json_digest
 from airrep.scoring.asked import Asked, even_pairs, score_blocks
-from airrep.scoring.blocks import at_most
+from airrep.scoring.blocks import Block, Span, at_most
 from airrep.scoring.group_scores import by_channel
 from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.topk import TopK, top_k
@@ -38,6 +38,9 @@ from airrep.sparse import distinct
 Queries = QueriesLike
 IDS_SHOWN = 5
 """Ids of examples told of a removal that no filter says."""
+
+HELD = 2**29
+"""Scores that are held for questions to come, 2 GiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -405,7 +408,8 @@ class Index(EditableIndex):
                 question.queries, removed, chosen, better=question.better, why=why, progress=progress
             )
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
-            before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
+            before = np.zeros_like(after)
+            changes = {name: -part[:, 0] for name, part in (result.channels or {}).items()}
         else:
             both = self.groups({"before": everything, "after": kept})
             found = by_channel(self.ask(question, progress), both, chosen, self.method, exact=True)
@@ -521,8 +525,52 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
         raise ArtifactError(f"{error} It is what the channel '{titles[int(number)]}' learnt.") from error
 
 
-def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
-    return (result.channels or {}).items()
+class IndexKept:
+    """The features of an index by channel; scores of methods that keep none are computed, and held for a while."""
+
+    def __init__(self, rows: IndexRows, held: RecentScores, progress: OnProgress | None = None) -> None:
+        self._index, self._held, self._progress = rows, held, progress
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where its shards stand."""
+        return [Span(shard.start, shard.rows) for shard in self._index.shards]
+
+    def blocks(self, channel: str) -> Sequence[Block]:
+        """Features of a channel."""
+        return self._index.blocks(channel)
+
+    @property
+    def live(self) -> Mask | None:
+        """Rows that were not deleted; None for all."""
+        return None if self._index.live.all() else self._index.live
+
+    def scores(
+        self, channel: str, method: DirectAttributor, queries: Sequence[Example], rows: Rows | None = None
+    ) -> np.ndarray:
+        """Scores ``(q, n)`` of all rows, of which a deleted one scores 0 and is not read; or of some, ascending."""
+        if rows is None:
+            return self._held.of(channel, queries, lambda some: self._all(method, some))
+        these = f"{channel} {hashlib.sha256(rows.tobytes()).hexdigest()}"
+        return self._held.of(these, queries, lambda some: self._scored(method, some, rows))
+
+    def _all(self, method: DirectAttributor, queries: Sequence[Example]) -> np.ndarray:
+        found = np.zeros((len(queries), self._index.rows), np.float32)
+        live = np.flatnonzero(self._index.live)
+        found[:, live] = self._scored(method, queries, live)
+        return found
+
+    def _scored(self, method: DirectAttributor, queries: Sequence[Example], rows: Rows) -> np.ndarray:
+        """Scores ``(q, len(rows))``."""
+        found = np.empty((len(queries), len(rows)), np.float32)
+        on_rows = count_rows(len(rows), self._progress)
+        for some, score in method.scorers(queries):  # what is held of queries serves all shards
+            last = some.stop >= len(queries)
+            for shard in self._index.shards:
+                first, end = np.searchsorted(rows, [shard.start, shard.start + shard.rows]).tolist()
+                examples = shard.examples.take(rows[first:end] - shard.start)
+                found[some, first:end] = score(examples, on_rows if last else None).T
+        return found
 
 
 IndexLike: TypeAlias = "Index | str | Path"

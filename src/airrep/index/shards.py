@@ -117,13 +117,14 @@ def write_shard(
         _write_examples(temporary, corpus)
         names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
         filled = [_filled(own, len(corpus)) for own in arrays.values() if own]
+        metadata = corpus.table.column("metadata").to_pylist()
         record = {
             "attributor": attributor,
             "corpus": corpus.fingerprint,
             "rows": len(corpus),
             "channels": [one._asdict() for one in channels],
             "empty": int(np.count_nonzero(~np.any(filled, axis=0))) if filled else 0,
-            "fields": _metadata_fields(corpus),
+            "fields": sorted({key for text in metadata if text for key in json.loads(text)}),
             "files": describe_files(temporary, names),
         }
         write_file(temporary / SHARD, canonical_json(record))
@@ -195,11 +196,6 @@ def write_table(path: Path, table: pa.Table) -> None:
         writer.write_table(table)
 
 
-def _metadata_fields(corpus: Corpus) -> list[str]:
-    texts = corpus.table.column("metadata").to_pylist()
-    return sorted({key for text in texts if text for key in json.loads(text)})
-
-
 def read_record(folder: Path) -> dict[str, Any]:
     """The content of ``shard.json`` (ArtifactError: there is no finished shard here, or it was altered)."""
     with reading(folder / SHARD):
@@ -261,7 +257,7 @@ class Shard:
             if len(self.channels) == 1:
                 raise
             raise ArtifactError(
-                f"{error} It holds the channel '{channel}'; to ask the others alone, give a recipe without it: "
+                f"{error} It holds the channel '{channel}'; to ask only the others, give a recipe without it: "
                 "--recipe FILE"
             ) from error
 

@@ -10,7 +10,7 @@ lora       Low-rank adapters by the optional package peft: trained, read, checke
 losses     Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
 model      The target LM: fine-tune, per-example loss, hidden states, generate.
 network    Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
-packed/    Weights of LMs held as their files have them: quantised ones, fused experts.
+packed     Weights of LMs held as their files have them: quantised ones, fused experts.
 settings   Settings of the target LM and of its fine-tuning.
 trainer/   Records of training by transformers or trl, and the settings that trainers leave.
 warmup     Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.

@@ -16,7 +16,7 @@ from airrep.errors import ConfigError, TrainingError, first_line, need
 from airrep.lm.files import FAILURES, load_network, make_plain, read_weights
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 from airrep.lm.held import make_whole
-from airrep.lm.packed.networks import is_packed, load_packed
+from airrep.lm.packed import is_packed, load_packed
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
@@ -255,7 +255,7 @@ _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 _INSTEAD = "Give the LM before training, which is what data are asked about: the base of the adapters."
 _NOT_MERGED = {
-    "alora_invocation_tokens": "they count behind certain tokens alone (aLoRA)",
+    "alora_invocation_tokens": "they act only after certain tokens (aLoRA)",
     "layer_replication": "they are of an LM in which layers of the base stand several times",
     "arrow_config": "they are mixed anew for each token (Arrow)",
 }

@@ -50,8 +50,7 @@ from airrep.lm.network import (
     recompute_activations,
     token_losses,
 )
-from airrep.lm.packed.experts import hold_experts
-from airrep.lm.packed.networks import is_packed, load_packed, size_packed
+from airrep.lm.packed import hold_experts, is_packed, load_packed, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
 from airrep.runtime.artifacts.manifests import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision

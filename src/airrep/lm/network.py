@@ -293,8 +293,8 @@ def fine_tune(
     orders = list(order_of(len(documents), settings, seed))
     if not any(settings.rate_at(step, len(orders)) for step in range(len(orders))):
         raise ConfigError(
-            f"fine-tune: warmup_steps={settings.warmup_steps} makes the learning rate 0 in every step, of which there "
-            f"are {len(orders)}; expected a step with a rate above 0. Lower warmup_steps, or train for more steps."
+            f"fine-tune: warmup_steps={settings.warmup_steps} makes the learning rate 0 in all "
+            f"{len(orders)} steps; expected a step with a rate above 0. Lower warmup_steps, or train for more steps."
         )
     losses: list[float] = []
     for step, (rows, goal) in enumerate(zip(orders, goals or repeat(None, len(orders)), strict=True)):

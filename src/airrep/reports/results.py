@@ -95,7 +95,7 @@ def write_report(
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of top, group or what-if stand among answers; expected one of both alone. Write one "
+                "report: results of top, group or what-if stand among answers; expected only one kind. Write one "
                 "page for each."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))

@@ -200,7 +200,7 @@ def _check_kinds(kinds: Mapping[Path, str]) -> None:
     if found and other:
         raise ConfigError(
             f"report: {found} is of kind '{kinds[found]}' and {other} of kind '{kinds[other]}'; "
-            "expected evaluations alone or results alone. Write one page for each."
+            "expected only evaluations or only results. Write one page for each."
         )
 
 

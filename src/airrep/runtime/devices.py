@@ -43,7 +43,7 @@ def resolve_device(device: str) -> str:
     if asked.index is not None and asked.index >= torch.cuda.device_count():
         raise ConfigError(
             f"device {device}: this process sees {torch.cuda.device_count()} CUDA devices, numbered from 0, and a "
-            "worker sees its own alone. Use device='cuda'."
+            "worker sees only its own. Use device='cuda'."
         )
     return device
 

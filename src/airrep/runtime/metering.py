@@ -353,11 +353,8 @@ class Meter:
 
     def __init__(self, stage: str = "") -> None:
         self._stage, self._done, self._open, self._ended = stage, 0, False, False
-        self._begin(0)
-
-    def _begin(self, done: int) -> None:
         self._begun = self._shown = time.monotonic()
-        self._first = done
+        self._first = 0
 
     def __enter__(self) -> Self:
         return self
@@ -369,8 +366,8 @@ class Meter:
         stage = stage or self._stage
         if self._ended or done < self._done or stage != self._stage:  # another pass, with a speed of its own
             self._close()
-            self._stage = stage
-            self._begin(done)
+            self._stage, self._first = stage, done
+            self._begun = self._shown = time.monotonic()
         self._done, self._ended, now = done, done == total, time.monotonic()
         every = LIVE_SECONDS if _rewrites() else LINE_SECONDS
         if now - self._begun >= QUIET_SECONDS and now - self._shown >= every and done > self._first:

@@ -121,8 +121,8 @@ class _Process(Worker):
         code = self.process.exitcode or 0
         if code >= 0:
             raise TrainingError(
-                f"a worker process ended with exit status {code}; expected it to stay. Its error is printed above; "
-                'programs that use LocalProcesses need: if __name__ == "__main__":'
+                f"a worker process ended with exit status {code}; its error is printed above. Correct that; a "
+                'program that uses LocalProcesses has to start it under: if __name__ == "__main__":'
             )
         hint = ", as happens when memory is short" if -code == signal.SIGKILL else ""
         return f"its worker was ended by {signal.Signals(-code).name}{hint}"

@@ -38,8 +38,8 @@ class Pooling:
     ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the cosines of member i
     with the others: who has learnt from one has less to learn from those that are like it
     (:mod:`airrep.scoring.group_scores`). ``order-K`` is the increase of the query's loss if the group were removed, as
-    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.pools.orders`). ``ngram-lm`` is the gain
-    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.pools.gains`).
+    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.orders`). ``ngram-lm`` is the gain
+    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.gains`).
     """
 
     kind: Kind
@@ -56,18 +56,16 @@ class Pooling:
             raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
         if self.k is not None and self.k < 1:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
-        if self.constants != "exact" and not self._printed():
+        printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
+        if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Use exact constants."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
             raise ConfigError(
                 f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
             )
-
-    def _printed(self) -> bool:
-        return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
 
     @property
     def attends(self) -> bool:

@@ -26,11 +26,11 @@ from airrep.scoring.blocks import (
 )
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
 from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.scoring.gains import gain_scores
 from airrep.scoring.group_scores import linear_scores
 from airrep.scoring.groups import Groups
+from airrep.scoring.orders import order_scores
 from airrep.scoring.pooling import SUM, Pooling
-from airrep.scoring.pools.gains import gain_scores
-from airrep.scoring.pools.orders import order_scores
 from airrep.sparse import below
 
 FEW = 16

@@ -21,6 +21,8 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 from airrep.runtime.metering import measuring
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 METHODS: dict[str, dict[str, Any]] = {
     "tracin": {"rank": 3},
     "logra": {"rank": 3},
@@ -38,11 +40,6 @@ BOTH = Corpus.from_examples([*TEXTS, *CHATS])
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_lm(tmp_path_factory.mktemp("lm"), tokenizer=tiny_tokenizer(chat=CHAT), max_position_embeddings=512)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
 ROUNDING = 1e-5

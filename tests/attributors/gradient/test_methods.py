@@ -23,6 +23,8 @@ from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0}
 METHODS: dict[str, dict[str, Any]] = {
     "tracin": {"modules": None},
@@ -37,11 +39,6 @@ METHODS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_lm(tmp_path_factory.mktemp("lm"), max_position_embeddings=4096)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

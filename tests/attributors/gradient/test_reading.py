@@ -471,9 +471,9 @@ def test_matrices_that_are_not_read_are_named_with_the_share_of_the_others(jetmo
 def test_an_index_says_what_its_gradients_leave_out(jetmoe: str, tmp_path: Path) -> None:
     own = {"lm": jetmoe, "modules": ["all-linear"], "rank": 2, "store": "none"}
     index = airrep.build_index(make_corpus(6), tmp_path / "index", "tracin", settings=own)
-    assert "linear maps alone" in index.manifest["caution"]
+    assert "only linear maps" in index.manifest["caution"]
     assert index.top(make_corpus(2, "q"), 1).provenance.caution == index.manifest["caution"]
     channels = make_attributor("channels", {"lm": jetmoe})
-    assert "linear maps alone" in channels.caution
+    assert "only linear maps" in channels.caution
     whole = make_attributor("ekfac", {"lm": jetmoe})
-    assert whole.caution.startswith("ekfac reads linear maps alone")
+    assert whole.caution.startswith("ekfac reads only linear maps")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.kills import kill_at
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -129,16 +128,6 @@ def test_an_index_is_changed_and_keeps_its_scores(index: Index) -> None:
 def test_all_that_is_stored_of_channels_is_counted(index: Index) -> None:
     stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*/*.npy"))
     assert cost_of(index).bytes_per_example == pytest.approx(stored / len(TRAIN))
-
-
-@pytest.mark.parametrize(("name", "place"), [("rows", -1), ("columns", -1), ("columns", 1)])
-def test_a_channel_whose_file_is_damaged_is_named(index: Index, name: str, place: int) -> None:
-    path = next((index.path / "shards").glob(f"*/*/{name}.npy"))
-    numbers = np.load(path)
-    numbers[place] = np.iinfo(numbers.dtype).max
-    np.save(path, numbers)
-    with pytest.raises(ArtifactError, match=f"{path.parent.name}.*was altered after it was written"):
-        Index(index.path).top(ASKED, 1)
 
 
 def test_they_conform(encoder: str) -> None:
@@ -683,7 +672,7 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe differ in pool and weights alone"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe differ only in pool and weights"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
@@ -701,30 +690,6 @@ def test_any_method_that_needs_nothing_can_be_a_channel(method: str) -> None:
     settings = {"encoder": "default"} if method == "gte" else {}
     channels = [{"method": method, "settings": settings, "weight": 0.5}, {"method": "ngram", "name": "other"}]
     check_attributor(lambda: make_attributor("channels", {"channels": channels}))
-
-
-@pytest.mark.slow
-def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    """It ends between two changes of files, three times."""
-    corpus = Corpus.from_examples(
-        Example(f"p{n}", " ".join(("ab", "cd", "ef")[(n * k) % 3] for k in range(4)), str(n)) for n in range(24)
-    )
-    channels = [{"method": "ngram"}, {"method": "tfidf", "pool": "attention"}, {"method": "airrep"}]
-
-    def build(name: str = "index") -> None:
-        build_index(corpus, tmp_path / name, make_attributor("channels", {"channels": channels}), shard_rows=2)
-
-    build("whole")
-    for _ in range(3):
-        assert kill_at(build, tmp_path, 30)
-        begun = len(list((tmp_path / "index.partial").glob("shards/*")))
-        assert 0 < begun < 12
-    build()
-    Index(tmp_path / "index").verify()
-    own = {name: digest for name, digest in tree(tmp_path / "index").items() if not name.endswith("costs.jsonl")}
-    assert {name: tree(tmp_path / "whole")[name] for name in own if name != "manifest.json"} == {
-        name: digest for name, digest in own.items() if name != "manifest.json"
-    }
 
 
 GRADIENTS = {"method": "tfidf", "pool": "attention", "temperature": 0.3, "weight": 0.7, "relative": True}

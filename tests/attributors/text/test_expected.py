@@ -13,7 +13,7 @@ from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 import airrep
 from airrep.attributors import language
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text import expected
+from airrep.attributors.text import ngram_lm
 from airrep.attributors.text.tokens import BUNDLED, FoundTokens, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
@@ -50,7 +50,7 @@ def test_each_letter_counts_what_the_network_does_not_expect(tmp_path: Path, tem
     folder = tiny_lm(tmp_path / "lm", tokenizer=tiny_tokenizer(chat=CHATS[template]))
     lm, wider = load_lm({"lm": folder, "precision": "float32", "device": "cpu"}), wide(folder)
     found = [spans_of_letters(one.response) for one in ASKED]
-    for example, own, nats in zip(ASKED, expected.unexpected(lm, ASKED, found), token_nats(wider, ASKED), strict=True):
+    for example, own, nats in zip(ASKED, ngram_lm.unexpected(lm, ASKED, found), token_nats(wider, ASKED), strict=True):
         trimmed = template == "chat" and example.prompt
         seen = example.response.strip() if trimmed else example.response
         place = 1 if template == "plain" and example.prompt else 0  # the space before a response is none of its letters
@@ -67,12 +67,12 @@ def test_a_word_counts_all_its_tokens_and_shares_those_that_it_has_a_part_of(tmp
     lm = load_lm({"lm": tiny_lm(tmp_path / "lm"), "precision": "float32", "device": "cpu"})
     example = Example("a", "ab cd", "x")
     letters, words = spans_of_letters(example.response), FoundTokens(*np.array([[0, 0, 2], [1, 3, 5]]).T)
-    nats = -np.log1p(-expected.unexpected(lm, [example], [letters])[0])
-    found = -np.log1p(-expected.unexpected(lm, [example], [words])[0])
+    nats = -np.log1p(-ngram_lm.unexpected(lm, [example], [letters])[0])
+    found = -np.log1p(-ngram_lm.unexpected(lm, [example], [words])[0])
     np.testing.assert_allclose(found, [nats[:2].sum(), nats[3:5].sum(), nats[5]], rtol=1e-5)
-    shared = expected._spread("ab cd", np.array([3.0]), _places([0], [5]))
+    shared = ngram_lm._spread("ab cd", np.array([3.0]), _places([0], [5]))
     np.testing.assert_allclose(shared, [0.75, 0.75, 0, 0.75, 0.75])
-    np.testing.assert_allclose(expected._spread("  ", np.array([3.0]), _places([0], [2])), [1.5, 1.5])
+    np.testing.assert_allclose(ngram_lm._spread("  ", np.array([3.0]), _places([0], [2])), [1.5, 1.5])
 
 
 def _places(starts: list[int], stops: list[int]) -> Any:
@@ -88,7 +88,7 @@ def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
     method.fit(train)
     query = Example("a", "abab", "q")
     split = tokenizer_of(folder)[0]
-    counts = expected.unexpected(method.lm, [query], [split.find(query.response)])[0]
+    counts = ngram_lm.unexpected(method.lm, [query], [split.find(query.response)])[0]
     wanted: dict[int, float] = {}
     for column, end in ngrams(split([query.response]).numbers, (1, 2), True):
         gap = (column - 1) // 2**26 == 2
@@ -104,7 +104,7 @@ def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
 def test_a_token_without_a_finite_loss_counts_whole_and_leaves_the_others(tmp_path: Path) -> None:
     example = Example("a", "abc", "x")
     losses = np.array([0.5, np.nan, 0.25, 1.0], np.float32)
-    found = expected._misses(example, spans_of_letters("abc"), losses, _places([0, 1, 2, 3], [1, 2, 3, 3]))
+    found = ngram_lm._misses(example, spans_of_letters("abc"), losses, _places([0, 1, 2, 3], [1, 2, 3, 3]))
     np.testing.assert_allclose(found, 1 - np.exp(-np.array([0.5, 1e3, 0.25, 1.0])), rtol=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_examples_of_several_batches_are_read_once_for_all_channels(
     held_lm, whole = make(folder).lm, TargetLM.token_losses  # loading one reads some tokens too
     monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or whole(lm, docs))
     monkeypatch.setattr("airrep.attributors.text.ngram_lm.TOGETHER", 3)
-    monkeypatch.setattr(expected, "HELD", held)
+    monkeypatch.setattr(ngram_lm, "HELD", held)
     train = Corpus.from_examples(some_examples(12))
     found = []
     for method in (make(folder), make(folder, tokenizer="words"), make(folder)):
@@ -160,14 +160,14 @@ def test_what_is_remembered_of_examples_has_a_bound(tmp_path: Path, monkeypatch:
     method = make(tiny_lm(tmp_path / "lm"))
     train = Corpus.from_examples(some_examples(12))
     method.fit(train)
-    memory = expected._Memory()
-    sizes = [expected._size(memory.found(method.lm, train[n : n + 1])) for n in range(3)]
-    monkeypatch.setattr(expected, "HELD", 3 * max(sizes))
+    memory = ngram_lm._Memory()
+    sizes = [ngram_lm._size(memory.found(method.lm, train[n : n + 1])) for n in range(3)]
+    monkeypatch.setattr(ngram_lm, "HELD", 3 * max(sizes))
     for n in range(3, 12):
         memory.found(method.lm, train[n : n + 1])
-    assert memory._bytes == sum(map(expected._size, memory._known.values()))
+    assert memory._bytes == sum(map(ngram_lm._size, memory._known.values()))
     assert 2 <= len(memory._known) < 12
-    assert memory._bytes <= expected.HELD
+    assert memory._bytes <= ngram_lm.HELD
 
 
 def test_the_contract_of_methods_holds() -> None:
@@ -212,7 +212,7 @@ def test_losses_that_came_with_gradients_are_not_read_again(
         method.load()
         monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or plain(lm, docs))
         language.heard_losses(method.parts[0].lm)._known.clear()
-        expected._remembered.clear()
+        ngram_lm._remembered.clear()
         method.fit(train)
         found = [method.encode(list(train))["ngram"]]
         method.parts[1].encode_queries(queries)

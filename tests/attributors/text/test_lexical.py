@@ -22,7 +22,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index.building import build_index
-from airrep.index.selection.picking import resample
+from airrep.index.selection import resample
 
 TRAIN = Corpus.from_examples(
     Example(prompt, response, id=f"t{row}")

@@ -122,7 +122,7 @@ def test_queries_without_facts_are_left_out_and_wrong_ones_named(indexes: list[t
         Trace(indexes, wrong).run()
     with pytest.raises(DataError, match="query \"odd\": no training example has the id 'e99'"):
         Trace(indexes, wrong, {"facts": "taught"}).run()
-    with pytest.raises(ConfigError, match="there is one query alone"):
+    with pytest.raises(ConfigError, match="there is only one query"):
         Trace(indexes, QUERIES.take([0])).run()
     with pytest.raises(ConfigError, match="--count 31 is more than the 30 training examples"):
         Trace(indexes, QUERIES, {"count": 31}, ToyWorld(), FINE_TUNE).run()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, tiny_tokenizer
+from worlds.tiny_lms import VOCABULARY, load, some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
@@ -15,8 +15,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.lm import held
-from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.packed.networks import Blocks, size_packed
+from airrep.lm.packed import Blocks, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 CHAT = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
@@ -24,10 +23,6 @@ NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "
 NAMES |= {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
 NAMES |= {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 NAMES |= {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-
-
-def load(lm: Path, stored: bool = False, **settings: Any) -> TargetLM:
-    return load_lm(LmSettings.of({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}), stored=stored)
 
 
 def gguf_name(name: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso, Ridge
+from sklearn.linear_model import Ridge
 from worlds.small_world import tree
 
 from airrep import check_attributor
@@ -23,10 +23,8 @@ from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows
 from airrep.training.linear import datamodels
 from airrep.training.linear.datamodels import (
-    LassoPath,
     RegressionSettings,
     RidgePath,
-    cross_validate,
     r_squared,
     the_only,
 )
@@ -75,10 +73,13 @@ def test_planted_weights_are_recovered_and_unseen_subsets_ranked(world):
 def test_settings_are_given_as_a_dict_too(world, tmp_path):
     made = fit_datamodels(world[0], tmp_path / "dm", {"folds": 4})
     assert made.report == fit_datamodels(world[0], tmp_path / "other", RegressionSettings(folds=4)).report
-    with pytest.raises(
-        ConfigError, match="settings: 'alpha' is not a setting here; expected one of folds, penalty, seed"
-    ):
+    with pytest.raises(ConfigError, match="settings: 'alpha' is not a setting here; expected one of folds, seed"):
         fit_datamodels(world[0], tmp_path / "dm", {"alpha": 1})
+    kept = json.loads((made.path / "manifest.json").read_text())["request"]["settings"]
+    assert kept == {"penalty": "ridge", "folds": 4, "seed": 0}
+    assert fit_datamodels(world[0], tmp_path / "dm", {"folds": 4, "penalty": "ridge"}).report == made.report
+    with pytest.raises(ConfigError, match="^penalty=lasso: is gone; all weights are those of ridge. Leave it out.$"):
+        fit_datamodels(world[0], tmp_path / "dm", {"penalty": "lasso"})
 
 
 def test_the_report_has_intervals_around_its_values(world):
@@ -112,21 +113,6 @@ def test_ridge_is_scikit_learn_s(number):
     part = Ridge(alpha=path.penalties(chosen)[0]).fit(design[seen], targets[:, seen].T)
     slopes = list(path.slopes(seen, asked, targets))[number]
     np.testing.assert_allclose(slopes, (part.predict(design[asked]) - targets[:, seen].mean(axis=1)).T, atol=1e-8)
-
-
-def test_lasso_is_scikit_learn_s_and_finds_the_few_that_matter(tmp_path):
-    generator = np.random.default_rng(0)
-    design = (generator.random((60, 40)) < 0.3).astype(np.float64)
-    targets = design[:, :2].T - design[:, 2:4].T + 0.01 * generator.standard_normal((2, 60))
-    path = LassoPath(SparseRows.of(design), targets)
-    chosen = cross_validate(path, targets, 5, 0).chosen
-    weights = path.weights(targets, chosen)
-    for column in range(2):
-        exact = Lasso(alpha=path.penalties(chosen)[column], tol=1e-6).fit(design, targets[column])
-        np.testing.assert_allclose(weights[:, column], exact.coef_, atol=1e-3)
-    assert sorted(np.argsort(-np.abs(weights[:, 0]))[:2]) == [0, 2]
-    instance, _ = linear_world(n=12, q=3, m=40)
-    assert fit_datamodels(instance, tmp_path / "dm", RegressionSettings(penalty="lasso")).lds > 0.9
 
 
 def test_r_squared_of_the_truth_is_1_and_of_the_mean_0():

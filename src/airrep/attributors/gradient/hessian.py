@@ -23,7 +23,7 @@ from airrep.lm.documents import Documents
 from airrep.lm.held import make_whole
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
-from airrep.lm.packed.experts import one_by_one
+from airrep.lm.packed import one_by_one
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float64
 
@@ -153,7 +153,7 @@ def solve(
     Raises:
         TrainingError: the steps do not suffice, or H + λI is not positive definite or not finite.
     """
-    # Not the loop of scoring/pools/orders.py: there all groups share each pass over the rows, so that those that are
+    # Not the loop of scoring/orders.py: there all groups share each pass over the rows, so that those that are
     # done stand still; here a row that is done leaves, since each one costs a backward pass of its own.
     solution, residual, direction = np.zeros_like(rights), rights.copy(), rights.copy()
     square = _squares(residual)

@@ -188,7 +188,7 @@ class Covariances:
         if name not in self._reads:
             self._added = self._add(0, name, inputs)
         elif len(inputs) and (before is None or self.read_by(before) != self._reads[name]):
-            raise RuntimeError(f"{name}: reads other inputs than {self._reads[name]}, which it shared before")
+            raise RuntimeError(f"{name}: reads other inputs than {self._reads[name]} now; before, both read the same")
         self.tokens[name] += self._added if len(inputs) else 0
         return inputs.new_empty(0)
 

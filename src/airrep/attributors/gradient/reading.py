@@ -26,7 +26,7 @@ from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import IDLE, memory_named, token_logits
-from airrep.lm.packed.experts import Tap, fused_shapes, is_fused, pool_name, tapped
+from airrep.lm.packed import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
@@ -136,7 +136,7 @@ def unread(model: nn.Module, method: str) -> str:
         return ""
     names = ", ".join(sorted(missed, key=lambda name: (-missed[name], name)))
     return (
-        f"{method} reads linear maps alone, which have {1 - share:.0%} of the weights between embeddings and output "
+        f"{method} reads only linear maps, which have {1 - share:.0%} of the weights between embeddings and output "
         f"layer. What the others learn is not in the scores: {names}."
     )
 

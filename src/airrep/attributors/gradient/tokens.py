@@ -145,8 +145,8 @@ class _PairedTokens:
 def _check_known(site: Site, places: DocumentPlaces) -> None:
     if not places.known:
         raise ConfigError(
-            f"modules: {site.name} does not tell which tokens it reads, so that its part has no tokens; expected a map "
-            "that reads all, or fused experts. Leave it out of modules, or ask without tokens."
+            f"modules: {site.name} does not tell which tokens it reads, so its share of a score cannot be "
+            "divided among tokens. Leave it out of modules, or ask without tokens."
         )
 
 

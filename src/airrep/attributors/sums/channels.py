@@ -210,7 +210,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} of the recipe differ in pool and weights alone, and the index has {len(taken)} of "
+                f"channels: {named} of the recipe differ only in pool and weights, and the index has {len(taken)} of "
                 "these; expected no more than it has. Leave one out, or build an index of the recipe."
             )
         return ConfigError(

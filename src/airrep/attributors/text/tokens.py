@@ -174,7 +174,7 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     if not local and path.is_absolute():
         raise ConfigError(
             f"tokenizer {name}: there is no such folder; expected that of a model. Where the LM has moved, say where "
-            f"it is: {NEW_PLACE}; where its tokens alone are counted, --set tokenizer=FOLDER."
+            f"it is: {NEW_PLACE}; where only its tokens are counted, --set tokenizer=FOLDER."
         )
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():

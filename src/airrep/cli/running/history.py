@@ -108,16 +108,12 @@ def record(artifact: Path, words: list[str], *, replaces: bool, before: bytes | 
     else:
         wanted = tuple(kept) not in known and (now != before or not known or now is None)
     if wanted:
-        line = {"airrep": __version__, "words": kept, "folder": _folder(artifact), "replaces": replaces}
+        here = Path.cwd().resolve()
+        folder = str(here) if artifact.is_absolute() else os.path.relpath(here, artifact.resolve())
+        line = {"airrep": __version__, "words": kept, "folder": folder, "replaces": replaces}
         append_line(artifact / HISTORY, json.dumps(line))  # in ASCII: names of files may be bytes that are no text
         if (url := published_from(artifact)) is not None:
             Storage(url).put(artifact, [HISTORY])
-
-
-def _folder(artifact: Path) -> str:
-    """The current folder, as :attr:`MadeBy.folder` has it."""
-    here = Path.cwd().resolve()
-    return str(here) if artifact.is_absolute() else os.path.relpath(here, artifact.resolve())
 
 
 def run_again(artifact: Path, *, replace: bool) -> None:

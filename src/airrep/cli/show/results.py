@@ -184,18 +184,15 @@ def _features_text(name: str, kind: str, dimension: int) -> str:
     )
 
 
-def _recipe(settings: Mapping[str, Any]) -> str:
-    return recipe_of([Channel.model_validate(one) for one in settings["channels"]])
-
-
 def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     from airrep.index.rows import refuse_earlier
 
     refuse_earlier(path, manifest)
     corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
+    channels = [Channel.model_validate(one) for one in manifest["settings"].get("channels", ())]
     return {
         "method": manifest["method"],
-        **({"recipe": _recipe(manifest["settings"])} if manifest["method"] == "channels" else {}),
+        **({"recipe": recipe_of(channels)} if manifest["method"] == "channels" else {}),
         **({"of packages": packages} if (packages := _packages(manifest)) else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],

@@ -300,7 +300,7 @@ def merged(model: Any, transformer: Path, where: str) -> Any:
     missing = next((name for name in sorted(put.keys() ^ stored.keys()) if ".lora_" in name or name in stored), None)
     if missing is not None:
         raise DataError(
-            f"{where}: the adapter beside its weights belongs to another model ({missing} is in one of them alone). "
+            f"{where}: the adapter beside its weights belongs to another model (only one of them has {missing}). "
             "Restore the folder, or take the adapter out."
         )
     return whole

@@ -157,7 +157,7 @@ class EffectStudy:
             raise ConfigError("evaluate: expected at least one index. Name some.")
         check_names([name for name, _ in self.indexes])
         if len(self.queries) < 2:
-            raise ConfigError("evaluate: there is one query alone; expected two or more, for an interval. Give more.")
+            raise ConfigError("evaluate: there is only one query, and an interval needs two or more. Give more.")
 
     @property
     def train(self) -> Corpus:

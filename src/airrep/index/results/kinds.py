@@ -223,7 +223,7 @@ class GroupResult(_OfQueries):
             raise DataError("scores for other groups than are named")
         _check_channels(self.entries)
         if any(len(part) != len(self.groups) for one in self.entries for part in (one.channels or {}).values()):
-            raise DataError("channels are told of some groups alone")
+            raise DataError("only some groups tell their channels")
 
     @classmethod
     def of(
@@ -403,4 +403,4 @@ def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[A
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
     """Refuse a result that tells channels of some queries alone, or others of each (DataError)."""
     if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
-        raise DataError("channels are told of some queries alone, or others of each")
+        raise DataError("only some queries tell their channels, or each tells others")

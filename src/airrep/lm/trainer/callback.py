@@ -241,7 +241,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         if self._batches is not None:
             self._batches.skip(_skipped(args, state, loader))
         elif rank == 0:
-            _tell(f"{self.out}: the training data are a stream, whose rows have no numbers; losses alone are recorded")
+            _tell(f"{self.out}: the training data are a stream, whose rows have no numbers; only losses are recorded")
         if rank == 0 and self._batches is not None:
             self._tell_rows(args, getattr(loader, "dataset", None))
 

@@ -91,7 +91,7 @@ def _text_of(place: Any) -> str:
 def here_only(place: str | PathLike[str], what: str) -> Path:
     """The path of something that is kept on this machine alone (ConfigError: it is a URL)."""
     if (url := url_of(place)) is not None:
-        raise ConfigError(f"{url}: is a URL, and {what} on this machine alone. Give a path, and copy it there later.")
+        raise ConfigError(f"{url}: is a URL, and {what} only on this machine. Give a path, and copy it there later.")
     return path_of(place)
 
 

@@ -4,14 +4,13 @@ Targets ``(q, m)`` are regressed on the rows of one design ``(m, n)``; there are
 Slopes are fitted on centred columns, so an intercept is never penalised.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from airrep.arrays import Rows
 from airrep.attributors.datamodels import KIND, write_datamodels
@@ -30,21 +29,22 @@ from airrep.sparse import SparseRows
 
 RIDGE = np.logspace(-3, 4, 15)
 """Penalties of ridge regression that are tried, as multiples of the design's mean eigenvalue."""
-LASSO = np.logspace(0, -1.5, 10)
-"""Penalties of the lasso that are tried, as multiples of the least that makes all weights of a target 0."""
-ROUGH, FINE = 1e-3, 1e-6
-"""Duality gap of lasso fits, as a share of the target's variance: to choose the penalty, and for the weights."""
 
 
 class RegressionSettings(Settings):
     """Settings of the regressions of `airrep train --method datamodels`."""
 
-    penalty: Literal["ridge", "lasso"] = "ridge"
-    """'ridge' solves all queries at once. 'lasso' solves one by one, as the datamodels paper does, and is slow."""
     folds: int = Field(default=5, ge=3)
     """Parts that the subsets are cut into, for cross-validation."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ridge_alone(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("penalty", "ridge") != "ridge":
+            raise ConfigError(f"penalty={values['penalty']}: is gone; all weights are those of ridge. Leave it out.")
+        return {name: value for name, value in values.items() if name != "penalty"}
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,14 @@ def fit_datamodels(
     need("airrep train --method datamodels", "evaluation", "scipy")
     instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
-    request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
+    told = {"penalty": "ridge", **chosen.model_dump()}  # as there were others once
+    request = {"instance": identity(instance), "settings": told, "resamples": resamples}
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:
         return Datamodels(path, finished["report"])
     problem = _problem_of(instance)
-    ridge, design = chosen.penalty == "ridge", problem.design
-    regression = RidgePath(design) if ridge else LassoPath(design, problem.targets)
+    design = problem.design
+    regression = RidgePath(design)
     judged = cross_validate(regression, problem.targets, chosen.folds, chosen.seed)
     found = _describe(instance, problem, judged, resamples)
     shown = {"instance": instance.name, "cross-validated": f"LDS × 100 {100 * found['report']['lds']:+.1f}"}
@@ -242,48 +243,6 @@ class RidgePath:
         return values.clip(min=0), vectors, _centred(targets[:, seen]) @ vectors
 
 
-class LassoPath:
-    """Lasso: least Σ_j (y_j − ⟨w, x_j⟩)² / 2m + λ Σ|w| (scikit-learn's), target by target; methods as of ridge."""
-
-    def __init__(self, design: SparseRows, targets: np.ndarray) -> None:
-        """Derive the penalties to try from the targets."""
-        need("penalty=lasso", "evaluation", "sklearn")
-        self._design = design.toarray().astype(np.float64)
-        centred = self._design - self._design.mean(axis=0)
-        most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)
-        self._grid = LASSO[:, None] * np.maximum(most, 1e-12)
-
-    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
-        centre = self._design[seen].mean(axis=0)
-        rows = self._design[asked] - centre
-        found = [(rows @ path).T for path in self._paths(self._design[seen] - centre, targets[:, seen], ROUGH)]
-        yield from np.stack(found, axis=1)
-
-    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        paths = self._paths(self._design - self._design.mean(axis=0), targets, FINE)
-        columns = [path[:, number].astype(np.float32) for path, number in zip(paths, chosen, strict=True)]
-        return np.stack(columns, axis=1)
-
-    def penalties(self, chosen: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self._grid[chosen, np.arange(len(chosen))]
-        return found
-
-    def _paths(self, rows: np.ndarray, targets: np.ndarray, gap: float) -> Iterator[np.ndarray]:
-        """Weights ``(n, penalties)``, one target after another."""
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import lasso_path
-
-        rows = np.asfortranarray(rows)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            for target, alphas in zip(_centred(targets), self._grid.T, strict=True):
-                yield lasso_path(rows, target, alphas=alphas, tol=gap)[1]
-
-
-PenaltyPath: TypeAlias = RidgePath | LassoPath
-"""A regression with several penalties to choose from."""
-
-
 def _centred(targets: np.ndarray) -> np.ndarray:
     centred: np.ndarray = targets - targets.mean(axis=1, keepdims=True)
     return centred
@@ -301,7 +260,7 @@ class CrossValidated:
     """``(q, m)`` with intercepts."""
 
 
-def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int) -> CrossValidated:
+def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) -> CrossValidated:
     """Choose each target's penalty by cross-validation, and predict every row without it.
 
     Rows of a fold are predicted by a fit on the others whose penalty was chosen by cross-validation within these, so
@@ -325,7 +284,7 @@ def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int
     return CrossValidated(_choose(path, targets, parts), slopes, predictions)
 
 
-def _choose(path: PenaltyPath, targets: np.ndarray, parts: Sequence[Rows]) -> np.ndarray:
+def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.ndarray:
     """Number of the penalty with the least squared error of each target over the parts, ``(q,)``; first of equals."""
     errors: np.ndarray | float = 0.0
     for number, asked in enumerate(parts):

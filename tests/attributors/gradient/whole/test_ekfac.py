@@ -20,17 +20,14 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, NotFittedError, TrainingError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TRAIN, QUERIES = make_corpus(14), make_corpus(4, "q")
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_lm(tmp_path_factory.mktemp("lm"), request.param)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

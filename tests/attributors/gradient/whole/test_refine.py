@@ -20,6 +20,8 @@ from airrep.errors import ConfigError, TrainingError
 from airrep.lm.model import load_lm
 from airrep.lm.settings import LmSettings
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 TRAIN, QUERIES = make_corpus(9), make_corpus(3, "q")
 DAMPING = 10.0  # so that few steps converge
 
@@ -27,11 +29,6 @@ DAMPING = 10.0  # so that few steps converge
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return tiny_lm(tmp_path_factory.mktemp("lm"), **SMALL)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

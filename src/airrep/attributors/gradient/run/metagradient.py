@@ -100,9 +100,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: the fine-tune of {self.warmup.path} had other data than these {len(train):,} examples; "
-                "expected exactly these (--dry-run indexes parts: leave it out). Run: airrep warmup DATA --lm MODEL "
-                "--out DIR"
+                f"{self.name}: {self.warmup.path} was fine-tuned on other data than these {len(train):,} examples; "
+                "expected the same (--dry-run reads only a part of them). Run: airrep warmup DATA --lm MODEL --out DIR"
             )
         documents = self.lm.tokenise(train)
         keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, write_adapters
+from worlds.tiny_lms import load, some_examples, tiny_lm, tiny_network, write_adapters
 
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
 from airrep.errors import ConfigError
 from airrep.lm import model
 from airrep.lm.held import MemoryPlan, is_held
-from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.packed.networks import dequantize, size_packed
+from airrep.lm.packed import dequantize, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
 GROUP = 32  # numbers that share a scale
@@ -135,8 +135,7 @@ def written(folder: Path, form: str) -> tuple[Path, Path]:
     return packed, whole
 
 
-def load(lm: Path, **settings: Any) -> TargetLM:
-    return load_lm(LmSettings.of({"lm": str(lm), "precision": "float32", "device": "cpu", **settings}), stored=True)
+load_stored = partial(load, stored=True)
 
 
 def load_plan(settings: dict[str, Any]) -> MemoryPlan:
@@ -148,7 +147,7 @@ def load_plan(settings: dict[str, Any]) -> MemoryPlan:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_it_gives_what_its_dequantised_self_gives(form: str, tmp_path: Path) -> None:
-    packed, whole = map(load, written(tmp_path, form))
+    packed, whole = map(load_stored, written(tmp_path, form))
     held = {name for name, module in packed.model.named_modules() if "held" in vars(module)}
     assert len(held) == 2 * 7 + 2
     documents = whole.tokenise(some_examples())
@@ -171,16 +170,16 @@ def test_it_gives_what_its_dequantised_self_gives(form: str, tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
 def test_it_is_trained_and_is_a_base_of_adapters_with_float32_weights(tmp_path: Path) -> None:
     folders = written(tmp_path, "bitsandbytes, 4 bits")
-    packed, whole = map(load, folders)
+    packed, whole = map(load_stored, folders)
     documents = whole.tokenise(some_examples())
     for lm in (packed, whole):
         lm.fine_tune(documents, FineTuneSettings(epochs=1), seed=0)
         assert not is_held(lm.model)
     np.testing.assert_allclose(packed.losses(documents), whole.losses(documents), rtol=1e-6)
     write_adapters(str(folders[1]), tmp_path / "adapters")
-    read = [load(tmp_path / "adapters", base=str(base), merged=True).losses(documents) for base in folders]
+    read = [load_stored(tmp_path / "adapters", base=str(base), merged=True).losses(documents) for base in folders]
     np.testing.assert_allclose(*read, rtol=1e-6)
-    assert is_held(load(tmp_path / "adapters", base=str(folders[0]), merged=False).model)
+    assert is_held(load_stored(tmp_path / "adapters", base=str(folders[0]), merged=False).model)
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
@@ -216,7 +215,7 @@ def test_variants_that_are_not_read_are_named(form: str, change: dict[str, Any],
     config["quantization_config"] |= change
     path.write_text(json.dumps(config))
     with pytest.raises(ConfigError, match=rf"^lm {path.parent}: {told}"):
-        load(path.parent)
+        load_stored(path.parent)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -225,7 +224,7 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     del tensors["model.layers.1.mlp.down_proj.scales"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.down_proj cannot be read as awq: 'scales'"):
-        load(folder)
+        load_stored(folder)
 
 
 gguf = pytest.importorskip("gguf")

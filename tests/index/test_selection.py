@@ -11,8 +11,8 @@ from worlds.tiny_bert import tiny_folder
 import airrep
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.index.selection import choosing
-from airrep.index.selection.choosing import CANDIDATES, value_of
+from airrep.index import selection
+from airrep.index.selection import CANDIDATES, value_of
 
 
 def ranking(index: airrep.Index, queries: airrep.Corpus) -> list[int]:
@@ -178,11 +178,11 @@ def test_values_fall_with_the_logarithm_of_the_place() -> None:
 def test_a_budget_reads_more_candidates_as_it_needs_them(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = make_corpus(3, "q")
     wanted = airrep.select(index, queries, tokens=10**6, tokenizer="words")
-    monkeypatch.setattr(choosing, "FIRST", 1)
-    monkeypatch.setattr(choosing, "CANDIDATES", 2)
+    monkeypatch.setattr(selection, "FIRST", 1)
+    monkeypatch.setattr(selection, "CANDIDATES", 2)
     assert airrep.select(index, queries, tokens=10**6, tokenizer="words") == wanted
     asked: list[int] = []
-    inside = choosing.Chooser._grow
-    monkeypatch.setattr(choosing.Chooser, "_grow", lambda self, count: (asked.append(count), inside(self, count))[1])
+    inside = selection.Chooser._grow
+    monkeypatch.setattr(selection.Chooser, "_grow", lambda self, count: (asked.append(count), inside(self, count))[1])
     airrep.select(index, queries, tokens=23, tokenizer="words")
     assert max(asked) < len(index), "no more than the budget asks for"

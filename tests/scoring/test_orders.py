@@ -8,12 +8,12 @@ from reference import group_influence as reference
 
 from airrep.arrays import SparseFeatures
 from airrep.errors import ConfigError, DataError
+from airrep.scoring import gains, orders
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
-from airrep.scoring.pools import gains, orders
 from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
