@@ -58,15 +58,15 @@ class ChosenTfidf(OfChosen, TfidfAttributor):
 
 
 class ChosenLogra(OfChosen, LograAttributor):
-    """Gradients of the chosen responses."""
+    """Gradients of the chosen responses, which add up in a group as those of pairs do."""
 
-    name = "logra-chosen"
+    name, own_pool = "logra-chosen", "mean"
 
 
 class ApartLogra(LograAttributor):
-    """Gradients of the chosen response less those of the rejected one, each of its own length 1."""
+    """Gradients of the chosen response less those of the rejected one, each of its own length 1; they add up too."""
 
-    name, reads_pairs = "logra-apart", False
+    name, reads_pairs, own_pool = "logra-apart", False, "mean"
 
 
 class Value(Attributor):

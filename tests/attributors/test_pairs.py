@@ -144,6 +144,19 @@ def test_weights_and_wishes_multiply_what_examples_count(tmp_path: Path) -> None
             scores(of_weights, texts, asked)
 
 
+def test_gradients_of_pairs_add_up_and_those_of_responses_that_are_alike_count_for_less(tmp_path: Path) -> None:
+    lm = tiny_lm(tmp_path / "lm")
+    for changes, pool in (({}, "diminishing"), ({"loss": "dpo"}, "mean"), ({"loss": "dpo", "unit": False}, "sum")):
+        assert str(make_attributor("logra", {"lm": lm, "store": "none", **changes}).pooling()) == pool
+    train = [one for one in pairs(8, 9) if one.chat]
+    settings = {"lm": lm, "store": "none", "loss": "dpo", "rank": 4, "sketch": None}
+    index = airrep.build_index(train, tmp_path / "index", "logra", settings=settings)
+    asked, groups = train[:2], [[0, 1, 2], [5]]
+    members = index.scores(asked)
+    wanted = [[one[rows].mean() for rows in groups] for one in members]
+    np.testing.assert_allclose(index.group_scores(asked, groups), wanted, rtol=1e-4)
+
+
 def test_pairs_need_a_loss_that_reads_them(tmp_path: Path) -> None:
     lm, train = tiny_lm(tmp_path / "lm"), Corpus.from_examples(pairs(3, 5))
     with pytest.raises(DataError, match="is a preference pair, and loss=sft reads one response"):

@@ -17,7 +17,7 @@ from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, read_channels
-from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.attributors.sums.channels import ChannelsAttributor, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
@@ -538,8 +538,9 @@ def test_the_lm_after_a_warm_up_is_a_channel_more(tmp_path: Path, before_and_aft
     settings = ChannelsSettings.of(reads)
     assert [one.title for one in settings.channels] == WARMED
     assert [one.settings.get("lm") for one in settings.channels] == [before, before, None, before, after]
-    assert settings.channels[-1].pool == "diminishing"
     index = build_index(TRAIN, tmp_path / "index", "channels", settings=reads)
+    gradients = zip(settings.channels[3:], index.attributor.parts[3:], strict=True)
+    assert [str(channel_pooling(*one)) for one in gradients] == ["diminishing", "diminishing"]
     told = index.top(ASKED[0], 2, why=True).hits[0]
     assert list(told.why.channels) == WARMED
     alone = {**reads, "channels": [one.model_dump(mode="json") for one in settings.channels[:4]]}

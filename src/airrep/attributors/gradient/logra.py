@@ -44,8 +44,13 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def own_pool(self) -> Pool:
-        """The pool that did best by cosines (experiments/gradients); others are summed."""
-        return "diminishing" if self.settings.unit else "sum"
+        """The pool that did best by cosines, of responses (experiments/gradients) and of pairs (experiments/preferences).
+
+        Without unit length gradients are summed.
+        """
+        if not self.settings.unit:
+            return "sum"
+        return "mean" if self.settings.loss == "dpo" else "diminishing"
 
     @property
     def projections(self) -> Projections | None:
