@@ -44,7 +44,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def own_pool(self) -> Pool:
-        """The pool that did best by cosines, of responses (experiments/gradients) and of pairs (experiments/preferences).
+        """The pool that did best by cosines (experiments/gradients; of pairs, experiments/preferences).
 
         Without unit length gradients are summed.
         """
