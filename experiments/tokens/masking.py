@@ -39,7 +39,8 @@ RESAMPLES = 2000
 SUM, GRADIENTS, NGRAMS = "token scores of recipe lm", "token scores of gradients", "n-gram overlap"
 SAME, RANDOM = "random tokens of the same examples", "random tokens"
 STEP = "losses that a step on the query lowers"
-ARMS = (SUM, GRADIENTS, NGRAMS, SAME, RANDOM, STEP)
+WHOLE = "token scores of EK-FAC"
+ARMS = (SUM, GRADIENTS, NGRAMS, SAME, RANDOM, STEP, WHOLE)
 
 
 def chosen(data: Path, pool: int, queries: int, seed: int = 0) -> tuple[Corpus, list[Example]]:
@@ -89,7 +90,9 @@ class Arms:
         self._documents, self._places = reader.tokenise(pool), reader.chat.token_places(pool)
         own = {"lm": lm, "precision": "float32"}
         self._gradients = make_attributor("logra", {**own, "unit": False, "store": "none"})
-        self._gradients.fit(pool)
+        self._whole = make_attributor("ekfac", own)
+        for method in (self._gradients, self._whole):
+            method.fit(pool)
         shared = {**own, "store": str(folder / "store")}
         self._index = build_index(pool, folder / "index", recipe="lm", settings=shared)
 
@@ -111,14 +114,19 @@ class Arms:
             return np.lexsort((draw.random(len(worth)), -worth))[: self._many]  # ties by chance
         if arm == STEP:
             return np.argsort(-self.lowered(query), kind="stable")[: self._many]
-        scores = self.gradients(query) if arm == GRADIENTS else self.of_sum(query)
-        return np.argsort(-scores, kind="stable")[: self._many]
+        by = {GRADIENTS: self.gradients, WHOLE: self.whole, SUM: self.of_sum}[arm]
+        return np.argsort(-by(query), kind="stable")[: self._many]
 
     def gradients(self, query: Example) -> np.ndarray:
         """Token scores of LoGra; a fine-tune sums the losses of all tokens, so that an answer's mean is taken back."""
         found = self._gradients.tokens(query, list(self._pool))
         lengths = self._documents.response_lengths.tolist()
         parts = [own.scores.sum(axis=0) * length for own, length in zip(found, lengths, strict=True)]
+        return of_responses(self._documents, parts)
+
+    def whole(self, query: Example) -> np.ndarray:
+        """Token scores of EK-FAC, which sums an answer's tokens as a fine-tune does."""
+        parts = [own.scores.sum(axis=0) for own in self._whole.tokens(query, list(self._pool))]
         return of_responses(self._documents, parts)
 
     def lowered(self, query: Example) -> np.ndarray:
@@ -181,7 +189,7 @@ def table(path: Path) -> None:
     print(
         f"{len(rows)} fine-tunes, {rows[0]['tokens']} tokens masked; one of all lowers a query's loss by {learnt:.3f}\n"
     )
-    columns = [arm for arm in (SUM, GRADIENTS) if arm in means]
+    columns = [arm for arm in (SUM, GRADIENTS, WHOLE) if arm in means]
     print("| masked | queries | rise of the loss, 1e-3 nats |", " | ".join(f"{one}, less this" for one in columns), "|")
     print("|---|---|---|" + "---|" * len(columns))
     for arm, own in means.items():

@@ -201,7 +201,7 @@ def test_what_was_made_is_sent_by_the_next_run(memory: Place, monkeypatch: pytes
         patch.setattr(Storage, "write", lambda *_: (_ for _ in ()).throw(ArtifactError("gone.")))
         with pytest.raises(ArtifactError, match="gone"):
             build(memory)
-    monkeypatch.setattr(building, "_build", None)  # would be called if it were made once more
+    monkeypatch.setattr(building, "write_shards", None)  # would be called if it were made once more
     assert len(build(memory)) == 12
     forget_all()
     assert len(airrep.Index(f"{memory.url}/index")) == 12
