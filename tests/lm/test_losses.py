@@ -125,7 +125,7 @@ def test_a_warm_up_on_pairs_is_compared_with_the_lm_before_it(tmp_path: Path) ->
         (
             "dpo",
             [Example("a", "b", "x")],
-            'loss=dpo: example "x" has no rejected response. Read pairs with preferences',
+            'loss=dpo: example "x" has no rejected response. Read pairs with --preferences',
         ),
         ("kto", [Example("a", "b", "x")], 'loss=kto: example "x" has no label true or false'),
         ("weighted", [Example("a", "b", "x")], 'example "x" has no advantage or reward that is a number'),
