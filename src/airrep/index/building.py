@@ -62,8 +62,7 @@ def build_index(
             file, or a list of channels, in place of a method. None, without a method: ``text``, ``lm`` where *settings*
             name an LM, ``lm-warm`` where they also name one after a warm-up, or the encoder alone where they name one.
         settings: settings of the method, unless it is an attributor; or of the recipe's channels.
-        skip_invalid: leave out examples that the method's language model cannot read, as those whose response is too
-            long; otherwise they are an error.
+        skip_invalid: leave out examples that the method's language model cannot read; otherwise they are an error.
         shard_rows: examples in one shard, which an interruption can lose; None for a power of 2 from 4,096 to 32,768 of
             which there are 12 or more.
         replace: replace an index that is there and differs.
@@ -93,13 +92,17 @@ def build_index(
             "pass --replace."
         )
     if finished is None:
-        how: Any = {"progress": progress, "engine": make_engine(engine)}
-        with stage.making() as partial:
-            (partial / "shards").mkdir(exist_ok=True)
-            append_cost(partial, FIT, plan.fit, examples=len(train))
-            save_state(partial, plan.attributor)
-            seal_index(partial, plan.lineage, write_shards(partial, plan.attributor, train, shard_rows, **how))
+        _write(stage, plan, train, shard_rows, progress=progress, engine=make_engine(engine))
     return Index(path, plan.attributor)
+
+
+def _write(stage: Stage, plan: "BuildPlan", train: Corpus, shard_rows: int, **how: Any) -> None:
+    """Write what a method has learnt, then the shards, and seal them; goes on where it was stopped."""
+    with stage.making() as partial:
+        (partial / "shards").mkdir(exist_ok=True)
+        append_cost(partial, FIT, plan.fit, examples=len(train))
+        save_state(partial, plan.attributor)
+        seal_index(partial, plan.lineage, write_shards(partial, plan.attributor, train, shard_rows, **how))
 
 
 def checked(
