@@ -273,6 +273,23 @@ def test_a_loss_that_is_no_number_is_a_jump(tmp_path: Path) -> None:
         record.jumps(deviations=0)
 
 
+class Breaks(AttributionCallback):
+    """Breaks a weight after the eighth step, as an overflow does."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step == 8:
+            model.get_output_embeddings().weight.data[5, 5] = torch.inf
+
+
+@pytest.mark.parametrize("row_losses", [True, False])
+def test_a_loss_that_the_trainer_logs_as_0_since_it_is_no_number_is_a_jump(tmp_path: Path, row_losses: bool) -> None:
+    made = train(tmp_path / "out", Breaks(tmp_path / "record", row_losses=row_losses))
+    assert [line["loss"] for line in made.state.log_history if line.get("step", 0) > 8 and "loss" in line] == [0.0] * 4
+    record = read_training_record(tmp_path / "record")
+    assert [np.isnan(step.loss) for step in record.steps] == [False] * 8 + [True] * 4
+    assert [jump.last for jump in record.jumps()] == [9, 10, 11, 12]
+
+
 def test_recorded_batches_are_the_ones_inside() -> None:
     inside = torch.utils.data.BatchSampler(range(5), 2, drop_last=False)
     recorded = RecordedBatches(inside)

@@ -1,6 +1,7 @@
 """A callback of transformers' Trainer that records steps and keeps checkpoints."""
 
 import json
+import math
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -270,14 +271,14 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         """Write what the trainer logs of the steps since it last did."""
         if not logs or "loss" not in logs or self._file is None or state.global_step < self._first:
             return
+        losses = self._passes.take()
         entry = {
             "first": self._first,
             "last": state.global_step,
-            "loss": float(logs["loss"]),
+            "loss": _loss_of(logs, losses),
             "learning_rate": _number(logs.get("learning_rate")),
             "rows": self._rows,
         }
-        losses = self._passes.take()
         if any(one.loss is not None for one in losses):
             entry |= {"row_losses": [one.loss for one in losses], "tokens": [one.tokens for one in losses]}
         append_line(self._file, json.dumps(entry))
@@ -396,6 +397,13 @@ def _told_by_first(problem: Exception | None) -> Exception | None:
     told: list[Exception | None] = [problem]
     dist.broadcast_object_list(told, src=0)
     return told[0]
+
+
+def _loss_of(logs: Mapping[str, Any], rows: Iterable[RowLoss]) -> float:
+    """The loss that a trainer logged; NaN where it left losses out that are no numbers, and logged the others, or 0."""
+    broken = any(row.loss is not None and not math.isfinite(row.loss) for row in rows)
+    dead = not logs["loss"] and not math.isfinite(logs.get("grad_norm") or 0.0)
+    return math.nan if broken or dead else float(logs["loss"])
 
 
 def _number(value: Any) -> float | None:
