@@ -93,7 +93,9 @@ def build_index(
         )
     if finished is None:
         _write(stage, plan, train, shard_rows, progress=progress, engine=make_engine(engine))
-    return Index(path, plan.attributor)
+    built = Index(path, plan.attributor)
+    vars(built)["_attributor"] = plan.attributor  # which knows what it learnt: nothing is read back
+    return built
 
 
 def _write(stage: Stage, plan: "BuildPlan", train: Corpus, shard_rows: int, **how: Any) -> None:

@@ -123,7 +123,10 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
         )
     claimed = manifest.pop(_OWN, None)
     with as_written(folder / MANIFEST):
-        whole = _is_whole(content, claimed) or claimed == json_digest(manifest)  # other spaces do no harm
+        # Faster than to serialise it again. Numbers that are none, and halves of surrogate pairs, are left to the
+        # writer, which refuses them; other spaces do no harm.
+        odd = any(word in content for word in (b"NaN", b"Infinity", b"\\ud"))
+        whole = (not odd and claimed == _digest_of_others(content)) or claimed == json_digest(manifest)
     if not whole:
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
     with as_written(folder / MANIFEST):
@@ -133,15 +136,6 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
     if verify:
         check_digests(folder, manifest["files"])
     return manifest
-
-
-def _is_whole(content: bytes, claimed: object) -> bool:
-    """True if the bytes of a manifest have the checksum that they claim; faster than serialising it again.
-
-    Numbers that are none, and halves of surrogate pairs, are left to the writer, which refuses them.
-    """
-    odd = any(word in content for word in (b"NaN", b"Infinity", b"\\ud"))
-    return not odd and claimed == _digest_of_others(content)
 
 
 def _digest_of_others(manifest: bytes) -> str:
@@ -301,6 +295,11 @@ def _of_numpy(value: object) -> object:
 def json_digest(value: object) -> str:
     """sha256 of a JSON value, 64 hex digits."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def array_digest(array: np.ndarray) -> str:
+    """sha256 of an array's numbers, 64 hex digits."""
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def file_digest(path: Path) -> str:

@@ -234,11 +234,6 @@ def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
     return load(content)
 
 
-def array_digest(array: np.ndarray) -> str:
-    """sha256 of an array's numbers, 64 hex digits."""
-    return hashlib.sha256(array.tobytes()).hexdigest()
-
-
 def _altered(path: Path) -> ArtifactError:
     return ArtifactError(f"{path}: was altered after it was written. Delete it: it is made again.")
 
