@@ -27,7 +27,7 @@ from airrep.encoder.cards import (
 from airrep.encoder.folders import WEIGHTS, Layout, Storage, read_json
 from airrep.encoder.tokens import Pieces, PieceTokenizer
 from airrep.errors import ConfigError, DataError, caution
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.shapes import Float32, Int64
 from airrep.sparse import SparseRows
 

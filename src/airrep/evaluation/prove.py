@@ -26,7 +26,7 @@ from airrep.labels.farm import TaskReport, label
 from airrep.labels.fine_tuner import Learner
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan, write_plan
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.manifests import MANIFEST, beside, json_digest
+from airrep.runtime.artifacts import MANIFEST, beside, json_digest
 from airrep.runtime.engine import Engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream

@@ -22,8 +22,7 @@ from pydantic import Field, field_validator
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.runtime.artifacts.making import fetched, new_artifact
-from airrep.runtime.artifacts.manifests import as_written, json_digest, read_manifest
+from airrep.runtime.artifacts import as_written, fetched, json_digest, new_artifact, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings, count_of, count_or_share

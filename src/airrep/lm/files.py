@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from airrep.errors import ConfigError, caution, first_line, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
-from airrep.runtime.artifacts.manifests import MANIFEST, check_sizes, read_manifest
+from airrep.runtime.artifacts import MANIFEST, check_sizes, read_manifest
 from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:

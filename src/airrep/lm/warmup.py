@@ -18,8 +18,7 @@ from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.making import fetched, real_path
-from airrep.runtime.artifacts.manifests import check_sizes, read_manifest, seal, versions
+from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed

@@ -16,7 +16,7 @@ from airrep.index.results.kinds import TopResult
 from airrep.index.results.result import Made, made_of
 from airrep.index.rows import IndexRows
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short
-from airrep.runtime.artifacts.manifests import is_made
+from airrep.runtime.artifacts import is_made
 
 MOST = 100_000
 """Citations of one document, which is made in memory."""

@@ -19,7 +19,7 @@ from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import TrainingError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float

@@ -21,7 +21,7 @@ from airrep.attributors.base import MethodAttributor, OnRows, SlowFit
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import computing_rows, note_recalled
 from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import CACHE, cache

@@ -22,7 +22,7 @@ from airrep.errors import ConfigError, caution
 from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings, LossName
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 

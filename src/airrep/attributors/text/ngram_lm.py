@@ -41,7 +41,7 @@ from airrep.corpus.spans import shares
 from airrep.corpus.views import chosen_sides, seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmReading, LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float64
 from airrep.sparse import SparseRows, below

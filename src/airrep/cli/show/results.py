@@ -33,7 +33,7 @@ from airrep.reports.tables import bytes_text, seconds_text, short, signed
 from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:
-    from airrep.planning.measured import Forecast
+    from airrep.planning.budget import Forecast
 
 
 def print_top(result: TopResult, wide: bool = False) -> None:
