@@ -318,8 +318,8 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: a file of examples that select, clean or mix wrote. Citations also take "
-            "a result of top.",
+            help="For records and citations: a file of examples that select, clean, mix or top --json wrote. Citations "
+            "also take a result of top.",
         ),
     ] = None,
     data: Annotated[

@@ -15,6 +15,7 @@ from pydantic import Field
 from airrep.answers.proof import UNITS, Effect, Effects, NamedRow, ProofResult, Proved, Verdict
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.originals import hits_in
 from airrep.errors import LM, ConfigError, DataError, need
 from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.evaluation.statistics.means import CONFIDENCE
@@ -510,14 +511,4 @@ def _ids_of(value: Any) -> list[str] | None:
         if value.get("decision") == "keep":
             return []
         value = value["id"]
-    return [value] if isinstance(value, str) else list(_examples_in(value)) or None
-
-
-def _examples_in(value: Any) -> Iterator[str]:
-    """Ids of the training examples anywhere in a result: they stand under ``example``."""
-    if isinstance(value, Mapping):
-        example = value.get("example")
-        if isinstance(example, Mapping) and isinstance(example.get("id"), str):
-            yield example["id"]
-    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from _examples_in(part)
+    return [value] if isinstance(value, str) else [id_ for id_, _ in hits_in(value)] or None

@@ -322,7 +322,7 @@ def _description(writer: _CheckpointWriter, report: "FineTuneReport", request: M
             "examples": "all" if request["count"] is None else f"{request['count']:,}",
             "seed": request["seed"],
             "fine-tuning": ", ".join(f"{name}={value}" for name, value in request["fine_tune"].items()),
-            "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, in {report.steps:,} steps",
+            "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, steps: {report.steps:,}",
             "checkpoints": len(writer.checkpoints),
         },
     }
