@@ -95,19 +95,15 @@ def seal(
     Names that begin with a dot are never part of an artifact: locks, histories, what an interrupted write left behind.
     Directly below the folder, names in *without* are left out; only those *written* are taken, where they are told.
     """
-    names = [name for name in _files_below(folder) if name.partition("/")[0] not in {MANIFEST, *without}]
-    if written is not None:
-        names = [name for name in names if name.partition("/")[0] in written]
+    below = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    below = [path for path in below if path.parts[0] not in {MANIFEST, *without}]
+    below = [path for path in below if written is None or path.parts[0] in written]
+    names = [path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)]
     for name in names:  # before the manifest, which must not survive a power cut that its files do not
         sync(folder / name)
     for parent in {parent for name in names for parent in (folder / name).parents if parent.is_relative_to(folder)}:
         sync(parent)
     write_manifest(folder, kind, {**content, "files": describe_files(folder, names)})
-
-
-def _files_below(folder: Path) -> list[str]:
-    below = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)]
 
 
 def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:

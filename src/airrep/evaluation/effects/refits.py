@@ -288,7 +288,8 @@ class Drop(EffectStudy):
         control = [mean[:, numbers] for numbers in random]
         rows = list[Row]()
         for place, of_k in enumerate(named):
-            rows.append(self._row(place, [_own(mean, one) for one in of_k], control, rows[0] if rows else None))
+            own = [mean[np.arange(len(numbers)), numbers] for numbers in of_k]  # each query's, without its top examples
+            rows.append(self._row(place, own, control, rows[0] if rows else None))
         return self.evaluation(rows, self._facts(after, control, len(sets)))
 
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
@@ -330,12 +331,6 @@ class Drop(EffectStudy):
             "where": self._settings.where,
             "resamples": self._settings.resamples,
         }
-
-
-def _own(mean: np.ndarray, numbers: Sequence[int]) -> np.ndarray:
-    """Loss of each query after the fine-tune without its own top examples, ``(q,)``; *mean* is ``(q, m)``."""
-    found: np.ndarray = mean[np.arange(len(numbers)), numbers]
-    return found
 
 
 def _count(asked: int | str, n: int) -> int:

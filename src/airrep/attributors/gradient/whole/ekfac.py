@@ -373,12 +373,11 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
     @property
     def kept(self) -> int:
-        return 0 if self._sampled is None else self._refining(int(self._sampled.lengths.max()))
-
-    def _refining(self, longest: int) -> int:
-        """Bytes that refining a query takes beside what EK-FAC does: vectors, and the graph of the longest document."""
-        graph = 0 if self.lm.plan is None else (GRAPHS - 1) * longest * self.lm.plan.token
-        return 4 * VECTORS * self._weights + graph
+        if self._sampled is None:
+            return 0
+        # Refining a query takes vectors, and the graph of the longest document, beside what EK-FAC does.
+        plan, longest = self.lm.plan, int(self._sampled.lengths.max())
+        return 4 * VECTORS * self._weights + (0 if plan is None else (GRAPHS - 1) * longest * plan.token)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
