@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airrep.runtime.engine import Engine
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import Engine, LocalProcesses
 from airrep.runtime.ray_engine import RayEngine
 
 OVERHEAD = 0.05

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from airrep.runtime.engine import MOST_LOSSES
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import MOST_LOSSES, LocalProcesses
 
 RATIOS = (1, 3, 10, 30, 100, 1000)
 

@@ -28,7 +28,7 @@ from airrep.labels.farm import label
 from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 
 DEMO = Path(airrep.__file__).parent / "data"
 OVERHEAD = 0.03

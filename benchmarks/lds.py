@@ -32,7 +32,7 @@ from airrep.evaluation.result import Evaluation
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 

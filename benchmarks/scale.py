@@ -20,7 +20,7 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.index.rows import IndexRows
 from airrep.index.sharing import build_part, join_parts
-from airrep.runtime.artifacts.manifests import MANIFEST, file_digest
+from airrep.runtime.artifacts import MANIFEST, file_digest
 from airrep.scoring.groups import Groups
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"

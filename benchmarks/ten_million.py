@@ -37,7 +37,7 @@ from airrep.corpus.table import SCHEMA
 from airrep.index.editing import LINEAGE
 from airrep.index.sealing import seal_index
 from airrep.index.shards import SHARD, _write_examples, read_record, shard_name
-from airrep.runtime.artifacts.manifests import canonical_json, describe_files
+from airrep.runtime.artifacts import canonical_json, describe_files
 from airrep.runtime.publishing import write_file
 
 DIMENSION, SOURCES, QUERIES, PICKED = 384, 1000, 16, 100_000

@@ -17,8 +17,7 @@ from data_selection.hashed_ngram_dsir import get_ngram_counts
 from world import Comparison
 
 import airrep
-from airrep.attributors.text.lexical import DsirAttributor
-from airrep.attributors.text.ngrams import NgramCounter, log_ratio
+from airrep.attributors.text.lexical import DsirAttributor, NgramCounter, log_ratio
 from airrep.scoring.topk import gumbel_top_k
 
 BUCKETS = 10_000

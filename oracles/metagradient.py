@@ -22,8 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from world import IGNORED, QUERIES, TRAIN, Comparison, World, make_world
 
-from airrep.attributors.gradient.run.metagradient import MetagradientAttributor
-from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.gradient.run.metagradient import MetagradientAttributor, Replay
 from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus
 from airrep.lm.network import order_of

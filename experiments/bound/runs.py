@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from scipy.stats import spearmanr
 
 import airrep
-from airrep.attributors.gradient.run.replay import AdamState, Replay, _put, _Taken
+from airrep.attributors.gradient.run.metagradient import AdamState, Replay, _put, _Taken
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import load_lm

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import airrep
-from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.gradient.run.metagradient import Replay
 from airrep.labels.labels import Labels
 from airrep.labels.plan import Place, fine_tune_seed, open_plan
 from airrep.lm.model import load_lm

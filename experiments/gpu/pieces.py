@@ -280,7 +280,7 @@ def _farm(kit: Kit, engine: Any, folder: str, at: Row) -> Any:
 
 def smoke_label(kit: Kit) -> Iterator[Row]:
     """Labels in this process, and by two workers that share the card."""
-    from airrep.runtime.processes import LocalProcesses
+    from airrep.runtime.engine import LocalProcesses
 
     here, there = _settings(kit)
     wanted = _farm(kit, None, "labels-cpu", here)

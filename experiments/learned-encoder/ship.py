@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from airrep.encoder.cards import read_card
 from airrep.encoder.folders import CARD, INDEX, WEIGHTS, read_json
 from airrep.encoder.load import load_encoder
-from airrep.runtime.artifacts.manifests import canonical_json
+from airrep.runtime.artifacts import canonical_json
 from airrep.runtime.remote.outputs import new_folder
 from airrep.training.result import render_card
 

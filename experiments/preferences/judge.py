@@ -21,7 +21,7 @@ from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import chosen_sides
 from airrep.lm.model import TargetLM, load_lm
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.settings import Settings
 
 LM = {"lm": "work/shared/models/tiny-lm", "precision": "float32"}

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.labels.labels import holds_labels
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.artifacts import MANIFEST, fetched
 
 
 def open(path: str | Path) -> Any:  # noqa: A001
@@ -43,7 +42,7 @@ def open(path: str | Path) -> Any:  # noqa: A001
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import open_index
     from airrep.labels.plan import open_plan
-    from airrep.runtime.artifacts.manifests import read_manifest
+    from airrep.runtime.artifacts import read_manifest
 
     readers: dict[str, Callable[[Path], Any]] = {
         "index": open_index,

@@ -52,7 +52,8 @@ class SparseRows:
         cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]
     ) -> "SparseRows":
         """Numbers given one by one, each ``(k,)``; those of a row keep their order."""
-        order = np.argsort(_narrow(rows, shape[0]), kind="stable")
+        # Numbers of 16 bits are counted, which is the quickest way to sort.
+        order = np.argsort(rows.astype(np.uint16) if shape[0] <= 2**16 else rows, kind="stable")
         return cls(values[order], columns[order], _ends(rows, shape[0]), shape)
 
     @classmethod
@@ -66,11 +67,9 @@ class SparseRows:
         """How often each column is in each stretch of a list of columns, float32; columns ascend."""
         rows = len(indptr) - 1
         keys = np.repeat(np.arange(rows, dtype=np.int64) << 32, np.diff(indptr)) | columns
-        keys.sort()
-        first = _firsts(keys)
-        found = keys[first]
-        data = np.diff(first, append=len(keys)).astype(np.float32)
-        return cls(data, found.astype(np.uint32).astype(np.int32), _ends(found >> 32, rows), (rows, width))
+        found, data = counted(keys)
+        ends = _ends(found >> 32, rows)
+        return cls(data.astype(np.float32), found.astype(np.uint32).astype(np.int32), ends, (rows, width))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -255,6 +254,13 @@ def _firsts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
 
 
+def counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different numbers, ascending, and how often each occurs; they are sorted in place."""
+    numbers.sort()
+    first = _firsts(numbers)
+    return numbers[first], np.diff(first, append=len(numbers))
+
+
 def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Places of stretches one after another, each given by its first place and how many it has."""
     ends = np.cumsum(counts)
@@ -280,11 +286,6 @@ def beside(parts: Sequence[SparseRows]) -> SparseRows:
         columns = columns.astype(np.int32)
     data = np.concatenate([part.data for part in parts])
     return SparseRows.from_cells(rows, columns, data, (parts[0].shape[0], int(starts[-1])))
-
-
-def _narrow(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Numbers below a count in the type that is sorted quickest: of 16 bits they are counted."""
-    return numbers.astype(np.uint16) if count <= 2**16 else numbers
 
 
 def _ends(rows: np.ndarray, count: int) -> np.ndarray:

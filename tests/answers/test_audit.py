@@ -7,8 +7,7 @@ import pytest
 from worlds.small_world import HashAttributor
 
 import airrep
-from airrep.answers.audit import AuditResult, AuditSettings
-from airrep.answers.likeness.containment import Containment, Seen
+from airrep.answers.audit import AuditResult, AuditSettings, Containment, Seen
 from airrep.answers.mix import MixResult
 from airrep.answers.texts import Templates
 from airrep.corpus.corpus import Example

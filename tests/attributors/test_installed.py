@@ -17,7 +17,7 @@ from airrep.attributors.installed import installed_methods
 from airrep.attributors.methods import METHODS, Method, Refused, make_attributor, methods_of_packages
 from airrep.cli import app as cli
 from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 from airrep.scoring.groups import Groups
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
 from airrep.lm.model import load_lm
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 
 OFFLINE = {"gte": {"encoder": "default"}}
 

@@ -15,7 +15,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.precomputed import _DIGESTED, FeatureFile, _digest
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 
 SCALES = [1.0, 1e-9, 1e9]
 

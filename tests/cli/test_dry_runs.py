@@ -10,7 +10,7 @@ from worlds.small_world import WORDED
 from worlds.toy_farm import QUERIES, TRAIN, make_plan
 from worlds.training_world import planted
 
-from airrep.planning import measured
+from airrep.planning import budget
 from airrep.planning.budget import Costs, LearnPlan
 
 WRITTEN = ("plan", "train.jsonl", "queries.jsonl", "worded.jsonl")
@@ -56,7 +56,7 @@ LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", 
 
 
 def test_labels_are_timed_with_their_seeds_and_their_share(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "measure_lm", lambda *_: (1.0, 0.5))
+    monkeypatch.setattr(budget, "measure_lm", lambda *_: (1.0, 0.5))
     monkeypatch.setattr("airrep.lm.settings.LmSettings.before", lambda own: own)
     assert "fine-tunes  20;" in told(run, *LABEL, "--lm", "small", "--seeds", "2")
     assert "fine-tunes  3;" in told(run, *LABEL, "--lm", "small", "--part", "2/3")
@@ -66,7 +66,7 @@ def test_labels_are_timed_with_their_seeds_and_their_share(run: Run, monkeypatch
 
 
 def test_a_training_counts_steps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "measure_encoder", lambda *_: (0.1, 4))
+    monkeypatch.setattr(budget, "measure_encoder", lambda *_: (0.1, 4))
     learn = [planted(1, "a", n=30, q=8, m=10, size=6)]
     monkeypatch.setattr("airrep.labels.gather.gather", lambda part, *_, **__: learn if part else [])
     monkeypatch.setattr("airrep.labels.gather.label_lineage", lambda *_, **__: {})

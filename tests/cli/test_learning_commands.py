@@ -123,7 +123,7 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(run):
     tuning = ["--set", "learning_rate=1e-2", "--set", "lora_rank=2", "--set", "batch_tokens=512"]
     made = run(*arguments, *tuning)
     assert made.status == 0, made.err
-    assert "nats per response token, in 4 steps" in made.out
+    assert "nats per response token, steps: 4" in made.out
     told = made.err.splitlines()[-1]  # a slow machine tells how far it is before
     assert told == "warm: warmed up; next: airrep index data.jsonl --method less --lm warm --out INDEX"
     again = run(*arguments, *tuning, "--json")

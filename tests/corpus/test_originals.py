@@ -108,6 +108,18 @@ def test_invalid_records_and_repeated_ids() -> None:
     assert list(take_records(data, ["a"], skip_invalid=True)) == [RECORDS[0]]  # as a corpus, which keeps the first
 
 
+@pytest.mark.parametrize("file", ["hits.json", "hits.jsonl"])
+def test_hits_of_a_question_name_their_examples(file: str) -> None:
+    data = written(RECORDS)
+    ids = [example.id for example in airrep.read_corpus(data)]
+    hits = [
+        [{"rank": 1, "example": {"id": ids[2]}}],
+        [{"rank": 1, "example": {"id": ids[0]}}, {"example": {"id": ids[2]}}],
+    ]
+    Path(file).write_text(json.dumps({"kind": "top", "queries": [{"query": {"id": "q"}, "hits": one} for one in hits]}))
+    assert list(take_records(data, file)) == [RECORDS[0], RECORDS[2]]
+
+
 def test_what_is_no_list_of_examples_is_refused() -> None:
     data = written(RECORDS)
     with pytest.raises(DataError, match=r"^none\.jsonl:1: has no id"):

@@ -11,7 +11,7 @@ from worlds.small_world import plain_words
 from airrep.answers.texts import words_of
 from airrep.arrays import SparseFeatures
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.text.ngrams import split_words
+from airrep.attributors.text.lexical import split_words
 from airrep.attributors.text.tokens import WORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.conversations import Message, from_last_message, last_message, message_at, prompt_of

@@ -19,7 +19,7 @@ import torch
 from worlds.commands import Run, runner
 
 import airrep
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import read_manifest
 
 ARCHIVE = Path(__file__).parent / "artifacts.tar.xz"
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "transformers", "safetensors", "tokenizers")

@@ -25,7 +25,7 @@ from airrep.evaluation.result import Evaluation, Row
 from airrep.evaluation.select import DataSelection, evaluate_selection, unigram_f1
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 from airrep.runtime.seeding import stream_seed
 
 TRAIN, QUERIES, OTHERS = make_tasks(60, "t"), make_tasks(9, "q"), make_tasks(12, "o")

@@ -98,6 +98,22 @@ def test_a_word_of_the_answer_lights_up_the_words_that_it_comes_from(address: st
         assert set(had.all_text_contents()) >= {"cats", "run"}
 
 
+def test_what_is_asked_before_the_page_is_ready_is_shown_when_it_is(address: str) -> None:
+    with browser_page() as page:
+        held: list[Any] = []
+        page.route("**/about", lambda route: held.append(route))
+        page.goto(address)
+        page.fill("#prompt", "question 9")
+        page.fill("#response", "the 9 cats run")
+        page.click("text=Ask")
+        page.click("#help")  # the page answers meanwhile
+        page.keyboard.press("Escape")
+        assert page.locator(".hit").count() == 0
+        held.pop().continue_()
+        page.wait_for_selector(".hit")
+        assert page.locator("#asked .response .text").inner_text() == "the 9 cats run"
+
+
 def test_a_better_answer_a_proof_and_the_sum(address: str) -> None:
     with browser_page(viewport={"width": 1300, "height": 900}) as page:
         page.goto(address)

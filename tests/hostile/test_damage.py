@@ -20,7 +20,7 @@ from hostile.artifacts_to_damage import KINDS, Kind, whole_losses
 from worlds.kills import children_seconds, in_child
 
 from airrep.errors import AirRepError
-from airrep.runtime.artifacts.manifests import MANIFEST, json_digest
+from airrep.runtime.artifacts import MANIFEST, json_digest
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
 SEED = os.environ.get("AIRREP_HOSTILE_SEED", "0")

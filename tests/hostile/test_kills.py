@@ -36,7 +36,7 @@ from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.adapt import Adaptation
 from airrep.planning.budget import LearnPlan
-from airrep.runtime.artifacts.manifests import MANIFEST, read_manifest
+from airrep.runtime.artifacts import MANIFEST, read_manifest
 from airrep.training.train import train_encoder
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"

@@ -13,7 +13,7 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.errors import ArtifactError
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     canonical_json,
     describe_files,
     json_digest,

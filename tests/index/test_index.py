@@ -27,8 +27,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results.result import Provenance
 from airrep.index.rows import IndexRows
-from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import MANIFEST, read_manifest, write_manifest
+from airrep.runtime.artifacts import MANIFEST, locked, read_manifest, write_manifest
 from airrep.scoring.asked import score_blocks
 from airrep.scoring.contrast import contrast_scores
 

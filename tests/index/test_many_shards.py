@@ -20,7 +20,7 @@ from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
 from airrep.index.sealing import with_appended
 from airrep.index.shards import SHARD, Sieve, reading
-from airrep.runtime.artifacts import manifests
+from airrep.runtime import artifacts
 
 QUERIES = make_corpus(3, "q")
 
@@ -215,8 +215,8 @@ def test_row_numbers_of_an_index_that_was_built_anew_and_appended_to_are_void(tm
 def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=4)
     read: list[str] = []
-    for module in (manifests, shards):
-        plain = manifests.check_file
+    for module in (artifacts, shards):
+        plain = artifacts.check_file
 
         def noted(path: Path, entry: dict[str, object], plain: Any = plain) -> None:
             read.append(path.name)
@@ -232,9 +232,9 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = airrep.build_index(make_corpus(40), tmp_path / "i", HashAttributor(), shard_rows=2)
-    read, parse = [0], manifests._parse_manifest
+    read, parse = [0], artifacts._parse_manifest
     taken: list[str] = []
-    sizes = manifests.os.stat
+    sizes = artifacts.os.stat
 
     def stat(path: Any, *given: Any, **named: Any) -> Any:
         taken.append(str(path))
@@ -245,8 +245,8 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
         return parse(folder)
 
     old = index.shards[3].folder.name
-    monkeypatch.setattr(manifests, "_parse_manifest", parsed)
-    monkeypatch.setattr(manifests.os, "stat", stat)
+    monkeypatch.setattr(artifacts, "_parse_manifest", parsed)
+    monkeypatch.setattr(artifacts.os, "stat", stat)
     for number in range(3):
         index = index.append(make_corpus(2, f"more{number}"))
     assert read == [3], "what was written is read once, and what was there is known"

@@ -14,8 +14,7 @@ from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, TrainingError
 from airrep.index.sealing import NewShard
-from airrep.runtime.engine import Engine, InProcess
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import Engine, InProcess, LocalProcesses
 
 TRAIN = make_corpus(50)
 

@@ -16,7 +16,7 @@ from airrep.errors import ConfigError, TrainingError
 from airrep.labels.labels import Labels
 from airrep.labels.outside import fill, label_by_command, parse_command
 from airrep.labels.plan import SubsetPlan
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 
 TRAINER = """
 import json, sys

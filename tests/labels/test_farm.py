@@ -24,10 +24,8 @@ from airrep.labels.ledger import KIND, holding
 from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.sampling import sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import LOCK, read_manifest, write_manifest
-from airrep.runtime.engine import Backlog, Engine, InProcess, Outcome, R, Share, T
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.artifacts import LOCK, locked, read_manifest, write_manifest
+from airrep.runtime.engine import Backlog, Engine, InProcess, LocalProcesses, Outcome, R, Share, T
 from airrep.runtime.seeding import stream_seed
 
 ALL = 12

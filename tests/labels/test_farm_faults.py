@@ -21,8 +21,8 @@ from airrep.errors import ArtifactError
 from airrep.labels.farm import TaskReport
 from airrep.labels.labels import Labels
 from airrep.labels.plan import SubsetPlan, open_plan
-from airrep.runtime.artifacts.manifests import MANIFEST
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.artifacts import MANIFEST
+from airrep.runtime.engine import LocalProcesses
 from airrep.runtime.remote.outputs import Mirror
 from airrep.runtime.remote.storage import Storage
 
@@ -32,7 +32,7 @@ import signal
 import sys
 from pathlib import Path
 from worlds.toy_farm import ToyWorld, farm
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 from airrep.labels.plan import open_plan
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits none

@@ -15,7 +15,7 @@ from airrep.labels.labels import Labels
 from airrep.labels.outside import import_labels, write_subset_files
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.sampling import sample
-from airrep.runtime.artifacts.manifests import json_digest, read_manifest
+from airrep.runtime.artifacts import json_digest, read_manifest
 
 
 def truth(plan: SubsetPlan) -> np.ndarray:

@@ -16,7 +16,7 @@ from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
 from airrep.labels.plan import Place, SamplingSettings, SubsetPlan, fine_tune_seed, open_plan
 from airrep.labels.sampling import draw_removal, draw_subset, draw_without_repeats, fitted, quotas, sample
-from airrep.runtime.artifacts.manifests import LOCK, partial_path
+from airrep.runtime.artifacts import LOCK, partial_path
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream
 

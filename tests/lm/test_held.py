@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, MixtralConfig, MixtralForCausalLM
 from worlds.tiny_lms import some_examples, tiny_network, tiny_tokenizer, write_adapters
 
-from airrep.attributors.gradient.hessian import Hessian
+from airrep.attributors.gradient.influence import Hessian
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.recipes import ChannelsSettings

@@ -20,7 +20,7 @@ from airrep.lm.folders.forms import find_lm
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import Warmup, check_after, checkpoints_of, open_warmup, warm_up
-from airrep.runtime.artifacts.manifests import partial_path, read_manifest
+from airrep.runtime.artifacts import partial_path, read_manifest
 from airrep.runtime.seeding import stream_seed
 
 FAST = FineTuneSettings(learning_rate=1e-2, batch_examples=5)

@@ -16,7 +16,7 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import open_warmup
 from airrep.planning.adapt import Adaptation, split
 from airrep.planning.budget import Costs, LearnPlan
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import read_manifest
 
 PLAN = LearnPlan(
     size=4, subsets=6, held_out_subsets=8, pool=20, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,

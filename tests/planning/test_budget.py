@@ -19,7 +19,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning import judge, measured
+from airrep.planning import budget, judge
 from airrep.planning.budget import (
     LEAST_WEIGHING,
     PAYING_SUBSETS,
@@ -27,12 +27,16 @@ from airrep.planning.budget import (
     WISHED_WEIGHING,
     AtHand,
     Costs,
+    Forecast,
     LearnPlan,
     choose,
+    forecast_index,
+    forecast_labels,
+    forecast_training,
+    measure_machine,
     parse_duration,
     time_left,
 )
-from airrep.planning.measured import Forecast, forecast_index, forecast_labels, forecast_training, measure_machine
 
 FAST = Costs(fine_tune=0.02, evaluate=0.005, encode=0.002, layers=6)
 COSTS = Costs(fine_tune=0.01, evaluate=0.003, encode=0.01, layers=6)
@@ -169,7 +173,7 @@ def test_seconds_are_those_before_the_first_and_those_of_each() -> None:
     assert Forecast(1000, 50, 0.25, fixed=10.0).total == 260
 
 
-def _made_up(costs: list[tuple[float, float]]) -> measured.Build:
+def _made_up(costs: list[tuple[float, float]]) -> budget.Build:
     """Builds a real index and writes what it cost: seconds of learning, and of encoding an example."""
     left = iter(costs)
 
@@ -188,7 +192,7 @@ def test_an_index_costs_a_line_through_two_small_ones(
     sample: int | None, learnt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first index has 16 examples, the second 100: 5 s at 50 ms an example."""
-    monkeypatch.setattr(measured, "_sample_size", lambda _: sample)
+    monkeypatch.setattr(budget, "_sample_size", lambda _: sample)
     found = forecast_index(make_corpus(1000), _made_up([(3.0 + 16 * 0.02, 0.05), (3.0 + 100 * 0.02, 0.04)]))
     assert (found.examples, found.measured) == (1000, 100)
     assert found.seconds == pytest.approx(0.04)
@@ -219,13 +223,13 @@ def test_gradients_of_a_trial_are_neither_found_nor_left(tmp_path: Path, monkeyp
         assert not (tmp_path / "cache" / "gradients").exists()
     build(corpus, tmp_path / "index")
     assert forecast_index(corpus, build).seconds > 0
-    assert measured._sample_size(IndexRows(tmp_path / "index")) == 8
+    assert budget._sample_size(IndexRows(tmp_path / "index")) == 8
 
 
 def test_labels_cost_each_subset_with_all_epochs_and_each_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "measure_lm", lambda *_: (0.5, 0.25))
+    monkeypatch.setattr(budget, "measure_lm", lambda *_: (0.5, 0.25))
     monkeypatch.setattr(LmSettings, "before", lambda own: own)
     plan = make_plan(tmp_path / "plan")
     size, asked = len(plan.subset_rows(0, 0)), len(plan.query_rows(0))
@@ -238,7 +242,7 @@ def test_labels_cost_each_subset_with_all_epochs_and_each_query(
 def test_training_costs_three_passes_of_what_is_trained_and_each_text_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "measure_encoder", lambda *_: (0.1, 4))
+    monkeypatch.setattr(budget, "measure_encoder", lambda *_: (0.1, 4))
     learn, judge = planted(1, "a", n=30, q=8, m=10, size=6), planted(3, "h", n=20, q=5, m=10, size=6)
     own = {"steps": 10, "evaluate_every": 5, "train_layers": 2, "subsets_per_step": 4, "queries_per_step": 3}
     found = forecast_training([learn], [judge], tiny_settings(tmp_path, **own))

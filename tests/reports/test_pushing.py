@@ -19,7 +19,7 @@ from airrep.encoder.folders import MODELS
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError
 from airrep.reports.pushing import push
-from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST, read_manifest, seal
+from airrep.runtime.artifacts import HISTORY, MANIFEST, read_manifest, seal
 from airrep.runtime.remote import hub as places
 from airrep.runtime.remote.hub import pinned
 
@@ -192,7 +192,7 @@ def test_an_encoder_brings_its_card_and_its_texts(hub: Hub, tmp_path: Path) -> N
     assert "# An AirRep encoder\n" in card
     texts = ["a text", "another"]
     np.testing.assert_array_equal(load_encoder(place.url).encode_texts(texts), load_encoder(folder).encode_texts(texts))
-    copy = airrep.runtime.artifacts.making.fetched("hf://me/encoder")  # type: ignore[attr-defined]
+    copy = airrep.runtime.artifacts.fetched("hf://me/encoder")  # type: ignore[attr-defined]
     assert read_manifest(copy, "encoder", verify=True)["files"]["README.md"]["bytes"] == len(card.encode())
 
 

@@ -23,8 +23,17 @@ from worlds.toy_tasks import (
 )
 
 from airrep.errors import ArtifactError, ConfigError, TrainingError
-from airrep.runtime.engine import MOST_LOSSES, Backlog, Crew, Engine, InProcess, Reply, Worker, WorkerLostError
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import (
+    MOST_LOSSES,
+    Backlog,
+    Crew,
+    Engine,
+    InProcess,
+    LocalProcesses,
+    Reply,
+    Worker,
+    WorkerLostError,
+)
 
 
 def values(engine: Engine, setup: Callable[[], Callable[[int], int]], retries: int = 1) -> dict[int, int | None]:
@@ -233,7 +242,7 @@ def test_a_fatal_reply_keeps_the_kind_of_its_error() -> None:
 TICKING = """
 import os, sys, time
 from pathlib import Path
-from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.engine import LocalProcesses
 
 def make():
     return tick

@@ -21,8 +21,8 @@ from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall
 from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.evaluation.given import cost_of
-from airrep.runtime.artifacts.manifests import read_manifest
-from airrep.runtime.engine import InProcess
+from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.engine import InProcess, LocalProcesses
 from airrep.runtime.metering import (
     COSTS,
     Measured,
@@ -40,7 +40,6 @@ from airrep.runtime.metering import (
     stored_bytes_per_example,
     undisturbed_seconds,
 )
-from airrep.runtime.processes import LocalProcesses
 
 EXAMPLES = [Example(f"prompt {number}", "answer", f"e{number}") for number in range(10)]
 

@@ -12,8 +12,7 @@ from worlds.kills import kill_at, list_changes
 
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing as files
-from airrep.runtime.artifacts.making import new_artifact, tidy
-from airrep.runtime.artifacts.manifests import read_manifest, seal
+from airrep.runtime.artifacts import new_artifact, read_manifest, seal, tidy
 from airrep.runtime.remote import outputs
 
 

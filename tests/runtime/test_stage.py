@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.making import locked, make_partial
-from airrep.runtime.artifacts.manifests import LOCK, partial_path, read_manifest, seal
+from airrep.runtime.artifacts import LOCK, locked, make_partial, partial_path, read_manifest, seal
 from airrep.runtime.stage import REQUEST, Stage
 
 OTHER = "an unfinished note of another text"

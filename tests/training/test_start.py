@@ -11,8 +11,7 @@ from worlds.training_world import Interruption, interrupt_at, planted, tiny_sett
 
 from airrep.encoder.cards import Card
 from airrep.encoder.load import load_encoder
-from airrep.encoder.networks.packed import PackedEncoder
-from airrep.encoder.networks.trainable import SentenceBag, network_of
+from airrep.encoder.networks.packed import PackedEncoder, SentenceBag, network_of
 from airrep.encoder.static import StaticEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import held_out_lds, score_instance

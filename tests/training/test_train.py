@@ -21,8 +21,7 @@ from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.labels import LabelledInstance
-from airrep.runtime.artifacts.making import locked, make_partial
-from airrep.runtime.artifacts.manifests import check_digests, read_manifest
+from airrep.runtime.artifacts import check_digests, locked, make_partial, read_manifest
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.settings import TrainingSettings

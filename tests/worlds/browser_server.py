@@ -27,9 +27,11 @@ def served(explorer: Explorer) -> Iterator[str]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([open_socket],))
         thread.start()
-        yield security.address_of("127.0.0.1", port, TOKEN)
-        server.should_exit = True
-        thread.join(10)
+        try:
+            yield security.address_of("127.0.0.1", port, TOKEN)
+        finally:  # else a test that fails would leave a process that never ends
+            server.should_exit = True
+            thread.join(10)
 
 
 def client_of(app: Any, **headers: str) -> httpx.AsyncClient:

@@ -12,8 +12,7 @@ from airrep.answers.proof import Effect, Effects, NamedRow, ProofResult, Proved
 from airrep.corpus.corpus import Example
 from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
 from airrep.evaluation.statistics.metrics import lds
-from airrep.runtime.artifacts.making import new_artifact
-from airrep.runtime.artifacts.manifests import canonical_json
+from airrep.runtime.artifacts import canonical_json, new_artifact
 from airrep.runtime.publishing import write_file
 
 METHODS = {

@@ -23,7 +23,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.index.results.hits import STANDS_OUT
-from airrep.runtime.artifacts.manifests import canonical_json, json_digest
+from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.runtime.remote import places
 from airrep.runtime.remote.outputs import write_output
 from airrep.scoring.asked import Asked, stream_scores

@@ -11,8 +11,7 @@ from airrep.answers.together import SetResult
 from airrep.errors import ArtifactError
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import Answer, Result
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import fetched, read_manifest
 
 _ANSWERS = (CleanResult, AuditResult, MixResult, SetResult, ProofResult)
 ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}

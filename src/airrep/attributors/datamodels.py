@@ -13,8 +13,7 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import canonical_json, check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import canonical_json, check_digests, check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"

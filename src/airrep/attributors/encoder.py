@@ -16,7 +16,7 @@ from airrep.corpus.views import seen, something_seen
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float64
 

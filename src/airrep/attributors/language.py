@@ -15,7 +15,7 @@ from airrep.corpus.views import chosen_sides
 from airrep.errors import ConfigError
 from airrep.lm.documents import factors_of
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32, Float64
 

@@ -18,7 +18,7 @@ from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts.manifests import canonical_json, file_digest, json_digest
+from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15

@@ -15,7 +15,7 @@ from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
 from airrep.lm.settings import LmReading
-from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts import fetched
 from airrep.runtime.settings import Settings, read_yaml
 from airrep.scoring.pooling import Pooling
 

@@ -63,8 +63,7 @@ def report_command(
 ) -> None:
     """Write one self-contained HTML page from results that were kept with --out."""
     from airrep.reports.sources import KINDS
-    from airrep.runtime.artifacts.making import fetched
-    from airrep.runtime.artifacts.manifests import read_manifest
+    from airrep.runtime.artifacts import fetched, read_manifest
 
     folders = [fetched(run) for run in runs]
     if any(read_manifest(folder)["kind"] in KINDS for folder in folders):
@@ -127,7 +126,7 @@ def show_command(
         return
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts.making import fetched
+    from airrep.runtime.artifacts import fetched
 
     path = fetched(path, loose=True)
     if holds_labels(path):
@@ -143,7 +142,7 @@ def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
     from airrep.cli.running.history import read_history
     from airrep.cli.show.console import printable
     from airrep.cli.show.results import print_manifest
-    from airrep.runtime.artifacts.manifests import check_digests, check_sizes, read_manifest
+    from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
 
     manifest = read_manifest(path)
     (check_digests if verify else check_sizes)(path, manifest["files"])

@@ -76,8 +76,8 @@ def run_learning_demo(out: Path) -> None:
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import LearnPlan
+    from airrep.runtime.engine import LocalProcesses
     from airrep.runtime.metering import cores
-    from airrep.runtime.processes import LocalProcesses
 
     plan = LearnPlan(
         size=32,

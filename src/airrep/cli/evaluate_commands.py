@@ -92,7 +92,7 @@ class EvaluationOptions:
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
         from airrep.evaluation.result import RESUMED, Evaluation, check_no_answers
-        from airrep.runtime.artifacts.making import check_replaceable, real_path
+        from airrep.runtime.artifacts import check_replaceable, real_path
 
         if self.run is None:
             return None
@@ -360,8 +360,7 @@ def _by_effects(
     """By fine-tunes without the top examples, or by the ranks of what taught facts and steps on the top."""
     from airrep.cli.show.evaluations import print_drop, print_trace
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.effects.drop import Drop, DropSettings
-    from airrep.evaluation.effects.refits import Running
+    from airrep.evaluation.effects.refits import Drop, DropSettings, Running
     from airrep.evaluation.effects.trace import Trace, TraceSettings
 
     queries, where = reading.read(asked.queries or ""), {"where": asked.where, "seed": asked.selection["seed"]}

@@ -98,13 +98,13 @@ def index_command(
         raise ConfigError("index: --set state= belongs to --part. Leave it out.")
     from airrep.index.building import build_index
     from airrep.index.sharing import build_part
-    from airrep.runtime.artifacts.making import is_free, real_path
+    from airrep.runtime.artifacts import is_free, real_path
 
     what: Any = {**making.of(configuring, reading), "skip_invalid": reading.skip_invalid}
     corpus, existed = reading.read(train), not is_free(real_path(out))
     if dry_run:
         from airrep.cli.show.results import print_forecast
-        from airrep.planning.measured import forecast_index
+        from airrep.planning.budget import forecast_index
 
         found = forecast_index(corpus, lambda some, path: build_index(some, path, **what))
         print_forecast(found, "example", "examples", running.workers)
@@ -318,8 +318,8 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: a file of examples that select, clean or mix wrote. Citations also take "
-            "a result of top.",
+            help="For records and citations: a file of examples that select, clean, mix or top --json wrote. Citations "
+            "also take a result of top.",
         ),
     ] = None,
     data: Annotated[

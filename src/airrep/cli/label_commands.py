@@ -213,7 +213,7 @@ def _print_forecast(
 ) -> None:
     """Print what the fine-tunes will take."""
     from airrep.cli.show.results import print_forecast
-    from airrep.planning.measured import forecast_labels
+    from airrep.planning.budget import forecast_labels
     from airrep.runtime.engine import Share
 
     plan.check_corpora(train, queries)
@@ -258,7 +258,7 @@ def warmup_command(
     need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
-    from airrep.runtime.artifacts.making import is_free, real_path
+    from airrep.runtime.artifacts import is_free, real_path
 
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
     meter, existed = StepMeter(), not is_free(real_path(out))

@@ -478,7 +478,7 @@ class OutputOptions:
 
     def check(self, kind: str) -> None:
         """Check, before any work, that the result may be written."""
-        from airrep.runtime.artifacts.making import check_free, real_path
+        from airrep.runtime.artifacts import check_free, real_path
 
         if self.run is not None:
             check_free(real_path(self.run), kind, replace=self.replace)

@@ -319,24 +319,23 @@ def mcp_command(
     """Let agents query indexes over the Model Context Protocol (MCP). They can read these indexes and nothing else."""
     need("airrep mcp", "mcp", "mcp")  # which brings starlette and uvicorn
     from airrep.cli.show.console import say
-    from airrep.explorer import security
-    from airrep.explorer.agents import server
+    from airrep.explorer import agents, security
     from airrep.explorer.explorer import Explorer
 
     if port is None and (token is not None or host != LOCAL):
         raise ConfigError("mcp: --host and --set token= belong to HTTP. Give --port too, or leave them out.")
-    explorers = server.named([Explorer(options.open_moved_index(path, settings)) for path in paths], paths)
+    explorers = agents.named([Explorer(options.open_moved_index(path, settings)) for path in paths], paths)
     for explorer in explorers.values():
         explorer.prepare()
-    served = server.make_server(explorers)
+    served = agents.make_server(explorers)
     told = ", ".join(f"{name} ({len(explorer.indexes[0]):,} examples)" for name, explorer in explorers.items())
     if port is None:
         note(f"serving {told} on standard input and output")
-        server.serve_stdio(served)
+        agents.serve_stdio(served)
         return
     secret = security.choose_token(None if token == "none" else token, token == "none", host)
     with security.listen(host, port) as open_socket:
         rules = security.Rules.of(host, open_socket, secret)
         note(f"serving {told}; clients bring the token as Authorization: Bearer TOKEN; Ctrl-C ends it")
-        say(security.address_of(host, rules.port, secret, server.PATH))
-        server.serve_http(served, rules, open_socket)
+        say(security.address_of(host, rules.port, secret, agents.PATH))
+        agents.serve_http(served, rules, open_socket)

@@ -102,7 +102,7 @@ def train_command(
     learn, choose, judge = parts.gather(reading)
     if dry_run:
         from airrep.cli.show.results import print_forecast
-        from airrep.planning.measured import forecast_training
+        from airrep.planning.budget import forecast_training
 
         print_forecast(forecast_training(learn, [*choose, *judge], chosen), "step", "steps")
         return

@@ -41,8 +41,9 @@ def take_records(
     Args:
         data: a path or Hub id, as :func:`airrep.read_corpus` takes it, read with the same options; or what
             :func:`airrep.build_index` was given: dicts, a ``Dataset``, a table.
-        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write, or of decisions of
-            `airrep serve`, of which those to drop are left out; or examples, picks, ids.
+        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write, or of hits, such as
+            `top --json` writes, or of decisions of `airrep serve`, of which those to drop are left out; or examples,
+            picks, ids.
         split, config, skip_invalid, longest_line, fields: as :func:`airrep.read_corpus` takes them.
 
     Raises:
@@ -142,13 +143,29 @@ def listed_examples(
     for number, record in source.records:
         if isinstance(record, DataError):
             raise DataError(f"{source.place(number)}: {record}")
-        key = record.get("id") if isinstance(record, Mapping) else None
-        if not isinstance(record, Mapping) or key is None:
-            raise DataError(
-                f"{source.place(number)}: has no id; examples as select, clean and mix write them are expected"
-            )
-        if record.get("decision") == DROP:
+        if isinstance(record, Mapping) and record.get("id") is not None:
+            if record.get("decision") != DROP:
+                yield str(name("id", record["id"])), _texts(record)
             continue
-        prompt, response = record.get("prompt"), record.get("response")
-        told = isinstance(prompt, str) and isinstance(response, str)
-        yield str(name("id", key)), content_hash(prompt, response) if told else None  # type: ignore[arg-type]
+        hits = list(hits_in(record))
+        if not hits:
+            raise DataError(
+                f"{source.place(number)}: has no id and no hits; expected examples as select, clean, mix and "
+                "`top --json` write them"
+            )
+        yield from hits
+
+
+def hits_in(value: Any) -> Iterator[tuple[str, str | None]]:
+    """The training examples anywhere in a result as JSON: they stand under ``example``. As *listed_examples*."""
+    if isinstance(value, Mapping):
+        example = value.get("example")
+        if isinstance(example, Mapping) and isinstance(example.get("id"), str):
+            yield example["id"], _texts(example)
+    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from hits_in(part)
+
+
+def _texts(record: Mapping[str, Any]) -> str | None:
+    prompt, response = record.get("prompt"), record.get("response")
+    return content_hash(prompt, response) if isinstance(prompt, str) and isinstance(response, str) else None

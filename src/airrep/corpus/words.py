@@ -30,7 +30,7 @@ class Words:
     def __init__(self, signs: bool = False, least: int = 1, rest: str = "") -> None:
         """*signs*: those of scripts without spaces are words each; *least* 2: no single letters; *rest*: what else."""
         self._signs, self._least, self._rest = signs, least, rest
-        self._of_ascii = re.compile(_joined(r"\w" * least + "+", rest))
+        self._of_ascii = re.compile(r"\w" * least + "+" + (rest and f"|{rest}"))
 
     @cached_property
     def _of_all(self) -> re.Pattern[str]:
@@ -38,7 +38,8 @@ class Words:
         first = f"{letter}+" if self._least == 1 else f"(?:{letter}{letter}+|{letter}(?={mark}))"
         # Most words end before a sign of ASCII: one look at that spares two searches in large sets.
         more = rf"(?:(?=[^\0-\xac])(?:{hidden}*{mark}+|{hidden}+(?={letter})){letter}*)*"
-        return re.compile(_joined(f"[{UNSPACED}]" if self._signs else "", first + more, self._rest))
+        wanted = (f"[{UNSPACED}]" if self._signs else "", first + more, self._rest)
+        return re.compile("|".join(filter(None, wanted)))
 
     def findall(self, text: str) -> list[str]:
         """All words of a text, in order."""
@@ -47,10 +48,6 @@ class Words:
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """Find the words with their places."""
         return (self._of_ascii if text.isascii() else self._of_all).finditer(text)
-
-
-def _joined(*alternatives: str) -> str:
-    return "|".join(filter(None, alternatives))
 
 
 @cache

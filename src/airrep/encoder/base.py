@@ -171,8 +171,11 @@ class Encoder(ABC):
         return "".join(values.get(piece, piece) for piece in self._pieces)
 
     def _values(self, example: Example) -> dict[str, str]:
-        """Fields that are filled into the template."""
-        return {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
+        """Fields that are filled into the template: the prompt up to the end of its last word that counts."""
+        prompt, parts = example.prompt, example.prompt.split(None, self.prompt_words)
+        if len(parts) > self.prompt_words:
+            prompt = prompt[: len(prompt) - len(parts[-1])].rstrip()
+        return {"{prompt}": prompt, "{response}": example.response}
 
     def unknown_shares(self, examples: Sequence[Example]) -> np.ndarray:
         """Share of each example's own text, ``(n,)``, that the vocabulary lacks: of its tokens or of its characters,
@@ -202,9 +205,3 @@ class Encoder(ABC):
             self._write(folder, model_format, storage)
             if choose_prompts(folder, self.name, None, None) != self.prompts:
                 write_prompts(folder, self.prompts)
-
-
-def first_words(text: str, count: int) -> str:
-    """Return a text up to the end of its word number *count*; words are parted by white space."""
-    parts = text.split(None, count)
-    return text if len(parts) <= count else text[: len(text) - len(parts[-1])].rstrip()

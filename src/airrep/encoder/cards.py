@@ -145,21 +145,18 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
     (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them. Asked for is the name of
     one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
     """
-    own, default = _own_prompts(folder / SETTINGS)
+    settings = read_optional(folder / SETTINGS)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
+    named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
+    if not (named and isinstance(default, str)):
+        raise DataError(
+            f"{folder / SETTINGS}: its prompts are of the wrong type; expected texts by their names. Correct the file."
+        )
+    own = {key: text or "" for key, text in prompts.items()}
     return Prompts(
         _choose(f"encoder {name}: query_prompt", query, own, (*_QUERY, default)),
         _choose(f"encoder {name}: train_prompt", train, own, (*_TRAIN, default)),
     )
-
-
-def _own_prompts(path: Path) -> tuple[dict[str, str], str]:
-    """The prompts of a model by their names, and the name of the one for every text."""
-    settings = read_optional(path)
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
-    named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
-    if not (named and isinstance(default, str)):
-        raise DataError(f"{path}: its prompts are of the wrong type; expected texts by their names. Correct the file.")
-    return {key: text or "" for key, text in prompts.items()}, default
 
 
 def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str, ...]) -> str:

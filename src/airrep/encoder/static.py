@@ -27,7 +27,7 @@ from airrep.encoder.cards import (
 from airrep.encoder.folders import WEIGHTS, Layout, Storage, read_json
 from airrep.encoder.tokens import Pieces, PieceTokenizer
 from airrep.errors import ConfigError, DataError, caution
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.shapes import Float32, Int64
 from airrep.sparse import SparseRows
 
@@ -269,11 +269,13 @@ class StaticEncoder(Encoder):
         return np.split(ids.astype(np.int64), offsets[1:-1]) if len(texts) else []
 
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        prompt = self._prompt(queries)
+        prompt, unknown = self._prompt(queries), self._tokenize.unknown
         for start in range(0, len(texts), _CHUNK):
             part = [prompt + text for text in texts[start : start + _CHUNK]]
             pieces = self._tokenize(part)
-            features, known = self._features(pieces), self._any_known(pieces)
+            features = self._features(pieces)
+            own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if unknown is None else unknown))])
+            known = np.diff(own[pieces.offsets]) > 0  # a piece of the text is in the vocabulary
             features[~known] = 0
             if any(text.strip() for text, some in zip(part, known.tolist(), strict=True) if not some):
                 caution(
@@ -292,11 +294,6 @@ class StaticEncoder(Encoder):
         if stored.normalise:
             means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.float32(_SHORTEST))
         return means if stored.head is None else _mapped(means, stored.head)
-
-    def _any_known(self, pieces: Pieces) -> np.ndarray:
-        """True for each text with a piece that the vocabulary knows, ``(texts,)``."""
-        own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if (n := self._tokenize.unknown) is None else n))])
-        return np.asarray(np.diff(own[pieces.offsets]) > 0)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         return self._tokenize.unknown_shares(texts)

@@ -150,7 +150,6 @@ _WORD = re.compile("[^ \t\n\r]+")
 """Words as a BERT tokenizer first splits them. It splits at other signs too, but drops some characters that Python
 counts as spaces."""
 _SPACE = re.compile("[ \t\n\r]")
-_NONE = np.empty(0, np.int32)
 _PART = 1 << 20
 """Characters that are read at a time."""
 _MOST = 1 << 23
@@ -181,9 +180,15 @@ class PieceTokenizer:
         cut = content.get("truncation") or {}
         self._most, self._from_left = cut.get("max_length"), cut.get("direction") == "Left"
         self._tokenizer.no_truncation()
-        self.vocabulary = _vocabulary(content) or self._tokenizer.get_vocab()
+        known, added = content["model"].get("vocab"), content.get("added_tokens") or ()
+        if isinstance(known, dict):  # numbers by text, in their order: the library's copy takes longer
+            known = {**known, **{token["content"]: token["id"] for token in added}}
+        self.vocabulary: dict[str, int] = known if known and isinstance(known, dict) else self._tokenizer.get_vocab()
         self.unknown = unknown_of(content, self._tokenizer)
-        self._word_by_word = _reads_word_by_word(content)
+        kinds = [(content.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer")]
+        self._word_by_word = kinds in (["BertNormalizer", "BertPreTokenizer"], [None, "BertPreTokenizer"]) and not any(
+            _SPACE.search(str(token.get("content"))) for token in added
+        )
         self._known, self._held = dict[str, list[int]](), 0
 
     def __call__(self, texts: Sequence[str]) -> Pieces:
@@ -245,19 +250,3 @@ def parts(text: str) -> Iterator[str]:
         yield text[start : found.start()]
         start = found.start()
     yield text[start:]
-
-
-def _vocabulary(content: dict[str, Any]) -> dict[str, int] | None:
-    """Numbers of all tokens where the content lists them by text, in its order: the library's copy takes longer."""
-    known = content["model"].get("vocab")
-    if not isinstance(known, dict):
-        return None
-    return {**known, **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
-
-
-def _reads_word_by_word(content: dict[str, Any]) -> bool:
-    kinds = [(content.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer")]
-    added = (str(token.get("content")) for token in content.get("added_tokens") or ())
-    return kinds in (["BertNormalizer", "BertPreTokenizer"], [None, "BertPreTokenizer"]) and not any(
-        map(_SPACE.search, added)
-    )

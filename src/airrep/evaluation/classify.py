@@ -17,7 +17,7 @@ from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, n
 from airrep.evaluation.result import Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, Estimate, Interval, TaskResamples, task_means
 from airrep.index.index import Index
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.settings import Settings
 from airrep.scoring.topk import top_k

@@ -14,7 +14,7 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Evaluation, Kept, Row, as_json
 from airrep.evaluation.statistics.means import Difference, Interval, TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 
 Named = Sequence[tuple[str, Evaluation]]
 """Evaluations with the names of their runs."""

@@ -15,7 +15,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import Named, TrainingPool, cost_of
 from airrep.evaluation.result import Cost, check_names
 from airrep.index.index import Index
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings

@@ -30,7 +30,7 @@ from airrep.labels.labels import (
     mean_over_seeds,
     refuse_removals,
 )
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.asked import Asked, score_blocks
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups

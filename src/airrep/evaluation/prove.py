@@ -15,6 +15,7 @@ from pydantic import Field
 from airrep.answers.proof import UNITS, Effect, Effects, NamedRow, ProofResult, Proved, Verdict
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.originals import hits_in
 from airrep.errors import LM, ConfigError, DataError, need
 from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.evaluation.statistics.means import CONFIDENCE
@@ -26,7 +27,7 @@ from airrep.labels.farm import TaskReport, label
 from airrep.labels.fine_tuner import Learner
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan, write_plan
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.manifests import MANIFEST, beside, json_digest
+from airrep.runtime.artifacts import MANIFEST, beside, json_digest
 from airrep.runtime.engine import Engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
@@ -510,14 +511,4 @@ def _ids_of(value: Any) -> list[str] | None:
         if value.get("decision") == "keep":
             return []
         value = value["id"]
-    return [value] if isinstance(value, str) else list(_examples_in(value)) or None
-
-
-def _examples_in(value: Any) -> Iterator[str]:
-    """Ids of the training examples anywhere in a result: they stand under ``example``."""
-    if isinstance(value, Mapping):
-        example = value.get("example")
-        if isinstance(example, Mapping) and isinstance(example.get("id"), str):
-            yield example["id"]
-    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from _examples_in(part)
+    return [value] if isinstance(value, str) else [id_ for id_, _ in hits_in(value)] or None

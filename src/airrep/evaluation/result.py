@@ -18,14 +18,16 @@ from safetensors.numpy import load, save
 from airrep.errors import ArtifactError, DataError
 from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.index.results.result import Shown
-from airrep.runtime.artifacts.making import fetched, new_artifact, real_path
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     as_written,
     canonical_json,
     check_kind,
+    fetched,
+    new_artifact,
     partial_path,
     read_json,
     read_manifest,
+    real_path,
 )
 from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage

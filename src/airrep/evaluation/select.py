@@ -22,7 +22,7 @@ from airrep.evaluation.statistics.means import TaskResamples, task_means
 from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup, load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.manifests import LOCK, REQUEST, canonical_json, json_digest
+from airrep.runtime.artifacts import LOCK, REQUEST, canonical_json, json_digest
 from airrep.runtime.engine import Engine, InProcess, check_retries
 from airrep.runtime.metering import OnProgress
 from airrep.runtime.publishing import write_file, writing

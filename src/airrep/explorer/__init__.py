@@ -1,6 +1,6 @@
 """A page to explore an index in the browser, served by this machine.
 
-agents/    Tools for agents, by the Model Context Protocol.
+agents     Tools for agents: the page's questions, answered in short, by MCP.
 answers    Answers of the routes, each as one model that the API document shows.
 explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.

@@ -20,7 +20,7 @@ from airrep.index.index import Index
 from airrep.index.rows import KIND, PACKAGES, READING
 from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts.making import real_path
+from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_in_use, measuring
 from airrep.runtime.publishing import writing
@@ -93,7 +93,9 @@ def build_index(
         )
     if finished is None:
         _write(stage, plan, train, shard_rows, progress=progress, engine=make_engine(engine))
-    return Index(path, plan.attributor)
+    built = Index(path, plan.attributor)
+    vars(built)["_attributor"] = plan.attributor  # which knows what it learnt: nothing is read back
+    return built
 
 
 def _write(stage: Stage, plan: "BuildPlan", train: Corpus, shard_rows: int, **how: Any) -> None:

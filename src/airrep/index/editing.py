@@ -21,8 +21,7 @@ from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
-from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import describe_files, json_digest
+from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing import write_file
 from airrep.runtime.remote.places import Anchored, shown

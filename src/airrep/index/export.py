@@ -19,7 +19,7 @@ from airrep.corpus.fields import TEXT_FIELDS
 from airrep.errors import ArtifactError, ConfigError, near, need
 from airrep.index.rows import IndexRows
 from airrep.index.shards import KeptChannel, Shard
-from airrep.runtime.artifacts.making import real_path
+from airrep.runtime.artifacts import real_path
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.remote.outputs import is_taken, new_place
 from airrep.runtime.remote.places import url_of

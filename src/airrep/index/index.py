@@ -27,7 +27,7 @@ from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import REMOVAL, Made, Provenance, made_of
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
-from airrep.runtime.artifacts.manifests import as_written, check_file, json_digest
+from airrep.runtime.artifacts import as_written, check_file, json_digest
 from airrep.scoring.asked import Asked, even_pairs, score_blocks
 from airrep.scoring.blocks import Block, Span, at_most
 from airrep.scoring.group_scores import by_channel

@@ -20,13 +20,13 @@ from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError, check_unicode, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
     check_digests,
     check_file,
     check_sizes,
+    fetched,
     file_digest,
     json_digest,
     read_manifest,

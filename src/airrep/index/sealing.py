@@ -33,7 +33,7 @@ from airrep.index.shards import (
     write_shard,
     write_table,
 )
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     REQUEST,
     canonical_json,
     describe_files,

@@ -16,7 +16,7 @@ from airrep.arrays import Encoded, Features, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
     check_file,

@@ -15,8 +15,7 @@ from airrep.index.building import BuildPlan, checked, has_shards, index_stage, p
 from airrep.index.rows import IndexRows
 from airrep.index.sealing import seal_index, write_shards
 from airrep.index.shards import is_whole
-from airrep.runtime.artifacts.making import fetched, real_path
-from airrep.runtime.artifacts.manifests import check_digests, read_manifest, seal
+from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine, Share
 from airrep.runtime.metering import COSTS, FIT, MeasuredCost, append_cost
 from airrep.runtime.publishing import new_place, writing

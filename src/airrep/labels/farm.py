@@ -28,8 +28,7 @@ from airrep.labels.ledger import (
 )
 from airrep.labels.plan import LabelTask, SubsetPlan, list_tasks, members_of, open_plan, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.making import real_path
-from airrep.runtime.artifacts.manifests import MANIFEST, REQUEST
+from airrep.runtime.artifacts import MANIFEST, REQUEST, real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retries
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.publishing import append_line, writing

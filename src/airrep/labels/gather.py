@@ -16,7 +16,7 @@ from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels.labels import LabelledInstance, Labels, shown_json
 from airrep.labels.plan import KIND as PLAN
-from airrep.runtime.artifacts.manifests import REQUEST, file_digest, read_manifest
+from airrep.runtime.artifacts import REQUEST, file_digest, read_manifest
 from airrep.scoring.groups import Groups
 
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"

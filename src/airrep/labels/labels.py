@@ -16,13 +16,13 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
 from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     MANIFEST,
     REQUEST,
     as_written,
     check_digests,
     check_sizes,
+    fetched,
     json_digest,
     read_manifest,
 )

@@ -24,14 +24,14 @@ import numpy as np
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, npy_bytes, open_plan
-from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     LOCK,
     MANIFEST,
     REQUEST,
     canonical_json,
     describe_files,
     json_digest,
+    locked,
     read_manifest,
     versions,
     write_manifest,

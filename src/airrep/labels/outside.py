@@ -22,7 +22,7 @@ from airrep.labels.farm import LabelData, LabelRun, LossSource, Outcomes, PlanLi
 from airrep.labels.labels import Labels, shown_json
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import LabelTask, Place, SubsetPlan, fine_tune_seed
-from airrep.runtime.artifacts.manifests import file_digest, json_digest, seal
+from airrep.runtime.artifacts import file_digest, json_digest, seal
 from airrep.runtime.engine import Engine, InProcess, Outcome
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage

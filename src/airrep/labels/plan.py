@@ -8,7 +8,6 @@ A plan is a directory of kind ``subsets`` with six arrays, each of the least uns
   for removals, the rows that each leaves out.
 """
 
-import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ from pydantic import Field, field_validator
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError
-from airrep.runtime.artifacts.making import fetched, new_artifact
-from airrep.runtime.artifacts.manifests import as_written, json_digest, read_manifest
+from airrep.runtime.artifacts import array_digest, as_written, fetched, json_digest, new_artifact, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.runtime.seeding import stream_seed
 from airrep.runtime.settings import Settings, count_of, count_or_share
@@ -303,14 +301,14 @@ def list_tasks(
     the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
     """
     hashes, asked = train.content_hashes, queries.content_hashes
-    texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
+    texts = [array_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
     setting = json_digest(settings)
 
     def key(place: Place) -> str:
         parts = [setting, texts[place.instance]]
         if place.subset is not None:
             members = hashes[plan.subset_rows(place.instance, place.subset)]
-            parts += [_digest(members), str(fine_tune_seed(plan, place))]
+            parts += [array_digest(members), str(fine_tune_seed(plan, place))]
         return json_digest(parts)[:KEY_DIGITS]
 
     return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
@@ -351,7 +349,3 @@ def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     one = plan.settings.kind == "paired" or plan.one_order
     subset = 0 if one else place.subset or 0
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)
-
-
-def _digest(hashes: np.ndarray) -> str:
-    return hashlib.sha256(hashes.tobytes()).hexdigest()

@@ -7,7 +7,6 @@ files      Load and write the files of a target LM; checks of what is loaded.
 folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 held       Weights held as they are stored, brought to float32 map by map.
 lora       Low-rank adapters by the optional package peft: trained, read, checked, merged.
-losses     Losses of preference training: of pairs, of wanted and unwanted answers, of weighed examples.
 model      The target LM: fine-tune, per-example loss, hidden states, generate.
 network    Passes of a causal LM over packed documents: losses, fine-tunes, hidden states, answers.
 packed     Weights of LMs held as their files have them: quantised ones, fused experts.

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from airrep.errors import ConfigError, caution, first_line, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
-from airrep.runtime.artifacts.manifests import MANIFEST, check_sizes, read_manifest
+from airrep.runtime.artifacts import MANIFEST, check_sizes, read_manifest
 from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def load_network(folder: Path, name: str, trusted: bool = False, kind: "torch.dt
     stored_tensors(folder, name)
     model = with_attention(name, lambda attention: _read_network(folder, trusted, attention, kind))
     for key, parameter in model.named_parameters():
-        if not all(map(_finite, parameter.detach().split(_rows_of(parameter)))):
+        rows = max(1, _LOOKED_AT // max(1, parameter[:1].numel()))  # few together: copies of them are made
+        if not all(map(_finite, parameter.detach().split(rows))):
             raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
     return make_plain(model)
 
@@ -251,11 +252,6 @@ def _finite(part: "Tensor") -> bool:
     import torch
 
     return bool(part.sum(dtype=torch.float32).isfinite()) or bool(part.isfinite().all())
-
-
-def _rows_of(weight: "Tensor") -> int:
-    """Rows of a weight that are looked at together: copies of them are made."""
-    return max(1, _LOOKED_AT // max(1, weight[:1].numel()))
 
 
 def _read_network(folder: Path, trusted: bool, attention: str | None, kind: "torch.dtype | None") -> Any:

@@ -34,12 +34,12 @@ from airrep.lm.files import (
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.held import SUMS, MemoryPlan, hold, is_held, make_whole, plan_memory, size_read, stored_type
 from airrep.lm.lora import adapted, load_whole
-from airrep.lm.losses import Preference
 from airrep.lm.network import (
     Execution,
     FineTuneReport,
     Goal,
     OnStep,
+    Preference,
     fine_tune,
     generate,
     goals_of,
@@ -52,7 +52,7 @@ from airrep.lm.network import (
 )
 from airrep.lm.packed import hold_experts, is_packed, load_packed, size_packed
 from airrep.lm.settings import FineTuneSettings, LmSettings, memory_bytes
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float32, Float64

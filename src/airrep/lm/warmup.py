@@ -18,8 +18,7 @@ from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts.making import fetched, real_path
-from airrep.runtime.artifacts.manifests import check_sizes, read_manifest, seal, versions
+from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed
@@ -323,7 +322,7 @@ def _description(writer: _CheckpointWriter, report: "FineTuneReport", request: M
             "examples": "all" if request["count"] is None else f"{request['count']:,}",
             "seed": request["seed"],
             "fine-tuning": ", ".join(f"{name}={value}" for name, value in request["fine_tune"].items()),
-            "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, in {report.steps:,} steps",
+            "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, steps: {report.steps:,}",
             "checkpoints": len(writer.checkpoints),
         },
     }

@@ -23,10 +23,18 @@ from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
-from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, AtHand, LearnPlan, check_enough, choose, time_left
-from airrep.planning.measured import MEASURED, measure_machine
-from airrep.runtime.artifacts.making import locked
-from airrep.runtime.artifacts.manifests import canonical_json
+from airrep.planning.budget import (
+    MEASURED,
+    STEP_QUERIES,
+    STEP_SUBSETS,
+    AtHand,
+    LearnPlan,
+    check_enough,
+    choose,
+    measure_machine,
+    time_left,
+)
+from airrep.runtime.artifacts import canonical_json, locked
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import hours_line
 from airrep.runtime.publishing import write_file

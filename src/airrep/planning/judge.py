@@ -25,12 +25,19 @@ from airrep.labels.labels import LabelledInstance
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
 from airrep.labels.sampling import draw_rows, sample
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import GRADIENTS, MOST_POOL, MOST_WEIGHING_QUERIES, SAFETY, SIZES, AtHand, parse_duration
-from airrep.planning.measured import measure_machine
-from airrep.runtime.artifacts.manifests import MANIFEST, beside, json_digest
-from airrep.runtime.engine import Engine
+from airrep.planning.budget import (
+    GRADIENTS,
+    MOST_POOL,
+    MOST_WEIGHING_QUERIES,
+    SAFETY,
+    SIZES,
+    AtHand,
+    measure_machine,
+    parse_duration,
+)
+from airrep.runtime.artifacts import MANIFEST, beside, json_digest
+from airrep.runtime.engine import Engine, LocalProcesses
 from airrep.runtime.metering import cores, hours_line
-from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream

@@ -16,7 +16,7 @@ from airrep.index.results.kinds import TopResult
 from airrep.index.results.result import Made, made_of
 from airrep.index.rows import IndexRows
 from airrep.reports.tables import NOTHING, Cell, Line, Table, short
-from airrep.runtime.artifacts.manifests import is_made
+from airrep.runtime.artifacts import is_made
 
 MOST = 100_000
 """Citations of one document, which is made in memory."""
@@ -29,8 +29,8 @@ def citations(
 
     Args:
         index: the index that was asked; no model is needed.
-        only: a result of top, with or without ``--aggregate``; or a file of examples with ids, as select, clean and mix
-            write. None: all examples of the index.
+        only: a result of top, with or without ``--aggregate``; or a file of examples, as select, clean, mix and
+            ``top --json`` write. None: all examples of the index.
         where: a filter; of all examples only those that fulfil it.
         data: what the index was made from, read again.
 

@@ -11,8 +11,7 @@ from airrep.evaluation.result import Evaluation
 from airrep.index.rows import KIND as INDEX
 from airrep.index.rows import IndexRows
 from airrep.index.sealing import TEXTS, without_texts
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import MANIFEST, describe_files, read_manifest, write_manifest
+from airrep.runtime.artifacts import MANIFEST, describe_files, fetched, read_manifest, write_manifest
 from airrep.runtime.publishing import temporary_folder, writing
 from airrep.runtime.remote.hub import CARD, HubPlace, Push, Pushed
 from airrep.runtime.remote.places import cache, shown

@@ -15,8 +15,7 @@ from airrep.evaluation.comparison import Comparison, Named, compare_evaluations
 from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation, Measure, Row
 from airrep.evaluation.statistics.means import Difference
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import fetched, read_manifest
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""

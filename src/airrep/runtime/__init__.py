@@ -1,12 +1,11 @@
 """The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
 
-artifacts/  Artifacts in general: directories written atomically, manifest last.
+artifacts   Artifacts: directories filled, sealed by a manifest, named, sent and read with checks.
 devices     Device, precision, float32 products and processes that work runs on.
-engine      Engines: the base class, and the dispatch that hands lost tasks out again.
+engine      Engines: hand tasks to workers, lost ones again; this machine's processes.
 hub         Models from outside: fetched from the Hub; foreign code refused.
 metering    Time and memory of work, its progress, the machine, costs of an index.
 packing     Length-sorted packing of token sequences without padding.
-processes   Workers that are processes of this machine, one thread each.
 publishing  Publish files and folders: whole under their names, or as they were before.
 ray_engine  Workers on a Ray cluster, safe against lost nodes.
 remote/     Places that are URLs: data streamed from them, folders fetched and published.

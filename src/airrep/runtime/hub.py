@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.artifacts.making import fetched
+from airrep.runtime.artifacts import fetched
 from airrep.runtime.remote.places import path_of, url_of
 
 CODE = "*.py"

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.publishing import append_line
 
 COSTS = "costs.jsonl"

@@ -12,9 +12,23 @@ from types import ModuleType
 from typing import Any
 
 from airrep.errors import ConfigError, TrainingError, first_line, need
-from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
+from airrep.runtime.engine import (
+    ONE_THREAD,
+    Backlog,
+    Crew,
+    Engine,
+    LocalProcesses,
+    Outcome,
+    R,
+    Reply,
+    T,
+    Worker,
+    WorkerLostError,
+    answer_all,
+    pickled,
+    set_up,
+)
 from airrep.runtime.metering import cores
-from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
 
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Variables that are set before Ray is imported, unless they are set already."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 
 
 def stream(seed: int, *name: str | int) -> "np.random.Generator":

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.making import (
+from airrep.runtime.artifacts import (
     FINISH_FIRST,
+    REQUEST,
     bring,
+    canonical_json,
+    check_digests,
     check_replaceable,
     clear,
     locked,
     make_partial,
     publish,
+    read_manifest,
     real_path,
     send,
     tidy,
 )
-from airrep.runtime.artifacts.manifests import REQUEST, canonical_json, check_digests, read_manifest
 from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 

@@ -86,7 +86,7 @@ class Tracker:
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Log the values that are finite numbers, at a step, or one step after the last; no step goes back."""
         self._at = self._at + 1 if step is None else max(self._at, step)
-        numbers = {_UNNAMED.sub("_", key): float(value) for key, value in values.items() if _is_number(value)}
+        numbers = {_UNNAMED.sub("_", key): float(value) for key, value in values.items() if is_number(value)}
         if (run := self._run) is not None and numbers:
             self._try(lambda: run.log(numbers, self._at))
 
@@ -120,5 +120,6 @@ def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
         raise ConfigError(f"--track {asked}: {name} cannot be imported. Install it: pip install {name}") from error
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """True for a finite number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -142,7 +142,7 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         solution += length * direction
         residual -= length * bent
         # A group that is done stands still (0 / 0 is 0), since the others may take more steps. It stays in the product,
-        # which reads the members of all groups anyway; attributors/gradient/hessian.py takes such rows out.
+        # which reads the members of all groups anyway; attributors/gradient/influence.py takes such rows out.
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(

@@ -6,7 +6,6 @@ in a fixed order, rounded to float32. So neither blocks, batches of queries, cod
 score or a rank.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -139,10 +138,7 @@ def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False
     for piece in pieces(asked.spans, asked.rows_scanned(), keep):
         for tile in tiles:
             tile.see(piece)
-    return _join([tile.result() for tile in tiles], k, sign)
-
-
-def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
+    parts = [tile.result() for tile in tiles]
     rows = [np.empty((0, k), np.int64), *(part.rows for part in parts)]
     scores = [np.empty((0, k), np.float32), *(part.scores for part in parts)]
     return TopK(np.concatenate(rows), np.concatenate(scores) * np.float32(sign) + np.float32(0))  # -0 becomes 0

@@ -9,7 +9,7 @@ import numpy as np
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
-from airrep.encoder.networks.trainable import Trainable
+from airrep.encoder.networks.packed import Trainable
 from airrep.encoder.tokens import check_texts
 from airrep.errors import DataError, TrainingError
 from airrep.evaluation.statistics.labels import Scale, normalise_losses

@@ -17,7 +17,7 @@ from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     MANIFEST,
     REQUEST,
     canonical_json,
@@ -31,7 +31,7 @@ from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from airrep.encoder.networks.trainable import Stored
+    from airrep.encoder.networks.packed import Stored
 
 KIND = "encoder"
 
@@ -143,7 +143,7 @@ def remove_work(partial: Path) -> None:
 
 def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[str]:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
-    from airrep.encoder.networks.trainable import write_stored
+    from airrep.encoder.networks.packed import write_stored
 
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from airrep.arrays import DenseFeatures, GroupScores
 from airrep.encoder.load import load_encoder
 from airrep.encoder.networks.bert import UnitLength
-from airrep.encoder.networks.trainable import Network, Trainable, network_of
+from airrep.encoder.networks.packed import Network, Trainable, network_of
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream

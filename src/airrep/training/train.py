@@ -15,13 +15,13 @@ from torch import Tensor
 
 from airrep.arrays import GroupScores
 from airrep.attributors.recipes import Channel
-from airrep.encoder.networks.trainable import Stored, Trainable, network_of, stored_with
+from airrep.encoder.networks.packed import Stored, Trainable, network_of, stored_with
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.labels import LabelledInstance, check_disjoint
-from airrep.runtime.artifacts.manifests import partial_path
+from airrep.runtime.artifacts import partial_path
 from airrep.runtime.devices import Team, resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, Clocks, append_cost, clocks, device_of, measuring, since
 from airrep.runtime.publishing import writing

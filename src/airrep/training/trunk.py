@@ -13,10 +13,10 @@ from torch import Tensor
 
 from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
 from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
-from airrep.encoder.networks.trainable import Network, SentenceBag
+from airrep.encoder.networks.packed import Network, SentenceBag
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing import write_file, writing

@@ -16,7 +16,7 @@ from worlds.double_lms import executed
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
-from airrep.attributors.gradient.hessian import Hessian
+from airrep.attributors.gradient.influence import Hessian
 from airrep.attributors.gradient.projection import Covariances, project_gradients
 from airrep.attributors.gradient.reading import find_sites, read_gradients, unread
 from airrep.attributors.methods import make_attributor

@@ -13,7 +13,7 @@ from torch.autograd.functional import hvp
 from worlds.double_lms import SMALL, executed, naive_loss, wide
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_opt
 
-from airrep.attributors.gradient.hessian import MOST, Hessian, check_size, factor, solve
+from airrep.attributors.gradient.influence import WHOLE, Hessian, check_size, factor, solve
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.errors import ConfigError, TrainingError
@@ -119,7 +119,7 @@ def test_batches_padding_order_and_company_do_not_matter(tmp_path: Path, monkeyp
         assert unlike(Hessian(run, documents, sites).products(vectors), whole) < EXACT
     shuffled = documents.take(np.random.default_rng(0).permutation(9))
     assert unlike(Hessian(lm, shuffled, sites).products(vectors), whole) < EXACT
-    monkeypatch.setattr("airrep.attributors.gradient.hessian.HELD", 1)
+    monkeypatch.setattr("airrep.attributors.gradient.influence.HELD", 1)
     alone = Hessian(lm, documents, sites).products(vectors)
     assert unlike(alone, whole) < EXACT
 
@@ -139,9 +139,9 @@ def test_the_lm_stays_as_it_was_and_in_its_precision(tmp_path: Path) -> None:
 
 
 def test_too_many_weights_for_a_matrix_are_refused_naming_the_way_out(tmp_path: Path) -> None:
-    check_size(MOST)
+    check_size(WHOLE)
     with pytest.raises(ConfigError, match=r"^hessian: 4,097 weights are too many .* expected 4,096 .* solver=cg\.$"):
-        check_size(MOST + 1)
+        check_size(WHOLE + 1)
 
 
 def test_a_lack_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_lack_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> Tensor:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("airrep.attributors.gradient.hessian.token_logits", fail)
+    monkeypatch.setattr("airrep.attributors.gradient.influence.token_logits", fail)
     with pytest.raises(TrainingError, match="hessian: memory is short"):
         hessian.matrix()
 

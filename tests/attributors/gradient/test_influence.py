@@ -14,8 +14,7 @@ from worlds.double_lms import SMALL, listed, naive_loss, wide
 from worlds.tiny_lms import tiny_lm, tiny_tokenizer
 
 import airrep
-from airrep.attributors.gradient.hessian import Hessian
-from airrep.attributors.gradient.influence import InfluenceAttributor
+from airrep.attributors.gradient.influence import Hessian, InfluenceAttributor
 from airrep.attributors.gradient.projection import project_gradients
 from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.methods import make_attributor
@@ -188,7 +187,7 @@ def test_a_second_damping_takes_the_hessian_and_solutions_that_are_kept(
     def fail(*_: object) -> np.ndarray:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("airrep.attributors.gradient.hessian.Hessian.products", fail)
+    monkeypatch.setattr("airrep.attributors.gradient.influence.Hessian.products", fail)
     monkeypatch.setattr("airrep.attributors.gradient.base.project_gradients", fail)
     second = fitted(folder, solver="explicit", damping=2.0, **kept)
     assert first.fingerprint != second.fingerprint

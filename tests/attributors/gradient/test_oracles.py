@@ -17,7 +17,7 @@ from airrep.attributors.gradient.base import LmWeights, TracinAttributor
 from airrep.attributors.gradient.logra import LograAttributor
 from airrep.attributors.gradient.projection import Covariances, Projections
 from airrep.attributors.gradient.reading import find_sites, read_gradients
-from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.gradient.run.metagradient import Replay
 from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import LograSettings, TracinSettings, TrakSettings
 from airrep.corpus.corpus import Corpus

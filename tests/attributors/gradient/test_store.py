@@ -11,7 +11,6 @@ from worlds.small_world import make_corpus, tree
 from airrep.attributors.gradient.store import (
     CHUNK,
     GradientStore,
-    array_digest,
     by_chunks,
     chunk_rows,
     chunks,
@@ -23,6 +22,7 @@ from airrep.attributors.gradient.store import (
 )
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
+from airrep.runtime.artifacts import array_digest
 from airrep.runtime.metering import measuring
 
 

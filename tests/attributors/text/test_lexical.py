@@ -15,8 +15,7 @@ from worlds.small_world import make_corpus
 import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import Bm25Settings
-from airrep.attributors.text.lexical import Bm25Attributor, DsirAttributor
-from airrep.attributors.text.ngrams import Terms
+from airrep.attributors.text.lexical import Bm25Attributor, DsirAttributor, Terms
 from airrep.attributors.text.tokens import tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.words import Words, plain

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds.small_world import plain_words
 
-from airrep.attributors.text import ngrams
-from airrep.attributors.text.ngrams import NgramCounter, bucket_of, log_ratio, split_words
+from airrep.attributors.text import lexical
+from airrep.attributors.text.lexical import NgramCounter, bucket_of, log_ratio, split_words
 from airrep.corpus.words import plain
 from airrep.errors import ConfigError, DataError
 
@@ -71,8 +71,8 @@ def test_words_are_lower_case_runs_of_letters_or_of_signs() -> None:
 def test_neither_batches_nor_what_is_remembered_change_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"a text with number {number} and {number % 7} more" for number in range(50)]
     whole = NgramCounter().count(texts)
-    monkeypatch.setattr(ngrams, "CACHED", 5)
-    monkeypatch.setattr(ngrams, "BATCH", 3)
+    monkeypatch.setattr(lexical, "CACHED", 5)
+    monkeypatch.setattr(lexical, "BATCH", 3)
     forgetful = NgramCounter()
     np.testing.assert_array_equal(forgetful.count(texts).toarray(), whole.toarray())
     total = forgetful.total(iter(texts))

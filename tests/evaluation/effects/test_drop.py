@@ -14,8 +14,7 @@ import airrep
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.effects.drop import DRAWS, Drop
-from airrep.evaluation.effects.refits import against_random
+from airrep.evaluation.effects.refits import DRAWS, Drop, against_random
 from airrep.evaluation.result import Evaluation
 from airrep.index.index import Index
 from airrep.labels.plan import open_plan, without

@@ -16,7 +16,7 @@ from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import Provenance
 from airrep.index.why import SameWords, Why
-from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.publishing import write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])

@@ -16,8 +16,7 @@ from airrep.cli.app import main
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
 from airrep.index.shards import PLACES
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import MANIFEST
+from airrep.runtime.artifacts import MANIFEST, fetched
 from airrep.runtime.remote import outputs
 from airrep.runtime.remote.places import path_of, shown, url_of
 from airrep.runtime.remote.storage import Storage

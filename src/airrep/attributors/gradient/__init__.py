@@ -2,8 +2,7 @@
 
 base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
-hessian     The Hessian of an LM's training loss, and how to solve with it.
-influence   Attribution by the influence function with the exact Hessian.
+influence   Attribution by the influence function with the exact Hessian of the training loss.
 logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.

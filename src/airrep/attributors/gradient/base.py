@@ -36,7 +36,7 @@ from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 

@@ -14,12 +14,12 @@ from airrep.attributors.gradient.base import FINAL, LmWeights, OwnPool
 from airrep.attributors.gradient.curvature import Kronecker, inverse_lengths, unit
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection, columns_of
 from airrep.attributors.gradient.reading import Site, read_gradients
-from airrep.attributors.gradient.store import LearnsArrays, array_digest, by_chunks
+from airrep.attributors.gradient.store import LearnsArrays, by_chunks
 from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import TrainingError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import array_digest, json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float

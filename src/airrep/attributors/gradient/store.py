@@ -21,7 +21,7 @@ from airrep.attributors.base import MethodAttributor, OnRows, SlowFit
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import computing_rows, note_recalled
 from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import CACHE, cache
@@ -232,11 +232,6 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
 def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
     """Arrays from the bytes of :func:`pack_arrays`."""
     return load(content)
-
-
-def array_digest(array: np.ndarray) -> str:
-    """sha256 of an array's numbers, 64 hex digits."""
-    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def _altered(path: Path) -> ArtifactError:

@@ -16,7 +16,7 @@ from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.runtime.artifacts.manifests import canonical_json, json_digest
+from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.shapes import Float
 

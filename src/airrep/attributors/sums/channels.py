@@ -22,7 +22,7 @@ from airrep.errors import ConfigError, caution
 from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings, LossName
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
@@ -72,7 +72,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
         """The method of each channel; encoders that differ by their view alone are one model."""
-        made = tuple(map(_made, self.channels))
+        made = tuple(make_attributor(one.method, one.settings) for one in self.channels)
         models: dict[str, EmbeddingAttributor] = {}
         for channel, one in zip(self.channels, made, strict=True):
             if isinstance(one, EmbeddingAttributor):
@@ -195,7 +195,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _matched(self, recipe: Sequence[Channel]) -> dict[str, Channel]:
         """Each channel of a recipe by the name of another one here: the one of its name if it fits."""
         keys = {one.title: _identity(part) for one, part in zip(self.channels, self.parts, strict=True)}
-        wanted = [(one, _identity(_made(one))) for one in recipe]
+        wanted = [(one, _identity(make_attributor(one.method, one.settings))) for one in recipe]
         chosen: dict[str, Channel] = {}
         for one, key in sorted(wanted, key=lambda pair: keys.get(pair[0].title) != pair[1]):
             fitting = [title for title, own in keys.items() if own == key]
@@ -223,7 +223,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         named = next(
             (part for one, part in zip(self.channels, self.parts, strict=True) if one.title == wanted.title), None
         )
-        made = _made(wanted)
+        made = make_attributor(wanted.method, wanted.settings)
         if named is None:
             return ""
         if named.name != made.name:
@@ -350,10 +350,6 @@ def _of_candidates(channel: Channel) -> str:
         f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
         "its other scores from theirs."
     )
-
-
-def _made(channel: Channel) -> Attributor:
-    return make_attributor(channel.method, channel.settings)
 
 
 def _lm_files(settings: Mapping[str, Any]) -> LmFiles:

@@ -14,7 +14,7 @@ from airrep.attributors.direct import InMemory, RecentScores
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import Asked, ScoresAsked, stream_scores
 from airrep.scoring.group_scores import group_scores, pooled_features

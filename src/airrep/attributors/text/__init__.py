@@ -3,6 +3,5 @@
 columns   Columns of n-grams of tokens: counted for texts and a corpus, placed for one.
 lexical   Attribution by words and hashed n-grams: TF-IDF, BM25 and DSIR.
 ngram_lm  Attribution by a counting language model over n-grams, weighed by surprise.
-ngrams    Words in a row, counted as terms of a vocabulary or in hash buckets.
 tokens    Texts as token numbers.
 """

@@ -8,6 +8,7 @@ import numpy as np
 from airrep.attributors.settings import MOST_ORDERS
 from airrep.attributors.text.tokens import MARK, FoundTokens, TokenBatch
 from airrep.corpus.corpus import Corpus, Example
+from airrep.sparse import counted
 
 TOGETHER = 2**23
 """N-grams that are sorted and counted at a time, four bytes each."""
@@ -51,22 +52,15 @@ def tally(parts: Iterable[np.ndarray], kinds: int) -> Background:
         waiting.append(part)
         if sum(map(len, waiting)) >= TOGETHER:
             table = table or _Table(kinds)
-            table.add(*_counts(waiting))
+            table.add(*counted(np.concatenate(waiting)))
             waiting = [none]
-    columns, counts = _counts(waiting)
+    columns, counts = counted(np.concatenate(waiting))
     if table is not None:
         table.add(columns, counts)
         return table.background()
     order, often = order_of(columns), counts > 1  # the others, which are most, need not be listed
     totals = np.stack([np.bincount(order, counts, kinds), np.bincount(order, minlength=kinds)], axis=1)
     return Background(columns[often], counts[often], totals.astype(np.int64))
-
-
-def _counts(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Different columns, ascending, and how often each occurs."""
-    found = np.sort(np.concatenate(parts))
-    first = firsts(found)
-    return found[first], np.diff(first, append=len(found))
 
 
 class _Table:
@@ -221,18 +215,16 @@ def count_ngrams(
     columns, last = _columns(series, orders, skip)
     text_bits = np.uint64(len(tokens).bit_length())
     keys = columns.astype(np.uint64) << text_bits | series.texts[last].astype(np.uint64)
-    counted = None if weights is None else _of_symbols(series, weights)[last]
+    worth = None if weights is None else _of_symbols(series, weights)[last]
     if shares is not None:
-        counted = _of_ngrams(series, shares, orders, skip) * (1.0 if counted is None else counted)
-        some = counted > 0
-        keys, counted = keys[some], counted[some]
-    if counted is None:
-        keys.sort()
-        first = firsts(keys)
-        different, counts = keys[first], np.diff(first, append=len(keys))
+        worth = _of_ngrams(series, shares, orders, skip) * (1.0 if worth is None else worth)
+        some = worth > 0
+        keys, worth = keys[some], worth[some]
+    if worth is None:
+        different, counts = counted(keys)
     else:
         different, place = np.unique(keys, return_inverse=True)
-        counts = np.bincount(place, counted, len(different))
+        counts = np.bincount(place, worth, len(different))
     columns = (different >> text_bits).astype(np.int32)
     rows = (different - (columns.astype(np.uint64) << text_bits)).astype(np.int32)
     return Counted(columns, rows, counts, np.where(tokens.lengths > 0, tokens.lengths + 1, 0))
@@ -283,11 +275,6 @@ def order_of(columns: np.ndarray) -> np.ndarray:
     return place
 
 
-def firsts(ordered: np.ndarray) -> np.ndarray:
-    """Places where ascending numbers are others than before, the first one's too."""
-    return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
-
-
 def _columns(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
     """The column of each n-gram, int32, and the places of its last symbol."""
     columns, last = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
@@ -323,14 +310,11 @@ def _kinds(series: _Series, orders: Sequence[int], skip: bool) -> Iterator[_Ngra
         codes.append(_mixed(codes[-1][:-1] ^ symbols[order - 1 :]))
     for order in orders:
         whole = texts[order - 1 :] == texts[: max(0, len(texts) - order + 1)]
-        yield _some(codes[order - 1], whole & (symbols != _START) if order == 1 else whole, order - 1)
+        places = np.flatnonzero(whole & (symbols != _START) if order == 1 else whole)
+        yield _Ngrams(codes[order - 1][places], places + order - 1)
     if skip:
-        yield _some(_mixed(codes[0][:-2] ^ symbols[2:]), texts[2:] == texts[:-2], 2)
-
-
-def _some(codes: np.ndarray, wanted: np.ndarray, behind: int) -> _Ngrams:
-    places = np.flatnonzero(wanted)
-    return _Ngrams(codes[places], places + behind)
+        places = np.flatnonzero(texts[2:] == texts[:-2])
+        yield _Ngrams(_mixed(codes[0][:-2] ^ symbols[2:])[places], places + 2)
 
 
 def _columns_of(code: np.ndarray, place: int) -> np.ndarray:

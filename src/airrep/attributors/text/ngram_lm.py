@@ -41,7 +41,7 @@ from airrep.corpus.spans import shares
 from airrep.corpus.views import chosen_sides, seen_text, seen_texts
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmReading, LmSettings
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float64
 from airrep.sparse import SparseRows, below
@@ -125,7 +125,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     @property
     def fingerprint(self) -> str:
         learnt = sha256()
-        for part in self._fitted():
+        for part in self.check_fitted(self._background):
             learnt.update(np.ascontiguousarray(part).tobytes())
         settings = self._settings.model_dump(exclude={"tokenizer", "rendered", *LM_SETTINGS})
         known = {"settings": settings, "tokenizer": self._tokenizer[1], "learnt": learnt.hexdigest()}
@@ -160,7 +160,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         self._background = found
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        known, settings = self._fitted(), self._settings
+        known, settings = self.check_fitted(self._background), self._settings
         share = settings.mix / (1 - settings.mix)
         parts = []
         for counted in self._counted(examples, self._settings.lm is not None):
@@ -169,11 +169,11 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             weights = np.where(counted.lengths > 0, counted.lengths**settings.length, 0.0)
             rows = np.arange(len(weights), dtype=np.int32)
             parts.append(
-                _rows_of(
-                    np.concatenate([weights, gains]),
+                SparseRows.from_cells(
                     np.concatenate([rows, counted.rows]),
                     np.concatenate([np.full(len(rows), LENGTH, np.int32), counted.columns]),
-                    len(rows),
+                    np.concatenate([weights, gains]).astype(np.float32),
+                    (len(rows), COLUMNS),
                 )
             )
             if on_rows is not None:
@@ -185,13 +185,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
         Of a query with a span its n-grams count by how much of them lies there; |x| stays that of the whole answer.
         """
-        self._fitted()
+        self.check_fitted(self._background)
         parts = []
         for counted in self._counted(examples, self._settings.lm is not None, have_spans(examples)):
             rows = len(counted.lengths)
             gap = order_of(counted.columns) == len(self._settings.orders)
-            weights = np.where(gap, self._settings.skip, 1.0) * counted.shares
-            parts.append(_rows_of(weights, counted.rows, counted.columns, rows))
+            weights = (np.where(gap, self._settings.skip, 1.0) * counted.shares).astype(np.float32)
+            parts.append(SparseRows.from_cells(counted.rows, counted.columns, weights, (rows, COLUMNS)))
             if on_rows is not None:
                 on_rows(rows)
         return below(parts or [SparseRows.empty(0, COLUMNS)])
@@ -207,7 +207,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return features.with_data(np.where(features.indices == LENGTH, features.data, found.data))
 
     def places(self, example: Example) -> Places:
-        self._fitted()
+        self.check_fitted(self._background)
         settings, found = self._settings, self._placed(example)
         found = found._replace(numbers=self._marked(TokenBatch.of([found.numbers]), [example]).numbers)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
@@ -272,22 +272,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return mark_copied(tokens, seen_texts(examples, "prompt"), signs) if copied else tokens
 
     def save_state(self, folder: Path) -> None:
-        known = self._fitted()
-        for name, part in known._asdict().items():
+        for name, part in self.check_fitted(self._background)._asdict().items():
             np.save(folder / f"{name}.npy", part)
 
     def load_state(self, folder: Path) -> None:
         self._background = Background(
             *(np.load(folder / f"{name}.npy", allow_pickle=False) for name in Background._fields)
         )
-
-    def _fitted(self) -> Background:
-        return self.check_fitted(self._background)
-
-
-def _rows_of(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, count: int) -> SparseFeatures:
-    """Features of so many rows, given column by column."""
-    return SparseRows.from_cells(rows, columns, values.astype(np.float32), (count, COLUMNS))
 
 
 def unexpected(

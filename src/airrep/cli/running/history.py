@@ -15,7 +15,7 @@ import typer
 from airrep._version import __version__
 from airrep.cli.options import ReplaceOption, note
 from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.artifacts.manifests import HISTORY, MANIFEST
+from airrep.runtime.artifacts import HISTORY, MANIFEST
 from airrep.runtime.publishing import append_line
 from airrep.runtime.remote.places import published_from
 from airrep.runtime.remote.storage import Storage
@@ -157,7 +157,7 @@ def rerun_command(
     Commands find what is finished. To make it again, for example because the data have changed, add --replace. `airrep
     show RESULT` prints the commands.
     """
-    from airrep.runtime.artifacts.making import fetched
+    from airrep.runtime.artifacts import fetched
 
     for result in results:
         run_again(fetched(result, loose=True), replace=replace)

@@ -168,7 +168,7 @@ class RecordedCommand(OnceCommand):
             return None
         if url_of(named) is None:
             return Path(named)
-        from airrep.runtime.artifacts.making import real_path
+        from airrep.runtime.artifacts import real_path
 
         return real_path(named)
 

@@ -13,7 +13,7 @@ from airrep.evaluation.findings import PAGE
 from airrep.evaluation.result import Evaluation, caution_on
 from airrep.reports.evaluation_tables import WORDS, comparison_tables, findings_table, tables_of
 from airrep.reports.tables import Table, held_out_table, hundred, interval, span_text
-from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts import read_manifest
 
 if TYPE_CHECKING:
     from airrep.evaluation.diagnosis import Diagnosis

@@ -33,7 +33,7 @@ from airrep.reports.tables import bytes_text, seconds_text, short, signed
 from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:
-    from airrep.planning.measured import Forecast
+    from airrep.planning.budget import Forecast
 
 
 def print_top(result: TopResult, wide: bool = False) -> None:
@@ -168,11 +168,6 @@ def size_of(manifest: Mapping[str, Any]) -> str:
     return f"{len(manifest['files'])}, {bytes_text(size)}"
 
 
-def _packages(manifest: Mapping[str, Any]) -> str:
-    """The packages that bring methods which airrep has not."""
-    return ", ".join(f"{one['name']} {one['version']}" for one in manifest.get("method_packages", {}).values())
-
-
 def _corpus_text(entry: Mapping[str, Any]) -> str:
     times = f" by {entry['appends']:,} appends" if "appends" in entry else ""
     return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
@@ -190,10 +185,11 @@ def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     refuse_earlier(path, manifest)
     corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
     channels = [Channel.model_validate(one) for one in manifest["settings"].get("channels", ())]
+    packages = ", ".join(f"{one['name']} {one['version']}" for one in manifest.get("method_packages", {}).values())
     return {
         "method": manifest["method"],
         **({"recipe": recipe_of(channels)} if manifest["method"] == "channels" else {}),
-        **({"of packages": packages} if (packages := _packages(manifest)) else {}),
+        **({"of packages": packages} if packages else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
         "rows": f"{manifest['rows']:,}",

@@ -26,8 +26,7 @@ from airrep.corpus.sources.textformats import (
     too_long,
 )
 from airrep.errors import ConfigError, DataError, escaped, first_line, near_path
-from airrep.runtime.artifacts.making import fetched
-from airrep.runtime.artifacts.manifests import is_made
+from airrep.runtime.artifacts import fetched, is_made
 from airrep.runtime.remote.places import path_of, url_of
 from airrep.runtime.remote.storage import RemoteData
 

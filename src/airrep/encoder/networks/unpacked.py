@@ -22,7 +22,7 @@ from airrep.encoder.folders import ADAPTER_CONFIG, DOWNLOADED, WEIGHTS, Layout, 
 from airrep.encoder.networks.checkpoints import is_finite
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError, first_line, need
-from airrep.runtime.artifacts.manifests import file_digest, json_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 from airrep.runtime.hub import without_bars
 

@@ -1,6 +1,5 @@
 """Drop the examples that a method names and retrain; trace facts to their sources.
 
-drop    Fine-tune without each query's top examples, against as many random ones.
-refits  Fine-tune on given sets of examples, and study the queries' losses after each.
+refits  Fine-tune on sets of examples, or without top ones; study the losses after.
 trace   Rank the examples that taught given facts; one step on each top example.
 """

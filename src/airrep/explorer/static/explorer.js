@@ -23,6 +23,7 @@ async function start() {
   clean.searchParams.delete("token"); // the cookie has it now; an address is copied and kept
   history.replaceState(null, "", clean.pathname + clean.search + clean.hash);
   setUp();
+  fromAddress(location.hash);
   await guarded(async () => {
     about = await ask("about");
     $("served").textContent = about.indexes.length === 1
@@ -30,7 +31,6 @@ async function start() {
       : many(about.examples, "example");
     document.title = `${about.indexes[0].name} · airrep`;
     for (const field of [$("prompt"), $("response"), $("better")]) field.maxLength = about.limits.text;
-    fromAddress(location.hash);
     await showAll();
   });
 }
@@ -55,6 +55,7 @@ function idle() {
 }
 
 async function showAll() {
+  if (about === null) return; // what was asked before the page is ready is shown when it is
   const run = begin(); // from here on an answer to what was asked before is late
   if (state.method === 1 && about.indexes.length < 2 || state.method === "both" && about.indexes.length < 2) state.method = 0;
   drawSwitches();
@@ -324,7 +325,6 @@ function setUp() {
   $("theme").addEventListener("click", turnTheme);
   $("help").addEventListener("click", showHelp);
   window.addEventListener("popstate", () => {
-    if (about === null) return; // the address is read when the page is ready
     fromAddress(location.hash);
     showAll();
   });

@@ -46,7 +46,7 @@ function draw(place, told, chosen) {
   fill(place, h("h3", null, "Word by word"),
     h("p", { class: "soft" }, chosen === null
       ? "Shaded by their part of the score; choose a word of the query to see which words of the example it comes from."
-      : `Shaded in the example: where the ${signed(asked[chosen])} of the chosen word come from. Choose it again for all.`),
+      : `Shaded in the example: the words that gave the chosen word its ${signed(asked[chosen])}. Choose the word again to see all.`),
     h("div", { class: "texts" },
       h("div", { class: "asked-words" }, h("h4", null, "Query"), texts(told.query, word)),
       h("div", null, h("h4", null, "Example"), texts(told.example, other))),

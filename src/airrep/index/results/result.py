@@ -23,8 +23,7 @@ from pydantic import (
 
 from airrep.corpus.schemas.conversations import from_last_message
 from airrep.errors import DataError, need
-from airrep.runtime.artifacts.making import fetched, new_artifact
-from airrep.runtime.artifacts.manifests import as_written, canonical_json, read_json, read_manifest
+from airrep.runtime.artifacts import as_written, canonical_json, fetched, new_artifact, read_json, read_manifest
 from airrep.runtime.publishing import write_file
 from airrep.scoring.pooling import pooling_text
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from airrep.errors import ConfigError, caution
 from airrep.lm.folders.gguf import gguf_of, unpacked
-from airrep.runtime.artifacts.manifests import file_digest, json_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 from airrep.runtime.remote.hub import pinned
 

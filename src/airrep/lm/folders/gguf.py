@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airrep.errors import LM, ConfigError, first_line, need
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing import new_place
 from airrep.runtime.remote.places import cache

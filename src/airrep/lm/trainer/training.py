@@ -11,6 +11,7 @@ from airrep.errors import ConfigError, need
 from airrep.lm.folders.forms import ADAPTER_CONFIG, STATE, checkpoints_in, last_checkpoint, settled
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.settings import LONGEST_SHOWN, read_yaml
+from airrep.runtime.tracking import is_number
 
 PICKLE = "training_args.bin"
 ARGUMENTS = ("args.json", "training_args.json", PICKLE)
@@ -368,7 +369,7 @@ class _Reader:
         found: dict[str, Any] = {"learning_rate": float(max(rates.values())), "schedule": _fall(rates, state)}
         if (epochs := self._epochs_of_state()) is not None:
             found["epochs"] = self._whole(epochs)
-        if _is_number(state.get("train_batch_size")):
+        if is_number(state.get("train_batch_size")):
             self.batch = "of one process and without accumulation, which trainer_state.json does not tell"
             found["batch_examples"] = int(state["train_batch_size"])
         return found
@@ -422,7 +423,7 @@ class _Reader:
         if ratio or steps < 1:
             return ratio or steps
         total = self._written.state.get("max_steps") or self._said.get("max_steps") or 0
-        if _is_number(total) and total > steps:
+        if is_number(total) and total > steps:
             return steps / total
         self.left.append(f"warmup_steps {steps:.0f} of an unknown number of steps")
         return 0.0
@@ -438,7 +439,7 @@ class _Reader:
     def _epochs_of_state(self) -> float | None:
         """Epochs that the whole run has, from how far its state is."""
         epoch, step, steps = (self._written.state.get(name) for name in ("epoch", "global_step", "max_steps"))
-        return epoch * steps / step if all(map(_is_number, (epoch, step, steps))) and step and epoch else None
+        return epoch * steps / step if all(map(is_number, (epoch, step, steps))) and step and epoch else None
 
     def _whole(self, epochs: float) -> int:
         whole = max(1, round(epochs))
@@ -482,7 +483,7 @@ def _logged_rates(state: Mapping[str, Any]) -> dict[int, float]:
         for line in (lines if isinstance(lines, list) else [])
         if isinstance(line, dict)
     ]
-    return {step: float(rate) for step, rate in pairs if type(step) is int and _is_number(rate)}
+    return {step: float(rate) for step, rate in pairs if type(step) is int and is_number(rate)}
 
 
 def _fall(rates: Mapping[int, float], state: Mapping[str, Any]) -> str:
@@ -498,9 +499,5 @@ def _fall(rates: Mapping[int, float], state: Mapping[str, Any]) -> str:
     return min(("constant", "linear", "cosine"), key=miss)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _count(value: Any) -> int:
-    return int(value) if _is_number(value) else 1
+    return int(value) if is_number(value) else 1

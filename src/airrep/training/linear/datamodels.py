@@ -21,7 +21,7 @@ from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_s
 from airrep.evaluation.statistics.means import Interval
 from airrep.evaluation.statistics.metrics import RESAMPLES, LdsResult, lds
 from airrep.labels.labels import LabelledInstance, identity
-from airrep.runtime.artifacts.making import new_artifact, real_path
+from airrep.runtime.artifacts import new_artifact, real_path
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage

@@ -21,7 +21,7 @@ from airrep.evaluation.statistics.labels import REMEDY, Moved, moved, normalise_
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance, identity
-from airrep.runtime.artifacts.making import new_artifact, real_path
+from airrep.runtime.artifacts import new_artifact, real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights

@@ -11,8 +11,7 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors import conformance
-from airrep.attributors.gradient.run.metagradient import MetagradientAttributor
-from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.gradient.run.metagradient import MetagradientAttributor, Replay
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError

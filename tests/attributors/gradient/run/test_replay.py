@@ -13,7 +13,7 @@ from worlds.double_lms import executed, listed, plain, wide
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
-from airrep.attributors.gradient.run.replay import Replay
+from airrep.attributors.gradient.run.metagradient import Replay
 from airrep.errors import ConfigError
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.network import order_of

@@ -13,8 +13,8 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.gradient.reading import find_sites
-from airrep.attributors.gradient.whole import refine
-from airrep.attributors.gradient.whole.refine import Curvature, GaussNewton, RefinedGradients
+from airrep.attributors.gradient.whole import ekfac
+from airrep.attributors.gradient.whole.ekfac import Curvature, GaussNewton, RefinedGradients
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.model import load_lm
@@ -33,8 +33,8 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def converged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refine, "STEPS", 2000)
-    monkeypatch.setattr(refine, "EXACT", 1e-10)
+    monkeypatch.setattr(ekfac, "STEPS", 2000)
+    monkeypatch.setattr(ekfac, "EXACT", 1e-10)
 
 
 def make(lm: str, **settings: Any) -> Any:
@@ -113,7 +113,7 @@ def test_scores_are_those_of_the_dense_solution(lm: str, tmp_path: Path) -> None
 def test_the_first_step_is_ekfac_scaled_and_more_are_nearer(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {}
     for steps in (1, 4, 60):
-        monkeypatch.setattr(refine, "STEPS", steps)
+        monkeypatch.setattr(ekfac, "STEPS", steps)
         scores[steps] = fitted(lm, store="none").score(TRAIN, QUERIES)
     usual = fitted(lm, refine=None).score(TRAIN, QUERIES)
     for column in range(len(QUERIES)):
@@ -172,5 +172,5 @@ def test_what_cannot_be_refined_is_refused(lm: str, monkeypatch: pytest.MonkeyPa
 def test_memory_that_was_promised_counts_what_refines(lm: str) -> None:
     method = fitted(lm)
     weights = sum(site.width_in * site.width_out for site in method.sites)
-    assert method.kept >= 4 * refine.VECTORS * weights
+    assert method.kept >= 4 * ekfac.VECTORS * weights
     assert fitted(lm, refine=None).kept == 0

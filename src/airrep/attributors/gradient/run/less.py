@@ -24,7 +24,7 @@ from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM
 from airrep.lm.warmup import Warmup
-from airrep.runtime.artifacts.manifests import file_digest, json_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 from airrep.shapes import Float, Float32
 
 Side: TypeAlias = Literal["train", "queries"]

@@ -1,27 +1,339 @@
-"""Attribution by following a whole fine-tune back."""
+"""Attribution by following a whole fine-tune by AdamW back."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.arrays import Rows
 from airrep.attributors.direct import QueryScorer
-from airrep.attributors.gradient.run.replay import ADJOINTS, Replay
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
 from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore, store_folder, with_key
 from airrep.attributors.settings import MetagradientSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, first_line
+from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+from airrep.lm.network import accumulate, order_of, token_losses
+from airrep.lm.settings import FineTuneSettings
 from airrep.lm.warmup import sample_rows
-from airrep.runtime.artifacts.manifests import json_digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import OnProgress
-from airrep.runtime.seeding import stream_seed
+from airrep.runtime.packing import pack
+from airrep.runtime.seeding import stream, stream_seed
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32, Float64
+
+NORM_EPSILON = 1e-6
+"""Torch adds this to the norm of the gradients before it divides by it."""
+
+
+class AdamState(NamedTuple):
+    """Weights between two steps, and Adam's moments of them; each a tensor a parameter, all of one shape."""
+
+    weights: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+
+    @classmethod
+    def zeros(cls, weights: Sequence[Tensor]) -> "AdamState":
+        """A state of zeros of the weights' shapes."""
+        return cls(*([torch.zeros_like(each) for each in weights] for _ in range(3)))
+
+
+class AdamStep(NamedTuple):
+    """Numbers that decide one step beside the gradients."""
+
+    settings: FineTuneSettings
+    number: int
+    """Counted from 0."""
+    rate: float
+
+    @property
+    def _corrections(self) -> tuple[float, float]:
+        """1 − β₁ᵗ and 1 − β₂ᵗ, by which moments are divided."""
+        one, two = (1 - beta ** (self.number + 1) for beta in self.settings.betas)
+        return one, two
+
+    def _clipped(self, gradients: Sequence[Tensor]) -> tuple[float, float]:
+        """The norm of all gradients together, and what they are multiplied by."""
+        norm = float(torch.stack([each.norm() for each in gradients]).norm())
+        most = self.settings.clip
+        return norm, 1.0 if most is None else min(1.0, most / (norm + NORM_EPSILON))
+
+    def forward(self, state: AdamState, gradients: Sequence[Tensor]) -> None:
+        """Take the step, in place, as :class:`torch.optim.AdamW` does after ``clip_grad_norm_``."""
+        chosen, (one, two) = self.settings, self._corrections
+        _, scale = self._clipped(gradients)
+        for weight, first, second, gradient in zip(*state, gradients, strict=True):
+            scaled = gradient * scale
+            weight.mul_(1 - self.rate * chosen.weight_decay)
+            first.lerp_(scaled, 1 - chosen.betas[0])
+            second.mul_(chosen.betas[1]).addcmul_(scaled, scaled, value=1 - chosen.betas[1])
+            weight.addcdiv_(first, (second / two).sqrt_().add_(chosen.epsilon), value=-self.rate / one)
+
+    def back(self, adjoint: AdamState, before: AdamState, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Carry an adjoint back over the step: from ∂L/∂(state behind it) to ∂L/∂(state before it), in place.
+
+        Returns λ = ∂L/∂g of the gradients g, through which the weights also act: what is left to add to the weights'
+        part is λᵀ ∂g/∂θ. A weight whose gradients were all zero does not move, and hands nothing on.
+        """
+        chosen, (one, two) = self.settings, self._corrections
+        (beta, gamma), (norm, scale) = chosen.betas, self._clipped(gradients)
+        found: list[Tensor] = []
+        for moved, first, second, m, v, gradient in zip(*adjoint, *before[1:], gradients, strict=True):
+            scaled = gradient * scale
+            m = m.lerp(scaled, 1 - beta)
+            root = (v * gamma).addcmul_(scaled, scaled, value=1 - gamma).div_(two).sqrt_()
+            under = root + chosen.epsilon
+            step = moved * (self.rate / one)
+            first.sub_(step / under)
+            by_root = step * m / (under * under) / (2 * two * root)
+            second.add_(torch.where(root > 0, by_root, 0.0))
+            found.append(first * (1 - beta) + second * scaled * (2 * (1 - gamma)))
+            first.mul_(beta)
+            second.mul_(gamma)
+            moved.mul_(1 - self.rate * chosen.weight_decay)
+        return self._through_clip(found, gradients, norm, scale)
+
+    def _through_clip(
+        self, found: list[Tensor], gradients: Sequence[Tensor], norm: float, scale: float
+    ) -> list[Tensor]:
+        """From ∂L/∂(scaled gradients) to ∂L/∂(gradients): g c / (|g| + ε) also turns with |g|."""
+        if scale == 1.0:
+            return found
+        along = float(torch.stack([(one * g).sum() for one, g in zip(found, gradients, strict=True)]).sum())
+        share = along * scale / (norm * (norm + NORM_EPSILON))
+        return [one * scale - g * share for one, g in zip(found, gradients, strict=True)]
+
+
+ADJOINTS = 4
+"""Tensors as large as the trained weights that are held of a query: three of its adjoint, and λ."""
+
+ONCE = ("derivative for", "double backward", "differentiate twice")
+"""Words of torch's errors that say that something has no second derivative."""
+
+
+class _Taken(NamedTuple):
+    """A step, the state before it and the gradients that it took."""
+
+    step: AdamStep
+    rows: Rows
+    guests: Rows
+    """Examples outside the run that are asked about here."""
+    before: AdamState
+    gradients: list[Tensor]
+
+
+class Replay:
+    """A fine-tune of an LM, done again: θ₀ → θ₁ → … → θ_T by AdamW, and followed back.
+
+    With example z weighed by w_z, step t lowers L_t = Σ_z w_z ℓ_z / R_t over its batch, R_t being the response tokens
+    of the batch. The influence of z on a query's loss ℓ_x(θ_T) is −∂ℓ_x/∂w_z at w = 1: to first order what the loss
+    rises by if z is left out, through all steps after those that had it. It is carried back from the end, one vector a
+    query as large as the weights and the moments (reverse-mode differentiation through the run; Maclaurin et al. 2015;
+    MAGIC, arXiv 2504.16430). A step asks for a product with the Hessian of L_t, and so for a second backward pass.
+
+    An example outside the run has a slope too, at w = 0: it joins one step drawn at random. With B_t of the run's n
+    examples in step t, it counts T |B_t| / n times there, so that it is in a batch of each epoch in the mean of draws.
+
+    States are kept at every ⌈√T⌉th step, on disk, and those between are made again when their turn comes.
+    """
+
+    def __init__(
+        self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int, members: Rows | None = None
+    ) -> None:
+        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`.
+
+        *members* are the documents of the run, ascending; None: all.
+        """
+        self._lm, self._documents, self._settings, self._seed = lm, documents, settings, seed
+        self._members = np.arange(len(documents)) if members is None else members
+        orders = list(order_of(len(self._members), settings, seed))
+        self._steps = [
+            (AdamStep(settings, number, settings.rate_at(number, len(orders))), self._members[rows])
+            for number, rows in enumerate(orders)
+        ]
+        others = np.setdiff1d(np.arange(len(documents)), self._members)
+        turns = stream(seed, "guests").permutation(len(others)) % max(1, len(orders))
+        self._guests = [others[turns == number] for number in range(len(orders))]
+
+    @torch.inference_mode(False)
+    def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
+        """Influence of each training example on each query's loss, in nats; higher = more helpful.
+
+        *on_step* is called after each step that is done, and after each that is followed back.
+
+        Raises:
+            ConfigError: the LM's code has no second derivative.
+        """
+        lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
+        tell = on_step or (lambda: None)
+        try:
+            with (
+                lm.training(self._settings, self._seed),
+                sdpa_kernel(SDPBackend.MATH),  # whose backward pass can be differentiated
+                TemporaryDirectory(prefix="airrep-run-") as folder,
+            ):
+                parameters = [each for each in lm.model.parameters() if each.requires_grad]
+                states = _States(Path(folder), math.ceil(math.sqrt(len(self._steps))), lm.execution.device)
+                self._forward(parameters, states, tell)
+                adjoints = [self._end(parameters, queries.take([row])) for row in range(len(queries))]
+                for taken in self._backward(parameters, states):
+                    for rows, slopes in self._back(parameters, taken, adjoints):
+                        found[rows] -= slopes
+                    tell()
+                _put(parameters, states.read(len(self._steps)))
+        finally:
+            lm.reset()
+        return found
+
+    def _forward(self, parameters: list[Tensor], states: "_States", tell: Callable[[], None]) -> None:
+        """Do the fine-tune; keep the first state of each stretch, and the last of all."""
+        state = AdamState.zeros(parameters)._replace(weights=[each.data for each in parameters])
+        for step, rows in self._steps:
+            if step.number % states.stride == 0:
+                states.keep(step.number, state)
+            step.forward(state, self._gradients(parameters, self._documents.take(rows)))
+            tell()
+        states.keep(len(self._steps), state)
+
+    def _backward(self, parameters: list[Tensor], states: "_States") -> Iterator[_Taken]:
+        """The steps from the last to the first, the parameters being the weights before each."""
+        for first in reversed(range(0, len(self._steps), states.stride)):
+            stretch = self._steps[first : first + states.stride]
+            state = states.read(first)
+            _put(parameters, state)
+            state = state._replace(weights=[each.data for each in parameters])
+            for step, rows in stretch:
+                gradients = self._gradients(parameters, self._documents.take(rows))
+                states.keep(step.number, state, gradients)
+                step.forward(state, gradients)
+            for step, rows in reversed(stretch):
+                before, gradients = states.read(step.number), states.gradients(step.number)
+                _put(parameters, before)
+                yield _Taken(step, rows, self._guests[step.number], before, gradients)
+
+    def _gradients(self, parameters: list[Tensor], documents: Documents) -> list[Tensor]:
+        """Gradients of the mean loss over all response tokens of documents; zeros where it does not reach."""
+        accumulate(self._lm.model, documents, self._lm.execution)
+        found = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+        for each in parameters:
+            each.grad = None
+        return found
+
+    def _end(self, parameters: list[Tensor], query: Documents) -> AdamState:
+        """The adjoint of a query behind the last step: the gradient of its loss, and zeros of the moments."""
+        return AdamState.zeros(parameters)._replace(weights=self._gradients(parameters, query))
+
+    def _back(
+        self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
+    ) -> Iterator[tuple[Rows, Float64[np.ndarray, "rows q"]]]:
+        """Carry the adjoints back over a step, in place; gives ∂ℓ_x/∂w_z of its examples, and of those asked about."""
+        tokens = float(self._documents.take(taken.rows).response_lengths.sum())
+        leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
+        yield taken.rows, self._slopes(parameters, taken.rows, tokens, leads, adjoints)
+        if len(taken.guests):
+            times = len(self._steps) * len(taken.rows) / len(self._members)
+            yield taken.guests, self._slopes(parameters, taken.guests, tokens / times, leads)
+
+    def _slopes(
+        self,
+        parameters: list[Tensor],
+        rows: Rows,
+        divisor: float,
+        leads: Sequence[list[Tensor]],
+        adjoints: Sequence[AdamState] = (),
+    ) -> Float64[np.ndarray, "rows q"]:
+        """λ·∂g/∂w_z of examples whose losses are divided by *divisor*; λᵀ ∂g/∂θ is added to the adjoints."""
+        lm, documents = self._lm, self._documents.take(rows)
+        found = np.zeros((len(documents), len(leads)))
+        for batch in pack(documents.lengths, lm.execution.batch_tokens):
+            packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
+            with lm.execution.autocast():
+                losses = token_losses(lm.model, packed)
+            weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
+            loss = (weights[packed.owners] * losses).sum() / divisor
+            gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+            reached = {n: one for n, one in enumerate(gradients) if one is not None and one.requires_grad}
+            by = [weights, *parameters] if adjoints else [weights]
+            for query, lead in enumerate(leads):
+                by_weight, *by_parameters = self._second(list(reached.values()), [lead[n] for n in reached], by)
+                found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
+                if adjoints:
+                    _add(adjoints[query].weights, by_parameters)
+        return found
+
+    def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
+        """Derivatives of Σ λ·g, the first of which is there; ConfigError: the LM's code has none."""
+        try:
+            found = torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in ONCE):
+                raise
+            raise self._once(first_line(error)) from error
+        if found[0] is None:
+            raise self._once("a function in it cuts its gradients off")
+        return found
+
+    def _once(self, why: str) -> ConfigError:
+        return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
+
+
+def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
+    """Add in place; None is nothing."""
+    for own, one in zip(sums, more, strict=True):
+        if one is not None:
+            own.add_(one)
+
+
+def _put(parameters: list[Tensor], state: AdamState) -> None:
+    with torch.no_grad():
+        for parameter, weight in zip(parameters, state.weights, strict=True):
+            parameter.copy_(weight)
+
+
+class _States:
+    """States of a run on disk."""
+
+    def __init__(self, folder: Path, stride: int, device: str) -> None:
+        """*stride* is the length of a stretch, in steps."""
+        self._folder, self.stride, self._device = folder, stride, device
+
+    def keep(self, number: int, state: AdamState, gradients: Sequence[Tensor] = ()) -> None:
+        """Keep the state before a step, and the gradients that it takes."""
+        parts = {**state._asdict(), "gradients": gradients}
+        save_file(
+            {f"{part}.{place}": each.contiguous() for part, rows in parts.items() for place, each in enumerate(rows)},
+            self._path(number),
+        )
+
+    def read(self, number: int) -> AdamState:
+        """The state before a step."""
+        found = load_file(self._path(number), self._device)
+        return AdamState(*(_parts(found, name) for name in AdamState._fields))
+
+    def gradients(self, number: int) -> list[Tensor]:
+        """The gradients that a step took."""
+        return _parts(load_file(self._path(number), self._device), "gradients")
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06}.safetensors"
+
+
+def _parts(found: Mapping[str, Tensor], name: str) -> list[Tensor]:
+    """A file's tensors of one kind, in order."""
+    return [found[f"{name}.{place}"] for place in range(sum(key.startswith(f"{name}.") for key in found))]
+
 
 STEADY = 1e-6
 """AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
@@ -36,8 +348,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
     fine-tune is done again, with its own data, order and seed, and followed back: see
-    :class:`airrep.attributors.gradient.run.replay.Replay`. Where a text stands in the data several times, each of its
-    rows has the mean over them.
+    :class:`Replay`. Where a text stands in the data several times, each of its rows has the mean over them.
 
     If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. What z does
     is the integral of the slope from 0 to 1, by the trapezoidal rule the mean of both ends. So slopes are multiplied by

@@ -14,7 +14,7 @@ import pytest
 import airrep
 
 pytest.importorskip("mcp", reason="the protocol's SDK is missing (pip install 'airrep[mcp]')")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```text\n(?P<name>\w+) (?P<asked>\{[^\n]*\})\n(?P<told>\{.*?\n\})\n```", re.DOTALL)
 PERCENT = re.compile(r"\d+ %")
 

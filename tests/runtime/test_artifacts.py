@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing as files
-from airrep.runtime.artifacts.making import check_free, locked, new_artifact
-from airrep.runtime.artifacts.manifests import (
+from airrep.runtime.artifacts import (
     MANIFEST,
     canonical_json,
     check_digests,
+    check_free,
     check_sizes,
     json_digest,
+    locked,
+    new_artifact,
     partial_path,
     read_manifest,
 )

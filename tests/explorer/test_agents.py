@@ -21,7 +21,7 @@ from airrep.explorer.security import Rules
 
 mcp = pytest.importorskip("mcp", reason="the protocol's SDK is missing (pip install 'airrep[mcp]')")
 uvicorn = pytest.importorskip("uvicorn")
-from airrep.explorer.agents import server, tools  # noqa: E402
+from airrep.explorer import agents  # noqa: E402
 from airrep.explorer.security import listen  # noqa: E402
 from airrep.explorer.turns import Turns  # noqa: E402
 
@@ -68,7 +68,7 @@ def explorers(index: airrep.Index) -> dict[str, Explorer]:
 async def check_session(client: Any) -> None:
     """A whole session: every tool answers as its schema says, wrong calls are one line, pages follow one another."""
     listed = {one.name: one for one in (await client.list_tools()).tools}
-    assert list(listed) == list(tools.TOOLS) == list(CALLS)
+    assert list(listed) == list(agents.TOOLS) == list(CALLS)
     for name, arguments in CALLS.items():
         schema = listed[name].input_schema
         Draft202012Validator(schema).validate(arguments)
@@ -125,13 +125,13 @@ def address(explorers: dict[str, Explorer]) -> Iterator[str]:
     """Where the tools are over HTTP."""
     with listen("127.0.0.1", 0) as open_socket:
         rules = Rules.of("127.0.0.1", open_socket, TOKEN)
-        app = server.make_app(server.make_server(explorers, Turns(2, 4)), rules)
+        app = agents.make_app(agents.make_server(explorers, Turns(2, 4)), rules)
         running = uvicorn.Server(
             uvicorn.Config(app, lifespan="on", log_level="error", ws="none", timeout_graceful_shutdown=1)
         )
         thread = threading.Thread(target=running.run, args=([open_socket],))
         thread.start()
-        yield f"http://127.0.0.1:{rules.port}{server.PATH}"
+        yield f"http://127.0.0.1:{rules.port}{agents.PATH}"
         running.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
@@ -155,14 +155,14 @@ def test_two_clients_over_http_of_which_one_gives_up(
     """One call hangs until it is given up; meanwhile and afterwards the other client is answered."""
     release, loop_event = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
-    slow = tools.TOOLS["clean"]
+    slow = agents.TOOLS["clean"]
 
     def hang(explorer: Explorer, asked: Any) -> dict[str, Any]:
         loops[0].call_soon_threadsafe(loop_event.set)
         release.wait(30)
         return slow.answering(explorer, asked)
 
-    monkeypatch.setattr(server, "TOOLS", {**tools.TOOLS, "clean": slow._replace(answering=hang)})
+    monkeypatch.setattr(agents, "TOOLS", {**agents.TOOLS, "clean": slow._replace(answering=hang)})
 
     async def session() -> None:
         loops.append(asyncio.get_running_loop())
@@ -206,22 +206,22 @@ def test_over_http_the_rules_of_the_page_hold(address: str) -> None:
 def test_an_index_that_changes_is_told(index: airrep.Index, tmp_path: Path) -> None:
     other = airrep.build_index(make_corpus(9), tmp_path / "other", "ngram")
     explorers = {"index": Explorer(index), "other": Explorer(other)}
-    told = server.answer(explorers, "describe_index", {})
+    told = agents.answer(explorers, "describe_index", {})
     assert (told["index"], told["indexes"]) == ("index", ["index", "other"])
     with pytest.raises(airrep.errors.ConfigError, match="index: is not named; expected one of index, other"):
-        server.answer(explorers, "why_this_answer", QUERY)
-    assert server.answer(explorers, "read_example", {"id": "e7", "index": "other"})["id"] == "e7"
+        agents.answer(explorers, "why_this_answer", QUERY)
+    assert agents.answer(explorers, "read_example", {"id": "e7", "index": "other"})["id"] == "e7"
     (other.path / "manifest.json").unlink()
     with pytest.raises(airrep.errors.ArtifactError, match="was changed or replaced"):
-        server.answer(explorers, "why_this_answer", {**QUERY, "index": "other"})
+        agents.answer(explorers, "why_this_answer", {**QUERY, "index": "other"})
 
 
 def test_indexes_of_one_name_go_by_their_paths() -> None:
     paths = [Path("runs/a/index"), Path("runs/b/index"), Path("runs/c")]
     made: Any = ["a", "b", "c"]
-    assert server.named(made, paths) == {"runs/a/index": "a", "runs/b/index": "b", "c": "c"}
+    assert agents.named(made, paths) == {"runs/a/index": "a", "runs/b/index": "b", "c": "c"}
     with pytest.raises(airrep.errors.ConfigError, match="is given twice"):
-        server.named(made, [paths[0], paths[0], paths[2]])
+        agents.named(made, [paths[0], paths[0], paths[2]])
 
 
 WATCHED = ("open", "os.rename", "os.remove", "os.mkdir", "subprocess.Popen", "socket.connect")
@@ -246,7 +246,7 @@ def test_no_tool_reads_or_writes_anything_but_the_indexes(explorers: dict[str, E
     _WATCHED = []
     for name, arguments in calls:
         with suppress(airrep.AirRepError):
-            server.answer(explorers, name, arguments)
+            agents.answer(explorers, name, arguments)
     found, _WATCHED = _WATCHED, None
     package, index = str(Path(airrep.__file__).parent), str(explorers["index"].indexes[0].path)
     libraries = (package, sys.prefix, sys.base_prefix, *(one for one in sys.path if "site-packages" in one))

@@ -1,0 +1,39 @@
+"""Take the pictures of the page's marked words: by day, by night and on a phone.
+
+Usage: python docs/pictures.py INDEX     with the index that `airrep demo` makes
+
+It asks the question of README.md, opens the first example, and chooses a word of the answer. It needs chromium and
+what the tests need.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from worlds.browser import browser_page, served
+
+import airrep
+from airrep.explorer.explorer import Explorer
+
+FIGURES = Path(__file__).parent / "figures"
+PROMPT, RESPONSE, WORD = "Can I eat zucchini raw?", "No, zucchini should be cooked before eating.", "cooked"
+LOOKS = {
+    "light": {"viewport": {"width": 1100, "height": 900}},
+    "dark": {"viewport": {"width": 1100, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True},
+}
+
+if __name__ == "__main__":
+    with served(Explorer(airrep.open(sys.argv[1]))) as place:
+        for name, looks in LOOKS.items():
+            with browser_page(reduced_motion="reduce", **looks) as page:
+                page.goto(place)
+                page.fill("#prompt", PROMPT)
+                page.fill("#response", RESPONSE)
+                page.click("button.main")
+                page.click(".hit .open >> nth=0")
+                page.click("text=Word by word")
+                page.locator(".by-word button.word", has_text=WORD).first.click()
+                page.locator(".by-word").scroll_into_view_if_needed()
+                page.screenshot(path=FIGURES / f"words-{name}.png")
