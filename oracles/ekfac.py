@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 from world import QUERIES, TRAIN, Comparison, World, documents_of, make_world, padded
 from worlds.tiny_lms import tiny_network, tiny_tokenizer
 
-from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
+from airrep.attributors.gradient.ekfac import EkfacAttributor
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.lm.model import load_lm

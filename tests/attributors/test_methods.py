@@ -35,7 +35,7 @@ ELSEWHERE = {
     "metagradient": "gradient/run/test_metagradient.py",
     "influence": "gradient/test_influence.py",
     "datamodels": "../training/linear/test_datamodels.py",
-    "ekfac": "gradient/whole/test_ekfac.py",
+    "ekfac": "gradient/test_ekfac.py",
     "precomputed": "test_precomputed.py",
 }
 """Where methods are checked that need a language model, labels or files."""

@@ -262,9 +262,7 @@ def test_a_channel_without_weight_is_not_computed(
 ) -> None:
     settings = channels(lm, relative=True)
     airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings)
-    monkeypatch.setattr(
-        "airrep.attributors.gradient.whole.ekfac.EkfacAttributor.score", lambda *_: pytest.fail("asked")
-    )
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.EkfacAttributor.score", lambda *_: pytest.fail("asked"))
     text = {"channels": [settings["channels"][0], settings["channels"][2]]}
     index = airrep.Index(tmp_path / "sum", airrep.make_attributor("channels", text))
     expected = airrep.build_index(corpus, tmp_path / "text", "channels", settings=text)

@@ -129,7 +129,7 @@ _PLACES = {
     "dsir": "text.lexical:DsirAttributor",
     "tracin": "gradient.base:TracinAttributor",
     "logra": "gradient.logra:LograAttributor",
-    "ekfac": "gradient.whole.ekfac:EkfacAttributor",
+    "ekfac": "gradient.ekfac:EkfacAttributor",
     "trak": "gradient.trak:TrakAttributor",
     "dsdm": "gradient.trak:DsdmAttributor",
     "less": "gradient.run.less:LessAttributor",

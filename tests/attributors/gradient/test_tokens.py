@@ -16,7 +16,7 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import CHAT, tiny_lm, tiny_tokenizer
 
 from airrep.attributors.direct import InMemory
-from airrep.attributors.gradient.whole.factors import Factors
+from airrep.attributors.gradient.factors import Factors
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError

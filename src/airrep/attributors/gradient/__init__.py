@@ -2,6 +2,8 @@
 
 base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
+ekfac       Attribution by influence functions with EK-FAC curvature, without projection, refined on request.
+factors     EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
 influence   Attribution by the influence function with the exact Hessian of the training loss.
 logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
@@ -10,5 +12,4 @@ run/        Methods that read a recorded fine-tune: its end, or all of its steps
 store       Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
 tokens      Products of gradients token by token, map by map.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
-whole/      Whole gradients with EK-FAC curvature, as they pass or as factors.
 """

@@ -14,6 +14,7 @@ from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.by_token import TokenProducts
 from airrep.attributors.direct import QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
+from airrep.attributors.gradient.factors import Factors, HeldGradients, Scorer, Squares, eigenbases, low_rank
 from airrep.attributors.gradient.logra import groups_of, largest
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import (
@@ -28,7 +29,6 @@ from airrep.attributors.gradient.reading import (
 )
 from airrep.attributors.gradient.store import QUERY_NUMBERS, ScoresByParts, ScoreStore
 from airrep.attributors.gradient.tokens import NUMBERS, SiteTokens, between, in_document, predicted, token_products
-from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases, low_rank
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.errors import TrainingError

@@ -13,9 +13,9 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
+from airrep.attributors.gradient.ekfac import EkfacAttributor
+from airrep.attributors.gradient.factors import HeldGradients, low_rank
 from airrep.attributors.gradient.reading import DocumentPlaces, find_sites
-from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
-from airrep.attributors.gradient.whole.factors import HeldGradients, low_rank
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, NotFittedError, TrainingError
@@ -142,20 +142,20 @@ def test_it_conforms(tmp_path: Path) -> None:
 def test_queries_in_parts_have_the_same_scores(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(lm).score(TRAIN, QUERIES)
     method = fitted(lm, store="none")
-    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", 2 * method._numbers)
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", 2 * method._numbers)
     close(method.score(TRAIN, QUERIES), whole)
 
 
 def test_queries_are_read_a_few_at_a_time(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(lm).score(TRAIN, QUERIES)
-    monkeypatch.setattr("airrep.attributors.gradient.whole.factors.READ_AT_ONCE", 2)
+    monkeypatch.setattr("airrep.attributors.gradient.factors.READ_AT_ONCE", 2)
     assert len(QUERIES) > 2
     close(fitted(lm, store="none").score(TRAIN, QUERIES), whole)
 
 
 def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitted(lm).held_rank is None
-    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.WHOLE", 0)
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.WHOLE", 0)
     assert fitted(lm).held_rank == 16
     assert fitted(lm).fingerprint == fitted(lm, query_rank=16).fingerprint
     assert fitted(lm, query_rank=8).held_rank == 8
@@ -260,9 +260,7 @@ def test_gradients_of_queries_are_taken_once_for_all_shards(
     settings = {"lm": lm, "precision": "float32", "store": "none"}
     index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings=settings, shard_rows=4)
     assert len(index.shards) == 4
-    monkeypatch.setattr(
-        "airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", held_at_once * index.attributor._numbers
-    )
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", held_at_once * index.attributor._numbers)
     read: list[int] = []
     held = EkfacAttributor.held
 

@@ -12,9 +12,9 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
+from airrep.attributors.gradient import ekfac
+from airrep.attributors.gradient.ekfac import Curvature, GaussNewton, RefinedGradients
 from airrep.attributors.gradient.reading import find_sites
-from airrep.attributors.gradient.whole import ekfac
-from airrep.attributors.gradient.whole.ekfac import Curvature, GaussNewton, RefinedGradients
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.model import load_lm
@@ -127,7 +127,7 @@ def test_queries_do_not_meet_and_ranks_hold_them(lm: str, monkeypatch: pytest.Mo
     held = fitted(lm, store="none", query_rank=8).score(TRAIN, QUERIES)
     np.testing.assert_allclose(held, together, rtol=1e-3, atol=1e-3 * np.abs(together).max())
     method = fitted(lm, store="none")
-    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", 1)
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", 1)
     alone = np.concatenate([method.score(TRAIN, [one]) for one in QUERIES], axis=1)
     np.testing.assert_allclose(alone, together, rtol=1e-3, atol=1e-4 * np.abs(together).max())
     assert method.tokens(QUERIES[0], TRAIN[:2]) is None
