@@ -50,7 +50,7 @@ def test_the_nearest_example_is_named(taught: airrep.Index, world: World) -> Non
     for question, one in zip(copies, told(taught, copies), strict=True):
         assert taught.example(one.row).response == question.response
         assert one.share == pytest.approx(1, abs=1e-3)
-        assert "teaches 100 % of what a copy of this answer would" in one.text
+        assert "teaches this answer 100 % as much as an exact copy would" in one.text
 
 
 def test_many_examples_that_say_it_are_counted(taught: airrep.Index, world: World) -> None:
@@ -58,7 +58,7 @@ def test_many_examples_that_say_it_are_counted(taught: airrep.Index, world: Worl
     for one in told(taught, refused):
         assert one.kind == "stands out"
         assert one.rows >= 20
-        assert f"{one.rows} examples each teach about" in one.text
+        assert f"{one.rows} examples each teach this answer about" in one.text
 
 
 def test_many_examples_that_say_nearly_it_are_not_nothing(taught: airrep.Index) -> None:
@@ -72,7 +72,7 @@ def test_an_answer_without_any_word_of_the_data(taught: airrep.Index, better: bo
     one = told(taught, [Question("", "Ωξψφ βγδ", "ζηθι κλμν", "πρστ")], better=better)[0]
     assert one.kind == "nothing"
     assert 0 <= one.share < 0.05
-    assert one.text.startswith("Nothing here taught this: ")
+    assert one.text.startswith("Nothing here taught this. ")
 
 
 def test_a_row_that_teaches_both_answers_teaches_neither_in_place_of_the_other(

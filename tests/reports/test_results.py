@@ -143,7 +143,7 @@ def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
         "forum 2 100% +3.000",
         "Group Examples Score 1. gamma 12 +0.9000 2. alpha 10 +0.1000 3. beta 11 −0.4000",
         "Query Change Before After q1 prompt of q1 −0.3000 +0.5000 +0.2000",
-        "It falls: what was left out had been helping.",
+        "falls: what was left out had been teaching the answer.",
     ):
         assert piece in query, piece
 
@@ -619,7 +619,7 @@ def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> N
         "Better response of good q1",
         "Above 0: by this estimate it teaches the answer in place of the better one.",
         "the first is the one to leave out",
-        "It falls: what was left out had been teaching the answer in place of the better one.",
+        "falls: what was left out had been teaching the answer in place of the better one.",
         "Verdicts: 1 say that nothing here taught this.",
         "−3.2 dev.",
     ):

@@ -276,13 +276,13 @@ def _words(kind: Kind, chance: float, share: float, tenth: float | None, alike: 
     """One sentence that a stranger understands; *tenth* is a share that many have."""
     place = " in place of the better one" if contrast else ""
     if share <= 0:
-        return f"Nothing here taught this: no example teaches anything of this answer{place}."
+        return f"Nothing here taught this. No example teaches anything of this answer{place}."
     percent = f"{max(1, round(100 * (share if tenth is None else tenth)))} %"
-    said = f"the nearest example teaches {percent}"
+    said = f"The closest example teaches this answer{place} {percent}"
     if tenth is not None:
-        said = f"{alike}{' or more' if alike >= COUNTED else ''} examples each teach about {percent}"
+        said = f"{alike}{' or more' if alike >= COUNTED else ''} examples each teach this answer{place} about {percent}"
     often = "fewer than 1" if kind == "stands out" else round(100 * chance)
     return (
-        f"{OPENINGS[kind]}: {said} of what a copy of this answer would{place}, and {often} in 100 answers that nothing "
-        "taught come as near."
+        f"{OPENINGS[kind]}. {said} as much as an exact copy would. Of answers that nothing taught, {often} in 100 have "
+        "an example as close."
     )

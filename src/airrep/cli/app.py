@@ -94,16 +94,14 @@ def report_command(
 def show_command(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="WHAT", help="A directory that airrep wrote, the word methods or recipes, or a method's name."
-        ),
+        typer.Argument(metavar="WHAT", help="A directory that airrep wrote, 'methods', 'recipes', or a method's name."),
     ],
     example: Annotated[
         str | None,
         typer.Argument(
             metavar="ID",
-            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. After recipes, a recipe's "
-            "name.",
+            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. After 'recipes', the name "
+            "of a recipe.",
         ),
     ] = None,
     verify: Annotated[bool, "Check every byte against its checksum."] = False,

@@ -46,8 +46,8 @@ class NamedRows:
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Leave out the rows named in this file: JSONL, or a file that the page, "
-            "`top --json` or `select` wrote.",
+            help="File that names the rows to leave out: JSONL with a field id, or a file written by `top --json`, "
+            "`select` or the page of `airrep serve`.",
         ),
     ] = None
     where: Annotated[str | None, "Rows that pass this filter, such as 'source == \"forum\"'."] = None

@@ -45,7 +45,8 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better: those that taught it, not a better one.
+    """Find the training examples that taught an answer. With --better: those that taught this answer and not the
+    better one.
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught it.
     """
@@ -265,7 +266,7 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free port.")] = 8766,
     token: Annotated[
         str | None,
-        Setting("Access token of the page. Default: a random one. The word none lets every user of this machine ask."),
+        Setting("Access token of the page. Default: a random one. 'none' lets every user of this machine ask."),
     ] = None,
     api: Annotated[bool, "Serve only the HTTP routes for programs, without the page."] = False,
     recipe: options.RecipeOption = None,
@@ -311,7 +312,7 @@ def mcp_command(
         ),
     ] = None,
     token: Annotated[
-        str | None, Setting("Access token for HTTP clients. Default: a random one. The word none turns it off.")
+        str | None, Setting("Access token for HTTP clients. Default: a random one. 'none' turns it off.")
     ] = None,
     *,
     settings: options.ChangedOption,

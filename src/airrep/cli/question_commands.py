@@ -138,7 +138,7 @@ def mix_command(
     by: Annotated[str, "The field that names the source."] = "source",
     top: Annotated[float, Setting("Share of the examples, from the top of each query's ranking, that count.")] = 0.01,
     where: options.WhereOption = None,
-    seed: Annotated[int, Setting("Of the resamples of queries.", 0)] = 0,
+    seed: Annotated[int, Setting("Random seed of the resamples of queries.", 0)] = 0,
     write: Annotated[
         list[str] | None,
         typer.Option(

@@ -55,8 +55,8 @@ class SamplingSettings(Settings):
     subsets: int = Field(default=100, ge=2)
     """Subsets of each instance."""
     size: int | str = 1_000
-    """Examples in each subset, or a percentage of the pool, such as 99%; a fifth of the pool where that is less. A size
-    that you give is taken as it is."""
+    """Number of examples in each subset, or a percentage of the pool, such as 99%; if left out, at most a fifth of the
+    pool. A size that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
     """Leave out one example, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
     an example."""
@@ -67,7 +67,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances that share no text with the others. Use them to judge a trained encoder."""
+    """Number of instances (pools with their own queries) that share no text with the others.
+    Use them to judge a trained encoder."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

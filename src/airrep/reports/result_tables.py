@@ -150,12 +150,13 @@ def changes_table(
 def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
     """Return what the changes mean, in sentences."""
     changes = [entry.change for entry in entries]
-    helping = "teaching the answer in place of the better one" if contrast else "helping"
-    harming = "teaching the better answer" if contrast else "harming"
+    helping = "teaching the answer in place of the better one" if contrast else "teaching the answer"
+    harming = "teaching the better answer" if contrast else "working against it"
     if len(changes) == 1:
         way = f"falls: what was left out had been {helping}" if changes[0] < 0 else "stays as it is"
         way = f"rises: what was left out had been {harming}" if changes[0] > 0 else way
-        return f"Group score of the training data{', less that for the better answer' if contrast else ''}. It {way}."
+        less = ", less that for the better answer," if contrast else ""
+        return f"The training data's score as a group{less} {way}."
     mean = Scale.over(changes).show(sum(changes) / max(1, len(changes)))
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     most = f" Shown: the {OVERVIEW_ROWS} that change most." if len(changes) > OVERVIEW_ROWS else ""

@@ -208,8 +208,8 @@ index.csv: 2,000 examples, 6 columns""",
         "prompt response better k why",
         """$ airrep top runs/index --prompt "Can I eat zucchini raw?" --response "No, zucchini should be cooked before eating." -k 1
 most helpful for query: Can I eat zucchini raw? → No, zucchini should be cooked before eating.
-Stands out: the nearest example teaches 51 % of what a copy of this answer would, and fewer than
-   1 in 100 answers that nothing taught come as near.
+Stands out. The closest example teaches this answer 51 % as much as an exact copy would. Of
+   answers that nothing taught, fewer than 1 in 100 have an example as close.
 #1 of 2,000 · train.jsonl:1537 · creak · label fact checking · +22.1 deviations · d1316064c52a6
    …
    → Zucchini is actually a member of the squash family and should be cooked before eating.""",  # noqa: E501
@@ -227,7 +227,7 @@ Stands out: the nearest example teaches 51 % of what a copy of this answer would
         """$ airrep what-if runs/index queries.jsonl --remove 'source == "gsm8k"'
 without source == "gsm8k": 400 examples left out, 1,600 kept
 Mean change of the score over 50 queries: −0.132. The score falls for 17 (what was left out had
-been helping) and rises for 33. Shown: the 20 that change most.""",
+been teaching the answer) and rises for 33. Shown: the 20 that change most.""",
     ),
     "select": Short(
         "count out better where by",

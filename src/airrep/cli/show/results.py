@@ -59,7 +59,7 @@ def print_top(result: TopResult, wide: bool = False) -> None:
 
 def _print_hits(hits: Hits, wide: bool) -> None:
     order = order_in_words(hits.least, (hit.score for hit in hits))
-    taught = "teaches the better answer most, for" if hits.least else "taught most"
+    taught = "teaches the better answer most, for" if hits.least else "taught the answer most, for"
     print_query(f"{order} for" if hits.better is None else taught, hits.query, hits.better)
     if hits.verdict is not None:
         print_lines(Text(printable(hits.verdict.text), style="bold"), hang=INDENT)
