@@ -139,6 +139,7 @@ def rows(pool: Corpus, warm: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "LoGra-ORPO", {"method": "logra", "settings": {**LM, "loss": "orpo"}}
     yield "LoGra-DPO-warmed", {"method": "logra", "settings": warmed}
     yield "lm", {"recipe": "lm", "settings": DPO}
+    yield "lm-warm", {"recipe": "lm-warm", "settings": {**DPO, "warmed": warm}}
     yield "EK-FAC-DPO", {"method": "ekfac", "settings": {**DPO, "exponent": 0.75}}
     yield "lm-whole", {"recipe": "lm-whole", "settings": DPO}
 
