@@ -50,7 +50,7 @@ def test_the_nearest_example_is_named(taught: airrep.Index, world: World) -> Non
     for question, one in zip(copies, told(taught, copies), strict=True):
         assert taught.example(one.row).response == question.response
         assert one.share == pytest.approx(1, abs=1e-3)
-        assert "teaches this answer 100 % as much as an exact copy would" in one.text
+        assert "teaches this answer 100 % as strongly as an exact copy would" in one.text
 
 
 def test_many_examples_that_say_it_are_counted(taught: airrep.Index, world: World) -> None:

@@ -274,15 +274,15 @@ def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Ve
 
 def _words(kind: Kind, chance: float, share: float, tenth: float | None, alike: int, contrast: bool) -> str:
     """One sentence that a stranger understands; *tenth* is a share that many have."""
-    place = " in place of the better one" if contrast else ""
     if share <= 0:
-        return f"Nothing here taught this. No example teaches anything of this answer{place}."
+        return f"Nothing here taught this. No example teaches this answer{' rather than the better one' * contrast}."
+    place = " rather than the better one," if contrast else ""
     percent = f"{max(1, round(100 * (share if tenth is None else tenth)))} %"
     said = f"The closest example teaches this answer{place} {percent}"
     if tenth is not None:
         said = f"{alike}{' or more' if alike >= COUNTED else ''} examples each teach this answer{place} about {percent}"
     often = "fewer than 1" if kind == "stands out" else round(100 * chance)
     return (
-        f"{OPENINGS[kind]}. {said} as much as an exact copy would. Of answers that nothing taught, {often} in 100 have "
-        "an example as close."
+        f"{OPENINGS[kind]}. {said} as strongly as an exact copy would. Where nothing taught an answer, an example this "
+        f"close turns up in {often} of 100 cases."
     )

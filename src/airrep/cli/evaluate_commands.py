@@ -146,7 +146,7 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
 
 DataOption = Annotated[
     list[str] | None,
-    f"The data of the labels; may be repeated. {options.DATA_HELP}",
+    f"The files that the labels were made from; may be repeated. {options.DATA_HELP}",
 ]
 LabelsOption = Annotated[
     list[str] | None,

@@ -66,7 +66,8 @@ class ShardOptions:
     shard_rows: Annotated[
         int | None,
         Setting(
-            "Examples in one shard. An interruption loses at most one. Default: 4096 to 32768, for 12 shards or more."
+            "Examples in one shard. An interruption loses the work of one shard at most. Default: 4096 to 32768, for "
+            "12 shards or more."
         ),
     ] = None
     part: Annotated[
@@ -229,7 +230,8 @@ def append_command(
     ctx: typer.Context,
     path: options.IndexArgument,
     more: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or the parts that make a new index.")
+        list[str],
+        typer.Argument(metavar="DATA...", help=f"{options.DATA_HELP} Or outputs of `airrep index --part`, to join."),
     ],
     reading: options.ReadingOptions,
     settings: options.ChangedOption,
@@ -377,8 +379,8 @@ def _export_records(
         raise ConfigError("export: records need --data DATA and --only FILE. Give both.")
     if index.reading.mixed:
         note(
-            f"{index.path}: its data were read with different options. If {data} was appended later, type the "
-            "options it was read with"
+            f"{index.path}: its data were read in parts, with options that differ. If {data} was "
+            "appended later, type the options it was read with"
         )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only)):

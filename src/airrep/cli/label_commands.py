@@ -239,7 +239,7 @@ class WarmupOptions:
 def warmup_command(
     data: options.DataArgument,
     lm: options.LmOption,
-    out: Annotated[Path, "Folder of the LM to make."],
+    out: Annotated[Path, "Folder to write the fine-tuned LM to."],
     reading: options.ReadingOptions,
     *,
     warming: WarmupOptions,

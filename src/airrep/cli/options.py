@@ -47,7 +47,7 @@ START_HELP = "Encoder to start from: 'default', 'untrained', 'static', a folder 
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
-LabelDataOption = Annotated[list[str] | None, f"The data of the labels; may be repeated. {DATA_HELP}"]
+LabelDataOption = Annotated[list[str] | None, f"The files that the labels were made from; may be repeated. {DATA_HELP}"]
 WhereOption = Annotated[str | None, "Only training examples that pass this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
@@ -298,8 +298,8 @@ class ReadingOptions:
     ] = None
     preferences: Annotated[
         str,
-        "What a preference pair becomes: one example of the chosen answer (chosen), two "
-        "examples (both), or one example of the pair (pairs).",
+        "How to read a preference pair: only its chosen answer (chosen), both answers as "
+        "two examples (both), or both in one example (pairs).",
     ] = "chosen"
     trained_with: Annotated[
         str | None, "Read rows as this trainer does: trl, axolotl, llamafactory, ms-swift or open-instruct."

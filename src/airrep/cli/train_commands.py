@@ -200,8 +200,8 @@ def adapt_command(
     lm: Annotated[str | None, options.LM_HELP] = None,
     queries: Annotated[
         list[str] | None,
-        "Queries to judge on. Default: random rows of DATA. With --labels: the data of the labels; may be repeated. "
-        f"{options.DATA_HELP}",
+        "Queries to judge on. Default: random rows of DATA. With --labels: the files that the labels were made from; "
+        f"may be repeated. {options.DATA_HELP}",
     ] = None,
     budget: Annotated[str, "Time limit, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,

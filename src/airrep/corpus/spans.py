@@ -52,7 +52,7 @@ def check_spans(response: str, spans: object) -> Spans:
                 f"0 <= START < END <= {length}. Correct it"
             )
         if not response[start:stop].strip():
-            raise DataError(f"{shown} holds no word; expected some of the response's. Correct it")
+            raise DataError(f"{shown} holds no word of the response. Choose a longer span")
         if start < before:
             raise DataError(f"{shown} overlaps the one before it; expected spans apart. Make one of the two")
         for place in (start, stop):

@@ -366,7 +366,7 @@ class IndexRows:
         if isinstance(rows, str):
             return self._fulfilling(rows)
         if not isinstance(rows, Iterable):
-            raise ConfigError(f"rows: are {rows!r}; expected row numbers, ids or a filter. Give index.where(...), say.")
+            raise ConfigError(f"rows: {rows!r} is not a list of row numbers or ids, nor a filter. Give one of these.")
         members = rows if isinstance(rows, np.ndarray) else list(rows)
         if len(members) and all(isinstance(member, str) for member in members):
             return self.rows_of([str(member) for member in members])

@@ -250,8 +250,8 @@ def check_tokens(attributor: Attributor) -> None:
 
 def _without_tokens(names: Iterable[str]) -> ConfigError:
     return ConfigError(
-        f"tokens: {' and '.join(names)} tell no part of a score by tokens; expected a channel that reads gradients, or "
-        "counts words. Build an index with one, such as --method logra or ngram."
+        f"tokens: {' and '.join(names)} tell no part of a score by tokens; expected a method that reads gradients or "
+        "counts words. Build an index with such a method: --method logra or ngram."
     )
 
 

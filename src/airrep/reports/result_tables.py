@@ -156,7 +156,7 @@ def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
         way = f"falls: what was left out had been {helping}" if changes[0] < 0 else "stays as it is"
         way = f"rises: what was left out had been {harming}" if changes[0] > 0 else way
         less = ", less that for the better answer," if contrast else ""
-        return f"The training data's score as a group{less} {way}."
+        return f"The group score of the training data{less} {way}."
     mean = Scale.over(changes).show(sum(changes) / max(1, len(changes)))
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     most = f" Shown: the {OVERVIEW_ROWS} that change most." if len(changes) > OVERVIEW_ROWS else ""

@@ -208,8 +208,8 @@ index.csv: 2,000 examples, 6 columns""",
         "prompt response better k why",
         """$ airrep top runs/index --prompt "Can I eat zucchini raw?" --response "No, zucchini should be cooked before eating." -k 1
 most helpful for query: Can I eat zucchini raw? → No, zucchini should be cooked before eating.
-Stands out. The closest example teaches this answer 51 % as much as an exact copy would. Of
-   answers that nothing taught, fewer than 1 in 100 have an example as close.
+Stands out. The closest example teaches this answer 51 % as strongly as an exact copy would.
+   Where nothing taught an answer, an example this close turns up in fewer than 1 of 100 cases.
 #1 of 2,000 · train.jsonl:1537 · creak · label fact checking · +22.1 deviations · d1316064c52a6
    …
    → Zucchini is actually a member of the squash family and should be cooked before eating.""",  # noqa: E501
