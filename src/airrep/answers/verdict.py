@@ -275,8 +275,8 @@ def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Ve
 def _words(kind: Kind, chance: float, share: float, tenth: float | None, alike: int, contrast: bool) -> str:
     """One sentence that a stranger understands; *tenth* is a share that many have."""
     if share <= 0:
-        return f"Nothing here taught this. No example teaches this answer{' rather than the better one' * contrast}."
-    place = " rather than the better one," if contrast else ""
+        return f"Nothing here taught this. No example teaches this answer{' in place of the better one' * contrast}."
+    place = " in place of the better one," if contrast else ""
     percent = f"{max(1, round(100 * (share if tenth is None else tenth)))} %"
     said = f"The closest example teaches this answer{place} {percent}"
     if tenth is not None:
