@@ -13,13 +13,14 @@ and subsets, and what weights of these rows reach that are learnt from slopes or
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import torch
 from bound import held, interval
 from safetensors.numpy import load_file
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 import airrep
 from airrep.attributors.gradient.run.metagradient import AdamState, Replay, _put, _Taken
@@ -36,6 +37,10 @@ TUNING = {"epochs": 2, "epsilon": 1e-5}
 """That of the labels, but for AdamW's epsilon."""
 COUNT = 100
 """Examples of a run, as of the judged subsets."""
+FITTED = 300
+"""Subsets whose losses may teach weights; the others judge them."""
+SHAKEN = 400
+"""Resamples of queries and subsets."""
 LENGTH = 0.005
 """Norm of the step behind a difference of gradients."""
 
@@ -136,17 +141,24 @@ def judge(given: argparse.Namespace) -> None:
     for folder in given.evaluations:
         saved = load_file(folder / "scores.safetensors")
         key = next(name.split("/", 1)[1] for name in saved if name.startswith("losses/"))
-        recipes |= {row.name: saved[f"{place}/{key}"] for place, row in enumerate(airrep.open(folder).rows)}
+        done = np.isfinite(airrep.open(given.labels).losses(0)[0]).all(axis=0)  # of labels that are not finished
+        recipes |= {row.name: saved[f"{place}/{key}"][:, done] for place, row in enumerate(airrep.open(folder).rows)}
     print(f"{len(runs)} runs, {queries} queries, {len(members)} subsets; seconds of CPU a run:", end=" ")
     print(round(float(np.mean([run["cpu_seconds"] for run in runs]))))
 
     def lds(scores: np.ndarray) -> np.ndarray:
-        return np.array([spearmanr(one, -other).statistic for one, other in zip(scores, losses.T, strict=False)])
+        return correlations(scores, losses.T[: len(scores)])
 
     best = {name: lds(scores[:queries]) for name, scores in recipes.items()}
     for name, values in best.items():
         print(f"  {name:36} {told(values)}")
-    size, pool = COUNT, members.shape[1]
+    for one, other in combinations(recipes, 2):
+        mixed = standard(recipes[one]) + standard(recipes[other])
+        print(f"  {f'{one} and {other}':36} {told(lds(mixed))}", end="")
+        for name in ("text", "lm-whole"):
+            print(f", less {name} {apart(mixed, recipes[name], losses.T)}", end="")
+        print()
+    size, pool = int(members[0].sum()), members.shape[1]
     both = slopes * np.where(inside, pool / size, pool / (pool - size))[:, :, None] / 2  # as the method weighs them
     count = 1
     while count <= len(runs):
@@ -167,7 +179,7 @@ def judge(given: argparse.Namespace) -> None:
             print(f"    {f'less {name}':34} {told(lds(alone) - values)}")
             print(f"    {f'with {name}':34} {told(mixed)}, less it alone {told(mixed - values)}")
         count = 2 * count if count < 4 else count + 2
-    if queries < len(losses.T):
+    if queries < len(losses.T) and len(losses) > FITTED:
         teach(recipes, both.mean(axis=0).T @ members.T, losses)
 
 
@@ -175,13 +187,13 @@ def teach(recipes: dict[str, np.ndarray], taught: np.ndarray, losses: np.ndarray
     """Learn weights of the recipes' scores from slopes or labels of some queries; judge on the other queries."""
     known = len(taught)
     features = np.stack([standard(scores) for scores in recipes.values()], axis=-1)
-    rest, judged = features[known:, 300:], losses.T[known:, 300:]
+    rest, judged = features[known:, FITTED:], losses.T[known:, FITTED:]
     ways = {"slopes": (features[:known], standard(taught))}
     for count in (15, 30, 60, 120, 240):
         ways[f"{count} fine-tunes"] = (features[:known, :count], standard(-losses.T[:known, :count]))
-    print("weights of the recipes, learnt from these queries, judged on the other queries and on subsets 300 and above")
+    print("weights of the recipes, learnt from these queries, judged on the other queries and subsets")
     for name, scores in recipes.items():
-        print(f"  {name:24} {told(correlations(scores[known:, 300:], judged))}")
+        print(f"  {name:24} {told(correlations(scores[known:, FITTED:], judged))}")
     best = "lm-whole"
     best_found = correlations(recipes[best][known:, 300:], judged)
     for name, (scores, wanted) in ways.items():
@@ -191,9 +203,25 @@ def teach(recipes: dict[str, np.ndarray], taught: np.ndarray, losses: np.ndarray
         print(f"  {f'weights of {name}':24} {told(found)}, less {best} {told(found - best_found)}   {shown}")
 
 
+def apart(scores: np.ndarray, others: np.ndarray, losses: np.ndarray) -> str:
+    """By how much scores are ahead, x 100, with a 95 % interval over queries and subsets."""
+    generator, (queries, subsets) = np.random.default_rng(0), losses.shape
+    found = []
+    for _ in range(SHAKEN):
+        drawn = np.ix_(generator.integers(0, queries, queries), generator.integers(0, subsets, subsets))
+        found.append(
+            100 * (correlations(scores[drawn], losses[drawn]) - correlations(others[drawn], losses[drawn])).mean()
+        )
+    value = 100 * (correlations(scores, losses) - correlations(others, losses)).mean()
+    low, high = np.percentile(found, [2.5, 97.5])
+    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
 def correlations(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """Spearman's correlation with −losses, query by query."""
-    return np.array([spearmanr(one, -other).statistic for one, other in zip(scores, losses, strict=True)])
+    one, other = (standard(rankdata(values, axis=1)) for values in (scores, -losses))
+    found: np.ndarray = (one * other).mean(axis=1)
+    return found
 
 
 def average(slopes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
