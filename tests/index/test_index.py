@@ -872,3 +872,11 @@ def test_an_index_of_an_earlier_version_is_told_to_be_built_again(index: airrep.
     shown = subprocess.run([sys.executable, "-m", "airrep", "show", index.path], capture_output=True, text=True)
     assert (shown.returncode, shown.stderr.count("\n")) == (1, 1)
     assert again in shown.stderr
+
+
+@pytest.mark.parametrize("method", ["channels", "bm25", "dsir"])
+def test_an_index_answers_alike_just_built_found_again_and_opened(method: str, tmp_path: Path) -> None:
+    train, how = make_corpus(40), {} if method == "channels" else {"method": method}
+    ways = [airrep.build_index(train, tmp_path / "i", **how) for _ in range(2)] + [airrep.open(tmp_path / "i")]
+    first, *others = [[(hit.row, hit.score) for hit in way.top(train[:1], k=40)[0].hits] for way in ways]
+    assert first == others[0] == others[1]

@@ -1,6 +1,6 @@
 """Sentence encoders: load one by name; without torch where it needs none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,14 +65,8 @@ def load_encoder(
     name = pinned(str(name_or_path))
     if batch_tokens is not None and batch_tokens < 1:
         raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; expected 1 or more. Change it.")
-    folder = find_model(name, (CODE,) if trust_remote_code else ())
-    shipped = name in BUNDLED  # no other kind of model, and without programs
-    if not shipped:
-        refuse_other_kinds(folder)
-    layout = read_layout(folder)
-    plain = shipped or layout.format == "airrep"
-    code = [] if plain else check_own_code("encoder", name, folder, trust_remote_code)
-    prompts = choose_prompts(folder, name, query_prompt, train_prompt)
+    layout, code = _read_layout(name, trust_remote_code)
+    prompts = choose_prompts(layout.folder, name, query_prompt, train_prompt)
     if layout.format == "static":
         return StaticEncoder(name, _read_static(name, layout, template, max_tokens), prompts)
     need(f"encoder {name}", "encoders", "torch")
@@ -89,6 +83,16 @@ def load_encoder(
         max_tokens=max_tokens,
         batch_tokens=batch_tokens,
     )
+
+
+def _read_layout(name: str, trusted: bool) -> tuple[Layout, Sequence[Path]]:
+    """How a model's folder is to be read, and its files of program code; refuses what is not an encoder."""
+    folder = find_model(name, (CODE,) if trusted else ())
+    if name in BUNDLED:  # no other kind of model, and without programs
+        return read_layout(folder), []
+    refuse_other_kinds(folder)
+    layout = read_layout(folder)
+    return layout, [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trusted)
 
 
 def _read_static(name: str, layout: Layout, template: str | None, max_tokens: int | None) -> StoredStatic:

@@ -93,9 +93,7 @@ def build_index(
         )
     if finished is None:
         _write(stage, plan, train, shard_rows, progress=progress, engine=make_engine(engine))
-    built = Index(path, plan.attributor)
-    vars(built)["_attributor"] = plan.attributor  # which knows what it learnt: nothing is read back
-    return built
+    return Index.just_built(path, plan.attributor)
 
 
 def _write(stage: Stage, plan: "BuildPlan", train: Corpus, shard_rows: int, **how: Any) -> None:

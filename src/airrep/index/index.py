@@ -95,6 +95,13 @@ class Index(EditableIndex):
             self._make_ready(found)
         return found
 
+    @classmethod
+    def just_built(cls, path: str | Path, attributor: Attributor) -> "Index":
+        """Open an index whose attributor still knows what it learnt, so that nothing of that is read back."""
+        index = cls(path, attributor)
+        vars(index)["_attributor"] = attributor
+        return index
+
     @cached_property
     def _attributor(self) -> Attributor:
         if self._asked is not None:
