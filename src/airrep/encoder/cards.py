@@ -168,7 +168,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
     if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text
         names = ", ".join(sorted(own)) or "none"
         raise ConfigError(
-            f"{where}='{asked}': the model has no prompt of that name. Give the name of one of its prompts ({names}), "
+            f"{where}='{asked}': the model has no prompt of that name; its prompts: {names}. Give one of these names, "
             "or a text that ends in a colon or a space."
         )
     return asked
