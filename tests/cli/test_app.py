@@ -259,9 +259,9 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--pool", "max"), "--pool max: does not exist; expected sum, mean, diminishing, attention, "),
+        (("--pool", "max"), "--pool max: does not exist; expected one of sum, mean, diminishing, attention, "),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants only for order-1 and order-2"),
-        (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
+        (("--pool", "mean:0.2"), "temperature 0.2: pool mean has no temperature"),
         (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is not a temperature"),
     ],
 )
@@ -277,7 +277,8 @@ def test_bad_group_files_are_told(world: Run, content: str) -> None:
     Path("groups.json").write_text(content)
     ran = world("group", "runs/index", "queries.jsonl", "--by", "groups.json")
     assert ran.status == 1
-    assert ran.err.startswith("airrep: error: groups.json: is not")
+    assert ran.err.startswith("airrep: error: groups.json: ")
+    assert 'Write {"name": [ids or rows], …}' in ran.err
 
 
 def test_what_if(world: Run) -> None:
