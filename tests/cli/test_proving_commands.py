@@ -57,8 +57,8 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "rows are named in 0 ways"),
-        (("--rows", "e1", "--where", "label == 'label 0'"), "rows are named in 2 ways"),
+        ((), "0 options name the rows"),
+        (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
         (("--where", "year > 1990"), "60 of 60 examples are named"),
         (("--where", "year > 3000"), "no example fulfils it"),
