@@ -200,13 +200,13 @@ def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
     Path("talk.jsonl").write_text(json.dumps(talk) + "\n" + '{"text": "Once."}\n')
     told = world("top", "runs/index", "talk.jsonl", "--json").err
     assert told.splitlines()[0] == (
-        "talk.jsonl: 2 examples; records read: 1 as conversations (the last of several turns; --turns all takes each), "
-        "1 as text alone (no prompt: all of it is the response)"
+        "talk.jsonl: 2 examples; records read: 1 as conversations (only the last assistant turn; --turns all uses "
+        "every one), 1 as text alone (no prompt: all of it is the response)"
     )
     every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
     assert len(json.loads(every.out)["queries"]) == 3
-    assert "Take every turn with --turns all" in _ends_with_a_question(world)
-    assert "turns 'some': expected last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
+    assert "Set --turns all to use every assistant turn" in _ends_with_a_question(world)
+    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
 
 
 def _ends_with_a_question(world: Run) -> str:
@@ -426,7 +426,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
         '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'
     )
     ran = run("index", "turns.jsonl", "--out", "j", "--method", "tfidf", "--skip-invalid")
-    assert "Take every turn with --turns all, or leave" in ran.err
+    assert "Set --turns all to use every assistant turn" in ran.err
 
 
 @pytest.fixture
