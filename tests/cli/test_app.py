@@ -200,13 +200,13 @@ def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
     Path("talk.jsonl").write_text(json.dumps(talk) + "\n" + '{"text": "Once."}\n')
     told = world("top", "runs/index", "talk.jsonl", "--json").err
     assert told.splitlines()[0] == (
-        "talk.jsonl: 2 examples; records read: 1 as conversations (the last of several turns; --turns all takes each), "
-        "1 as text alone (no prompt: all of it is the response)"
+        "talk.jsonl: 2 examples; records read: 1 as conversations (only the last assistant turn; --turns all uses "
+        "every one), 1 as text alone (no prompt: all of it is the response)"
     )
     every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
     assert len(json.loads(every.out)["queries"]) == 3
-    assert "Take every turn with --turns all" in _ends_with_a_question(world)
-    assert "turns 'some': expected last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
+    assert "Set --turns all to use every assistant turn" in _ends_with_a_question(world)
+    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
 
 
 def _ends_with_a_question(world: Run) -> str:
@@ -259,9 +259,9 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--pool", "max"), "--pool max: does not exist; expected sum, mean, diminishing, attention, "),
+        (("--pool", "max"), "--pool max: does not exist; expected one of sum, mean, diminishing, attention, "),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants only for order-1 and order-2"),
-        (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
+        (("--pool", "mean:0.2"), "temperature 0.2: pool mean has no temperature"),
         (("--pool", "attention:warm"), "--pool attention:warm: the temperature 'warm' is not a number"),
     ],
 )
@@ -277,7 +277,8 @@ def test_bad_group_files_are_told(world: Run, content: str) -> None:
     Path("groups.json").write_text(content)
     ran = world("group", "runs/index", "queries.jsonl", "--by", "groups.json")
     assert ran.status == 1
-    assert ran.err.startswith("airrep: error: groups.json: is not")
+    assert ran.err.startswith("airrep: error: groups.json: ")
+    assert 'Write {"name": [ids or rows], …}' in ran.err
 
 
 def test_what_if(world: Run) -> None:
@@ -425,7 +426,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
         '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'
     )
     ran = run("index", "turns.jsonl", "--out", "j", "--method", "tfidf", "--skip-invalid")
-    assert "Take every turn with --turns all, or leave" in ran.err
+    assert "Set --turns all to use every assistant turn" in ran.err
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ COSTS = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes or more")]
+    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes, more workers")]
 )
 def test_judge_refuses_a_budget_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, budget: str, told: str) -> None:
     # A fast machine may afford a small judgement within seconds: the costs are those of a slow one.

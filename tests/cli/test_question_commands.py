@@ -348,7 +348,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     Path("other.jsonl").write_text('{"id": "e1", "prompt": "another", "response": "thing"}\n')
     for data, listed, said in (
         ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
-        ("train.jsonl", "queries.jsonl", "the options of reading"),
+        ("train.jsonl", "queries.jsonl", "the reading options"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep wrote"),
     ):

@@ -69,11 +69,11 @@ def test_groups_and_better_answers_take_marks(index: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        ((*ASK, "It is [[108 m."), "--response: the mark [[ has no ]]"),
-        ((*ASK, "It [[is [[108]] m]]."), "--response: a mark [[ stands within another span"),
-        ((*ASK, "It is [[ ]] m."), "--response: span 6:7 holds no word"),
-        ((*ASK, "It is 108.", "--span", "6"), "--span 6: expected START:END"),
-        ((*ASK, "It is 108.", "--span", "6:60"), "--response: span 6:60 lies outside of the response"),
+        ((*ASK, "It is [[108 m."), "--response: the mark [[ is never closed"),
+        ((*ASK, "It [[is [[108]] m]]."), "--response: a mark [[ stands inside another span"),
+        ((*ASK, "It is [[ ]] m."), "--response: span 6:7 covers no text"),
+        ((*ASK, "It is 108.", "--span", "6"), "--span 6: must be START:END"),
+        ((*ASK, "It is 108.", "--span", "6:60"), "--response: span 6:60 lies outside the response"),
         ((*ASK, "It is 108.", "--span", "6:9,7:8"), "--response: span 7:8 overlaps"),
         (("FILE", "--span", "6:9"), "--span needs --response. Give both, or put a field named span into"),
     ],
