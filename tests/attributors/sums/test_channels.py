@@ -838,7 +838,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         with contextlib.suppress(SystemExit):
             main()
         said = " ".join(capsys.readouterr().err.split())
-        assert "channel 'prompts' finds nothing to read in 4 examples, so it scores them 0" in said, command
+        assert "'prompts' finds nothing to read in 4 examples; they score 0" in said, command
         assert "'responses' finds nothing" not in said
 
 
