@@ -147,7 +147,7 @@ def test_fine_tunes_take_the_settings_of_a_training_where_none_is_given(tmp_path
     assert "learning_rate 0.0003" in lines[0]
     assert f"from {config}; not followed: sample_packing; set on the command line: epochs" in lines[0]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="does not tell the learning rate"):
+    with pytest.raises(ConfigError, match="does not contain the learning rate"):
         told(capsys, "owner/name", training=tmp_path / "empty")
 
 
