@@ -404,7 +404,7 @@ def test_settings_from_a_file(run: Run) -> None:
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
-        (("--set", "ngrams"), "is not of the form key=value"),
+        (("--set", "ngrams"), "is neither key=value nor a YAML file"),
         (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
@@ -461,7 +461,7 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
+    assert "'lm' is not a setting of the fine-tuning (batch_examples, " in ran.err
     assert "or of the LM (base, batch_tokens, beta, checkpointing" in ran.err
 
 
@@ -608,7 +608,7 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
     first = json.loads(run(*asked).out)
     Path(lm).rename(tmp_path / "moved")
-    assert "Check it" in run(*asked).err
+    assert "If the folder has moved" in run(*asked).err
     found = run(*asked, "--set", f"lm={tmp_path / 'moved'}", "--set", "store=none")
     assert json.loads(found.out)["queries"] == first["queries"]
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err

@@ -164,12 +164,12 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
-    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
+    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting of the fine-tuning")
     _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
     _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
-        "max_new_tokens is 64; expected less than 64",
+        "max_new_tokens is 64. Set it below max_tokens, 64.",
     )
     _refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
     _refused(run(*SELECT[:-2]), "--count")
