@@ -164,7 +164,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
     _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: is not made of removals")
-    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
+    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
     _refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
@@ -307,7 +307,10 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
         "dropped": (*judged, *tuned, "--remove", "2,25%"),
         "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
-    words = {"dropped": ("rise × 100", "Top 15", "60 training examples, "), "traced": ("MRR × 100", "Recall@10", "Tail patch")}
+    words = {
+        "dropped": ("rise × 100", "Top 15", "60 training examples, "),
+        "traced": ("MRR × 100", "Recall@10", "Tail patch"),
+    }
     for name, command in made.items():
         status, printed, err = run(*command, "--out", name)
         assert status == 0, err

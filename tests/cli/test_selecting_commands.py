@@ -183,9 +183,9 @@ def test_repeated_queries_are_told(run: Run) -> None:
     assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
     facts = json.loads(again.out)["facts"]
     assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
-    assert "repeat the texts of other queries" in run("evaluate", "train-index", "--queries", "twice.jsonl").out.replace(
-        "\n", " "
-    )
+    assert "repeat the texts of other queries" in run(
+        "evaluate", "train-index", "--queries", "twice.jsonl"
+    ).out.replace("\n", " ")
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
