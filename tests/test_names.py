@@ -111,7 +111,7 @@ def test_a_text_where_a_file_is_expected_names_what_takes_texts(text: str) -> No
 
 
 def test_a_word_without_quotes_in_a_filter_is_told_how_to_write_it(index: airrep.Index) -> None:
-    with pytest.raises(airrep.errors.ConfigError, match='a text stands in quotes. Write "a"'):
+    with pytest.raises(airrep.errors.ConfigError, match='Put text in quotes: "a"'):
         index.where("source == a")
 
 

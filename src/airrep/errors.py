@@ -49,7 +49,7 @@ class AirRepError(Exception):
         ...     airrep.read_corpus("nowhere.jsonl")
         ... except airrep.AirRepError as error:
         ...     print(error)
-        nowhere.jsonl: no such file or folder; a data file is expected. Check the path
+        nowhere.jsonl: no such file or folder. Check the path
     """
 
 
@@ -72,8 +72,8 @@ class DataError(AirRepError, ValueError):
         >>> try:
         ...     airrep.Corpus.from_records([{"prompt": "Who?"}])
         ... except airrep.errors.DataError as error:
-        ...     print(str(error)[:42])
-        records: record 1: no prompt and response;
+        ...     print(str(error)[:47])
+        records: record 1: no prompt and response found
     """
 
 

@@ -157,7 +157,7 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged_by_meaning(tmp_path: 
 
 
 def test_bad_questions_are_told(world: airrep.Index) -> None:
-    with pytest.raises(ConfigError, match="items: there are none"):
+    with pytest.raises(ConfigError, match="items: is empty"):
         airrep.audit(world, [])
     for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
         with pytest.raises(ConfigError, match="audit: "):

@@ -165,7 +165,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
-    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "names no index")
+    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
 
 
 def test_a_random_part_is_left_out_by_a_percentage(run):
@@ -187,7 +187,7 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
 @pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
     drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
-    _refused(run(*drawn), f"{asked.split()[0]}: is only for random subsets, not for removals")
+    _refused(run(*drawn), f"{asked.split()[0]} works only with random subsets")
     assert not Path("idle").exists()
 
 
@@ -286,7 +286,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
     line += ("--by", "source", "--count", "2")
     told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
     assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
-    assert "from run.yaml; set here: epochs" in told
+    assert "from run.yaml; set on the command line: epochs" in told
     assert "airrep's default learning rate" in run(*line, "--set", "epochs=7")[2]
     assert asked[1].model_fields_set == {"epochs"}
     status, _, refused = run(*line[:-1], "100000")  # bad input is refused before anything is told
@@ -321,18 +321,19 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     assert status == 0, err
     assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
     _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
-    _refused(run("evaluate", "tfidf", "--rows", "source"), "--rows needs --queries")
-    _refused(run(*judged, *tuned, "--rows", "source"), "--lm needs --count beside --rows")
+    _refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
+    _refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
     _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
     _refused(
-        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect beside --queries and --remove"
+        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect with --queries and --remove"
     )
     _refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
     _refused(
-        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams: names no index of this command"
+        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"),
+        "--set b:ngrams: does not begin with the name of an index",
     )
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
@@ -340,11 +341,11 @@ def test_settings_of_one_index_are_given_by_its_name(run):
 
 
 def test_bad_names_and_tags_are_refused(run):
-    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': names no index")
+    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': does not name an index")
     _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is not a tag; expected key=value")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: must be key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
-    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
+    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: the key 'a' is given twice")
 
 
 def test_evaluate_refuses_other_data_and_other_indexes(run):
@@ -383,6 +384,6 @@ def test_datamodels_refuse_options_of_an_encoder(run, beside):
 
 
 def test_what_lacks_is_named(run):
-    _refused(run("evaluate", "i", "--lm", "m"), "--queries and --count")
+    _refused(run("evaluate", "i", "--lm", "m"), "--queries, and --count or --remove")
     _refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
     _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "--why needs --labels")

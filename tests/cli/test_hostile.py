@@ -53,7 +53,7 @@ def test_a_filter_that_nothing_fulfils_is_told_as_that(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "the name is empty"), (" ", "the name is empty"), ("a" * 5000, "too long")]
+    ("name", "told"), [("", "the path is empty"), (" ", "the path is empty"), ("a" * 5000, "too long")]
 )
 def test_names_that_no_file_has(run: Run, name: str, told: str) -> None:
     status, _, err = run("index", name, "--out", "new", "--method", "tfidf")

@@ -57,8 +57,8 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "rows are named in 0 ways"),
-        (("--rows", "e1", "--where", "label == 'label 0'"), "rows are named in 2 ways"),
+        ((), "0 options name the rows"),
+        (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
         (("--where", "year > 1990"), "60 of 60 examples are named"),
         (("--where", "year > 3000"), "no example matches"),
@@ -104,7 +104,7 @@ COSTS = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes or more")]
+    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes, more workers")]
 )
 def test_judge_refuses_a_budget_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, budget: str, told: str) -> None:
     # A fast machine may afford a small judgement within seconds: the costs are those of a slow one.

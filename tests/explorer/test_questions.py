@@ -71,7 +71,7 @@ def test_a_part_of_a_response_is_asked_about_and_proved(tmp_path: Path) -> None:
     assert f"{answer[:start]}[[{answer[start:]}]]" in told["command"]
     copies = questions.copied_words(served, requests.CopiedRequest(query=ref(3)))["copied"]
     assert all(one["words"] >= 4 and one["first"][0]["id"] for one in copies)
-    with pytest.raises(DataError, match="lies outside of the response"):
+    with pytest.raises(DataError, match="lies outside the response"):
         questions.top(served, requests.TopRequest(query=requests.QueryRef(number=3, span=[[0, 999]])))
 
 

@@ -161,7 +161,7 @@ def test_what_was_asked_for_stands_beside_the_reason(index: airrep.Index, tmp_pa
         ({"tokens": 0}, "the budget is 0 tokens"),
         ({"count": "3"}, "select: count is '3'; a whole number is expected"),
         ({"count": 3.0, "diversity": 0.5}, r"select: count is 3\.0; a whole number is expected"),
-        ({"where": 3}, "where: is 3; expected a filter as text"),
+        ({"where": 3}, "where: is 3, but must be text"),
         ({"count": None}, "give a count, a budget of tokens, or both"),
         ({"tokens": 9, "tokenizer": "/nowhere"}, "tokenizer"),
     ],

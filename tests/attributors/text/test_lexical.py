@@ -199,7 +199,7 @@ def test_the_command_line_draws_from_a_dsir_index_alone(run: Callable[..., tuple
         True,
     )
     status, told = run("select", "dsir", *asked, "d.jsonl", "--set", "seed=7")
-    assert (status, "--set seed: is only for resample=true" in told) == (1, True)
+    assert (status, "--set seed= works only with --set resample=true" in told) == (1, True)
     assert not Path("d.jsonl").exists()
 
 
