@@ -73,8 +73,10 @@ class Index(EditableIndex):
             ConfigError: the attributor is none.
         """
         if not isinstance(attributor, Attributor | None):
-            told = "must be an Attributor, or None to use the method that built the index"
-            raise ConfigError(f"{path}: attributor is {attributor!r}; it {told}.")
+            raise ConfigError(
+                f"{path}: attributor is {attributor!r}; it must be an Attributor, or None to use the method that built "
+                "the index."
+            )
         super().__init__(path, before=before)
         self.given = attributor
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
