@@ -404,7 +404,7 @@ def test_settings_from_a_file(run: Run) -> None:
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
-        (("--set", "ngrams"), "is not of the form key=value"),
+        (("--set", "ngrams"), "is neither key=value nor a YAML file"),
         (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):

@@ -423,7 +423,7 @@ def test_where_fewer_fulfil_the_filter_all_are_given(index: airrep.Index, querie
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
     with pytest.raises(ConfigError, match="top: k is 0; expected at least 1"):
         index.top(queries, k=0)
-    with pytest.raises(ConfigError, match=r"top: k is 1\.5; a whole number is expected"):
+    with pytest.raises(ConfigError, match=r"top: k is 1\.5, but must be a whole number"):
         index.top(queries, k=1.5)
     with pytest.raises(ConfigError, match="top: k is 10, but no example fulfils the filter"):
         index.top(queries, where='source == "nowhere"')
@@ -602,7 +602,7 @@ def test_truncated_file_is_found_at_opening(index: airrep.Index) -> None:
 def test_newer_format_is_refused(index: airrep.Index) -> None:
     path = index.path / MANIFEST
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(ArtifactError, match="was written in format 2; this airrep reads up to 1"):
+    with pytest.raises(ArtifactError, match="was written by a newer airrep .in format 2; this version reads up to 1"):
         airrep.Index(index.path)
 
 

@@ -129,7 +129,7 @@ def test_states_that_machines_rounded_differently_are_refused(tmp_path: Path, mo
 
 @pytest.mark.parametrize("share", ["0/3", "4/3", "3", "a/b", "-1/2", "1/0", ""])
 def test_shares_that_cannot_be_are_refused(tmp_path: Path, share: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected i/n with i from 1 to n, as 3/10"):
+    with pytest.raises(ConfigError, match=r"must be i/n with i from 1 to n, such as 3/10"):
         build_part(TRAIN, tmp_path / "p", share, HashAttributor())
 
 
