@@ -162,7 +162,7 @@ def test_the_caution_about_a_method_is_told_once(run: Run) -> None:
         assert told not in run(name, "runs/index", queries, *rest).out
         assert told in json.loads(run(name, "runs/index", queries, *rest, "--json").out)["provenance"]["caution"]
     ran = run("group", "runs/index", queries, "--by", "source", "--pool", "order-1")
-    assert "in the loss's units only for features" in " ".join(ran.out.split())
+    assert "in units of the loss only if features" in " ".join(ran.out.split())
     run("append", "runs/index", write("more.jsonl", make_corpus(2, "m")))
     assert told in run("show", "runs/index").out
 
@@ -761,7 +761,7 @@ def test_out_is_checked_before_the_work(world: Run) -> None:
     assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
     assert airrep.Index("runs/index").fingerprint == before
     ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
-    assert (ran.status, 'filter id == "none": no example fulfils it' in ran.err) == (1, True)
+    assert (ran.status, 'filter id == "none": no example matches' in ran.err) == (1, True)
 
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
