@@ -57,13 +57,13 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "rows are named in 0 ways"),
-        (("--rows", "e1", "--where", "label == 'label 0'"), "rows are named in 2 ways"),
+        ((), "0 options name the rows"),
+        (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
         (("--where", "year > 1990"), "60 rows are named, so 0 of 60 are left"),
-        (("--where", "year > 3000"), "no example fulfils it"),
+        (("--where", "year > 3000"), "no example matches"),
         (("--from", "absent.jsonl"), "cannot be read as a list of rows"),
-        (("--rows", "e1", "--better", "answer 21"), "the better answer is the same text"),
+        (("--rows", "e1", "--better", "answer 21"), "its better answer is the same text"),
         (("--rows", "e1", "--set", "learning_rate=-1"), "learning_rate"),
     ],
 )

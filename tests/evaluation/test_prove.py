@@ -150,7 +150,7 @@ FILES = ("top.json", "top", "basket.jsonl")
         ([], "no rows are named"),
         (["none"], "has no example with id 'none'"),
         ([720], "has no row 720"),
-        ("source == 'nowhere'", "no example fulfils it"),
+        ("source == 'nowhere'", "no example matches"),
         ("source == 'web' or source == 'book'", "72 rows are named, so 0 of 72 are left"),
         (list(range(30)), "30 rows are named, so 42 of 72 are left, and at least 60 are needed"),
     ],
@@ -187,7 +187,7 @@ def test_impossible_values_are_refused(index: Index, tmp_path: Path) -> None:
     for settings in wrong:
         with pytest.raises(ConfigError):
             prove(index, bad(), ASKED, ToyWorld(), **settings, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match="the better answer is the same text"):
+    with pytest.raises(ConfigError, match="its better answer is the same text"):
         prove(index, bad(), ASKED, ToyWorld(), ASKED, out=tmp_path / "run")
     world = ToyWorld(unreadable=(Example(ASKED.prompt, ASKED.response, "bad2", source="web"),))
     with pytest.raises(DataError, match='the LM cannot read a named row: example "bad2"'):

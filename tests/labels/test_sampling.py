@@ -326,7 +326,7 @@ def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callab
         ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
         ({**REMOVED, "removals": 11, "removal_size": 3}, DataError, "33 examples .* at most 30. Lower removals"),
         ({**REMOVED, "removals": 1, "removal_size": 30}, DataError, "30 examples .* at most 29. Lower removal_size"),
-        ({"size": "0%"}, ConfigError, "size='0%': expected a number of examples from 1 on, or a percentage"),
+        ({"size": "0%"}, ConfigError, "size='0%': must be a number of examples, at least 1, or a percentage"),
         ({"size": "1%"}, DataError, "instance 0: 1% of a train pool of 30 examples is none; expected one or more"),
         ({"size": "99%"}, DataError, "instance 0: 30 examples are to be drawn from a train pool of 30"),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),

@@ -160,4 +160,4 @@ def test_the_command_reads_evaluations(
     messages = capsys.readouterr().err
     assert "page.html: written" in messages
     assert "expected only evaluations or only results" in messages
-    assert "--set figures=, curve= and join= are for evaluations; expected none of them here" in messages
+    assert "--set figures=, curve= and join= work only with evaluations" in messages

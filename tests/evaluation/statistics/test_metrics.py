@@ -370,7 +370,7 @@ def test_measures_take_numbers_in_any_form(form: str) -> None:
 
 def test_what_is_no_matrix_of_numbers_is_refused() -> None:
     for measure in (metrics.spearman, metrics.lds):
-        with pytest.raises(DataError, match="make no array: "):
+        with pytest.raises(DataError, match="cannot be made into an array: "):
             measure([[1.0, 2.0], [1.0]], [[1.0, 2.0]])
         with pytest.raises(DataError, match=r"are of type .*"):
             measure([["a", "b"]], [[1.0, 2.0]])
