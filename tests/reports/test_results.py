@@ -233,7 +233,7 @@ def test_groups_and_what_ifs_tell_their_channels() -> None:
     changed["queries"][0]["channels"] = {"v1.2": -0.25}
     page = Page(render_report([grouped, changed]))
     assert page.line.count("v1.2 rest") == 3  # for each query, and in the overview
-    assert "of it v1.2" in page.line
+    assert "of which v1.2" in page.line
 
 
 def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:
