@@ -298,7 +298,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     write("many.jsonl", make_corpus(25, "q"))
     scores = airrep.Index("runs/index").group_scores(Path("many.jsonl"), by="source")
     shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
-    assert "Each of the 25 queries: --wide" in shown
+    assert "To see each of the 25 queries, add --wide" in shown
     assert shown.count("groups for") == 0
     for name, mean, spread in zip(scores.names, scores.scores.mean(axis=0), scores.scores.std(axis=0), strict=True):
         line = next(line for line in shown.splitlines() if f" {name} " in line)

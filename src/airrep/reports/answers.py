@@ -83,7 +83,7 @@ def _of_set(result: SetResult) -> Iterator[Table]:
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     title = f"{order.capitalize()} for all {result.queries:,} queries together"
-    caption = f"{result.even:,} more queries score all examples alike." if result.even else ""
+    caption = f"{result.even:,} more queries give all examples the same score." if result.even else ""
     yield _table(title, ("mean effect", "helped", "prompt → response"), lines, caption)
 
 
