@@ -229,7 +229,10 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
     _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
-    _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
+    _refused(
+        run(*asked, "labels#0", "--tune", "moved/labels-copy"),
+        "labels-copy/0: is among the labels to judge by (as labels/0)",
+    )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
         "instances labels/1 and labels/1: have the same",
@@ -260,7 +263,7 @@ def test_runs_are_compared_pair_by_pair(run):
     _refused(
         run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
     )
-    _refused(run("compare", "in-sum"), "there is only one row")
+    _refused(run("compare", "in-sum"), "the runs have only one row")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 
@@ -328,7 +331,7 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
     _refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
     _refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
-    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
+    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of 60 examples. Remove 1 to 30")
     _refused(
         run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect with --queries and --remove"
     )

@@ -89,9 +89,9 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are 30 examples")
+    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other texts or classes")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
@@ -165,7 +165,7 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
     _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting of the fine-tuning")
-    _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
+    _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
     _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
