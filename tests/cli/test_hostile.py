@@ -49,7 +49,7 @@ def test_a_filter_that_nothing_fulfils_is_told_as_that(run: Run) -> None:
     for command in (["top"],):
         status, _, err = run(command[0], "index", "q.jsonl", "--where", "source == 'none'", *command[1:])
         assert (status, err.count("\n")) == (1, 1)
-        assert "no example fulfils the filter" in err
+        assert "no example matches the filter" in err
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class LabelStatistics:
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
         """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnose`."""
         if not instances:
-            raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
+            raise ConfigError("diagnose: no labelled instance is given. Give at least one.")
         for instance in instances:
             refuse_removals(instance)
             check_losses(instance.losses)

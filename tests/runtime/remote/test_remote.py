@@ -269,9 +269,9 @@ def test_files_of_others_are_left_alone(place: Place) -> None:
 
 def test_an_index_at_a_url_is_not_changed_in_place(memory: Place) -> None:
     for index in (build(memory), airrep.Index(f"{memory.url}/index")):
-        with pytest.raises(ArtifactError, match=rf"^{memory.url}/index: is at a URL, where an index is not changed"):
+        with pytest.raises(ArtifactError, match=rf"^{memory.url}/index: an index at a URL cannot be changed"):
             index.delete([0])
-        with pytest.raises(ArtifactError, match="not changed"):
+        with pytest.raises(ArtifactError, match="cannot be changed in place"):
             index.append([{"prompt": "a", "response": "b"}])
 
 
