@@ -204,7 +204,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
             if isinstance(error, ModuleNotFoundError) and error.name == name:
                 raise MissingExtraError(feature, extra, f"{name} is not installed") from error
             told = " ".join(str(error).split())[:200].rstrip(".")
-            reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
+            reason = f"{name} is installed, but cannot be imported ({type(error).__name__}: {told})"
             from importlib.metadata import packages_distributions
 
             named = packages_distributions().get(package, [name])[0]
@@ -232,4 +232,4 @@ def _check_version(feature: str, extra: str, name: str) -> None:
         installed = version(name)
         if not all(one.contains(installed, prereleases=True) for one in wanted):
             asked = ", ".join(map(str, wanted))
-            raise MissingExtraError(feature, extra, f"{name} {installed} is installed; expected {asked}")
+            raise MissingExtraError(feature, extra, f"{name} {installed} is installed, but airrep needs {asked}")

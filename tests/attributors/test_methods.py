@@ -205,7 +205,7 @@ def test_tfidf_says_what_it_lacks() -> None:
     ("name", "values", "message"),
     [
         ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, bm25, ngram, rds,"),
-        ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
+        ("logra", {}, r"method 'logra': 'lm' is not set and has no default\. Pass --lm MODEL\."),
         ("stack", {}, "--recipe"),
         ("readout", {}, "--method rds"),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),

@@ -162,7 +162,7 @@ def test_the_caution_about_a_method_is_told_once(run: Run) -> None:
         assert told not in run(name, "runs/index", queries, *rest).out
         assert told in json.loads(run(name, "runs/index", queries, *rest, "--json").out)["provenance"]["caution"]
     ran = run("group", "runs/index", queries, "--by", "source", "--pool", "order-1")
-    assert "in the loss's units only for features" in " ".join(ran.out.split())
+    assert "in units of the loss only if features" in " ".join(ran.out.split())
     run("append", "runs/index", write("more.jsonl", make_corpus(2, "m")))
     assert told in run("show", "runs/index").out
 
@@ -298,7 +298,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     write("many.jsonl", make_corpus(25, "q"))
     scores = airrep.Index("runs/index").group_scores(Path("many.jsonl"), by="source")
     shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
-    assert "Each of the 25 queries: --wide" in shown
+    assert "To see each of the 25 queries, add --wide" in shown
     assert shown.count("groups for") == 0
     for name, mean, spread in zip(scores.names, scores.scores.mean(axis=0), scores.scores.std(axis=0), strict=True):
         line = next(line for line in shown.splitlines() if f" {name} " in line)
@@ -404,7 +404,7 @@ def test_settings_from_a_file(run: Run) -> None:
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
-        (("--set", "ngrams"), "is not of the form key=value"),
+        (("--set", "ngrams"), "is neither key=value nor a YAML file"),
         (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
@@ -761,7 +761,7 @@ def test_out_is_checked_before_the_work(world: Run) -> None:
     assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
     assert airrep.Index("runs/index").fingerprint == before
     ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
-    assert (ran.status, 'filter id == "none": no example fulfils it' in ran.err) == (1, True)
+    assert (ran.status, 'filter id == "none": no example matches' in ran.err) == (1, True)
 
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:

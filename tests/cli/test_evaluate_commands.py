@@ -151,18 +151,20 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "4 queries and 10 removals of removals/0" in out
     said = " ".join(out.split())
     assert "signal-to-noise ratio of the effects: " in said
-    assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
+    assert "variance between removals minus the part due to seeds, divided by that part; 0 = only chance" in said
     assert "same sign" not in out.lower()
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
-    assert "predicted by what-if; effects above 0, so of what had helped: " in " ".join(out.split())
+    assert "predicted as `airrep what-if` does; effects above 0 (the removed examples had helped): " in " ".join(
+        out.split()
+    )
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
     _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: is not made of removals")
-    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
+    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
     _refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
@@ -178,7 +180,7 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
     status, out, err = run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--set", "resamples=50")
     assert status == 0, err
     said = " ".join(out.split())
-    assert "predicted by what each subset leaves out, 2 examples" in said
+    assert "predicted from the 2 examples that each subset leaves out" in said
     assert "signal-to-noise ratio of the effects: " in said
     _refused(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--tune", "labels#1"), "--tune")
 
@@ -227,10 +229,13 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
     _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0 have the same examples")
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0 have")
-    _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
+    _refused(
+        run(*asked, "labels#0", "--tune", "moved/labels-copy"),
+        "labels-copy/0: is among the labels to judge by (as labels/0)",
+    )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
-        "instances labels/1 and labels/1: have the same",
+        "instances labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
     _refused(run(*loo), "instances removals/0 and removals/0: have the same")
@@ -242,7 +247,7 @@ def test_runs_are_compared_pair_by_pair(run):
         assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert status == 0, err
-    assert "adjusted after Holm for these 3 pairs; 50 bootstrap draws" in out
+    assert "p-values adjusted (Holm) for these 3 pairs; 50 bootstrap draws" in out
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
     assert status == 0, err
     assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
@@ -258,7 +263,7 @@ def test_runs_are_compared_pair_by_pair(run):
     _refused(
         run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
     )
-    _refused(run("compare", "in-sum"), "there is only one row")
+    _refused(run("compare", "in-sum"), "the runs have only one row")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 
@@ -268,7 +273,7 @@ def test_labels_in_the_published_layout_bring_their_data(run):
     status, out, err = run("evaluate", "flan-index", "--labels", "bench/flan", "--set", "resamples=50")
     assert status == 0, err
     assert "8 queries and 6 subsets of flan" in out
-    assert "one seed, so no noise ceiling is known" in out
+    assert "the noise ceiling is unknown, because there is only one seed" in out
     _refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
     _refused(run("evaluate", "flan-index", "--labels", "labels"), "train data")
 
@@ -305,7 +310,10 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
         "dropped": (*judged, *tuned, "--remove", "2,25%"),
         "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
-    words = {"dropped": ("rise × 100", "Top 15", "pool of 60, "), "traced": ("MRR × 100", "Recall@10", "Tail patch")}
+    words = {
+        "dropped": ("rise × 100", "Top 15", "60 training examples, "),
+        "traced": ("MRR × 100", "Recall@10", "Tail patch"),
+    }
     for name, command in made.items():
         status, printed, err = run(*command, "--out", name)
         assert status == 0, err
@@ -323,7 +331,7 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
     _refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
     _refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
-    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
+    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of 60 examples. Remove 1 to 30")
     _refused(
         run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect with --queries and --remove"
     )

@@ -107,7 +107,7 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     assert "report: --out is given 3 times" in run("report", "r", *(["--out", "o"] * 3)).err
     assert "evaluate: --pool is given 2 times" in run("evaluate", "i", "--pool", "sum", "--pool", "mean").err
     ran = run("index", "data.jsonl", "--out", "o", "--set", "ngrams=1", "--set", "ngrams=2", "--set", "view=response")
-    assert "--set ngrams=2: 'ngrams' is set already" in ran.err
+    assert "--set ngrams=2: 'ngrams' is set twice" in ran.err
 
 
 def test_an_argument_given_as_an_option_is_told_its_place(
@@ -208,7 +208,7 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
         ("index d.jsonl --out i --config a.yaml", "--set FILE.yaml"),
         ("index d.jsonl --out i --shard 1/2", "--part i/n"),
         ("mix index q.jsonl --axolotl d", "--write axolotl=DIR"),
-        ("evaluate i --labels l --removals", "labels of removals are known as such"),
+        ("evaluate i --labels l --removals", "airrep recognizes labels of removals"),
         ("evaluate lds i --labels l", "airrep evaluate INDEX... --labels LABELS"),
         ("judge index", "airrep prove INDEX QUERIES --lm MODEL --budget"),
     ],

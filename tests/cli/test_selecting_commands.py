@@ -57,7 +57,7 @@ def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "chance 30.0"):
         assert words in out, words
     assert "6 queries of 3 classes (by label), 30 training examples" in out
-    assert "3 training examples have no class: they never match" in out
+    assert "3 training examples have no class, so they never match" in out
 
 
 def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
@@ -89,9 +89,9 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are 30 examples")
+    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other texts or classes")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
@@ -99,7 +99,7 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
     )
     assert status == 0, err
     assert "7 queries (1 left out) of 3 classes (by label), 21 training examples" in out
-    assert "2 queries have a class that no training example has: always wrong" in out
+    assert "2 queries have a class that no training example has; they count as wrong" in out
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
     _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting of the fine-tuning")
-    _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
+    _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
     _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
@@ -183,9 +183,9 @@ def test_repeated_queries_are_told(run: Run) -> None:
     assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
     facts = json.loads(again.out)["facts"]
     assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
-    assert "repeat the texts of others" in run("evaluate", "train-index", "--queries", "twice.jsonl").out.replace(
-        "\n", " "
-    )
+    assert "repeat the texts of other queries" in run(
+        "evaluate", "train-index", "--queries", "twice.jsonl"
+    ).out.replace("\n", " ")
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:

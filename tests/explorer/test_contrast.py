@@ -104,7 +104,7 @@ def test_better_answers_of_the_file_are_taken_with_its_queries(words: airrep.Ind
     expected = words.top(pairs, 4, better="good")[2]
     assert [hit["row"] for hit in told["hits"]] == [hit.row for hit in expected]
     assert questions.about(explorer)["better"]
-    with pytest.raises(ConfigError, match="has no better answer"):
+    with pytest.raises(ConfigError, match="a better answer .* is missing"):
         Explorer(words, pairs, None, pairs[:2])
 
 

@@ -161,4 +161,4 @@ def test_an_index_without_vectors_says_so(tmp_path: Path) -> None:
             page.goto(place)
             page.click("text=see all of them on a map")
             page.wait_for_selector("#alert:not([hidden])")
-            assert "keeps no vectors" in page.locator("#alert").inner_text()
+            assert "has no embeddings" in page.locator("#alert").inner_text()

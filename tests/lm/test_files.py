@@ -58,8 +58,10 @@ def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
 
 
 TRANSPORT = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
-UNASKED = "there is no such folder, and the Hugging Face Hub could not be asked ({}). Fetch it elsewhere (hf download)"
-GATED = "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access"
+UNASKED = (
+    "there is no such folder, and the Hugging Face Hub could not be reached ({}). Fetch it elsewhere (hf download)"
+)
+GATED = "access to it is restricted on the Hugging Face Hub, and you do not have access (yet). Request access"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_budget_is_measured_and_refused_before_any_fine_tune(lm: str, tmp_path
         with pytest.raises(ConfigError, match=told):
             airrep.judge(index, make_corpus(4, "q"), lm, budget=budget, fine_tune=TUNING)
     assert not (tmp_path / "index-judged").exists()
-    with pytest.raises(ConfigError, match="the better answer is the same text"):
+    with pytest.raises(ConfigError, match="its better answer is the same text"):
         airrep.judge(index, queries := make_corpus(4, "q"), lm, better=queries, fine_tune=TUNING)
 
 

@@ -233,7 +233,7 @@ def test_groups_and_what_ifs_tell_their_channels() -> None:
     changed["queries"][0]["channels"] = {"v1.2": -0.25}
     page = Page(render_report([grouped, changed]))
     assert page.line.count("v1.2 rest") == 3  # for each query, and in the overview
-    assert "of it v1.2" in page.line
+    assert "of which v1.2" in page.line
 
 
 def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:
@@ -573,7 +573,7 @@ def test_results_that_do_not_belong_together_are_refused(results: list[dict[str,
         ({"kind": "index"}, "result 1: is of kind 'index'"),
         ({"kind": "top", "provenance": PROVENANCE, "queries": []}, "result 1: .*order"),
         (top({"q1": [(float("nan"), 1)]}), r"result 1: .*queries\.0\.hits\.0\.score: .*finite"),
-        (groups({"q1": [1.0]}, ["a", "b"]), "result 1: .*groups"),
+        (groups({"q1": [1.0]}, ["a", "b"]), "result 1: .*group"),
     ],
 )
 def test_what_is_not_a_result_is_refused(broken: dict[str, Any], message: str) -> None:

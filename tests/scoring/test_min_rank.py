@@ -105,7 +105,7 @@ QUERIES, TRAIN = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
     [
         (QUERIES, 0, {}, ConfigError, "count is 0; expected at least 1"),
         (QUERIES, 5, {}, ConfigError, "count is 5, but there are 4 examples to choose from"),
-        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example fulfils the filter"),
+        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example matches the filter"),
         (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep has type bool"),
         (QUERIES[:0], 1, {}, DataError, "queries is empty"),
     ],

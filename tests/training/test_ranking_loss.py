@@ -248,13 +248,13 @@ def test_losses_that_differ_by_more_than_rounding_are_kept() -> None:
 @pytest.mark.parametrize(
     ("losses", "message"),
     [
-        (np.full((2, 3), NAN), r"losses: all are missing \(NaN\); expected some"),
-        (np.ones((2, 3)), "no query's loss varies over the subsets; expected at least one that does"),
-        (np.array([[1.0], [2.0]]), "losses: fewer than two subsets have any; expected two or more"),
-        (np.array([[1.0, NAN], [2.0, NAN]]), "losses: fewer than two subsets have any"),
-        (np.ones((2, 0)), "losses: fewer than two subsets have any"),
-        (np.array([[1.0, math.inf]]), "losses: a loss is infinite; expected numbers, or NaN where missing"),
-        (np.ones(3), r"losses: are \(3,\); expected \(q, m\), queries by subsets"),
+        (np.full((2, 3), NAN), r"losses: all are missing \(NaN\)"),
+        (np.ones((2, 3)), "no query's loss varies over the subsets"),
+        (np.array([[1.0], [2.0]]), "losses: fewer than two subsets have losses"),
+        (np.array([[1.0, NAN], [2.0, NAN]]), "losses: fewer than two subsets have losses"),
+        (np.ones((2, 0)), "losses: fewer than two subsets have losses"),
+        (np.array([[1.0, math.inf]]), "losses: a loss is infinite"),
+        (np.ones(3), r"losses: have shape \(3,\); must be a matrix"),
     ],
 )
 def test_losses_without_a_signal_are_refused(losses: np.ndarray, message: str) -> None:

@@ -311,7 +311,7 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
     for losses, message in (
         (np.full(shape, np.nan), r"instance a: losses: all are missing"),
         (np.full(shape, 2.5), r"instance a: labels: no query's loss varies"),
-        (one_left, r"instance a: losses: fewer than two subsets have any"),
+        (one_left, r"instance a: losses: fewer than two subsets have losses"),
         (np.full(shape, np.inf), r"instance a: losses: a loss is infinite"),
     ):
         with pytest.raises(TrainingError, match=message):

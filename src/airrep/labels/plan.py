@@ -44,7 +44,7 @@ class SamplingSettings(Settings):
 
     kind: Literal["random", "removals", "paired"] = "random"
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
-    for leave-one-out. 'paired' draws them and fine-tunes all of an instance with one seed."""
+    for leave-one-out. 'paired' draws subsets and fine-tunes all subsets of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
     """Number of instances (each has its own training examples, queries and subsets); fewer if the data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
@@ -61,7 +61,7 @@ class SamplingSettings(Settings):
     """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
     removals share an example."""
     removal_size: int = Field(default=1, ge=1)
-    """Examples that each removal leaves out."""
+    """Number of examples that each removal leaves out."""
     removals_by: Literal["source", "label"] | None = None
     """Leave out each whole source or label in turn, instead of drawing subsets. Needs kind=removals."""
     stratify: Literal["source", "label"] | None = None

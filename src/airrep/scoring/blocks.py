@@ -328,7 +328,7 @@ def check_count(what: str, count: int, kept: int) -> None:
     if count < 1:
         raise ConfigError(f"{what} is {count}; expected at least 1. Ask for one example or more.")
     if not kept:
-        raise ConfigError(f"{what} is {count}, but no example fulfils the filter. Choose another filter.")
+        raise ConfigError(f"{what} is {count}, but no example matches the filter. Choose another filter.")
     if count > kept:
         raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")
 

@@ -23,8 +23,8 @@ class TrainingSettings(Settings):
     """Pool: turns the scores of a group's members into one score, in training and in evaluation. Attention (Eq. 6),
     signed-attention (weighs by signed scores), or the mean."""
     normalise: bool | None = None
-    """Scale means to unit length before the head; None keeps what the start has. With it the result cannot be
-    saved in the published AirRep format."""
+    """Scale the mean of the token vectors to unit length before the head; None does as the start does. With true, the
+    result cannot be saved in the published AirRep format."""
     dimension: int | None = Field(default=None, ge=1)
     """Number of features. A number adds a random projection (deviation 1/√dimension) after the start's head."""
     initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = "auto"

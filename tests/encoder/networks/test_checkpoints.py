@@ -233,7 +233,7 @@ def test_hub_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LocalEntryNotFoundError("offline")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    message = r"^encoder some/model: there is no such folder, and the Hugging Face Hub could not be asked \(Local"
+    message = r"^encoder some/model: there is no such folder, and the Hugging Face Hub could not be reached \(Local"
     with pytest.raises(ConfigError, match=message):
         load_encoder("some/model")
 

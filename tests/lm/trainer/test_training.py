@@ -248,7 +248,7 @@ def test_a_state_tells_how_long_a_warm_up_in_steps_and_a_run_in_steps_are(tmp_pa
         ("run.yaml", "learning_rate: -1", "learning_rate=-1"),
         ("run.yaml", "learning_rate: 1\nper_device_train_batch_size: 0", "batch_examples=0"),
         ("run.yaml", "learning_rate: 1\nnum_train_epochs: .inf", "num_train_epochs"),
-        ("run.yaml", "a: [", "is not YAML"),
+        ("run.yaml", "a: [", "is not valid YAML"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, name: str, content: Any, told: str) -> None:
