@@ -227,18 +227,18 @@ def test_evaluate_loo_tells_what_each_source_did(run):
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
-    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
-    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
+    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0 have the same examples")
+    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0 have")
     _refused(
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
         "labels-copy/0: is among the labels to judge by (as labels/0)",
     )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
-        "instances labels/1 and labels/1: have the same",
+        "instances labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
-    _refused(run(*loo), "instances removals/0 and removals/0: have the same")
+    _refused(run(*loo), "instances removals/0 and removals/0 have the same")
     _refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 

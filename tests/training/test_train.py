@@ -348,9 +348,9 @@ def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) 
         train_encoder([], [], out, settings)
     with pytest.raises(ConfigError, match="instance 'a': is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'a-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'a-t0' was trained on"):
         train_encoder(LEARN, [replace(LEARN[0], name="copy")], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'h-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'h-t0' was trained on"):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[replace(UNSEEN, name="copy")])
     with pytest.raises(ConfigError, match=r"train_layers=3: .* has 2 layers\. Choose 0 to 2, or all"):
         train_encoder(LEARN, [], out, settings.model_copy(update={"train_layers": 3}))

@@ -167,13 +167,13 @@ class SubsetPlan:
         asked = train if queries is None else queries
         for name, corpus, known in (
             ("train", train, self.train_fingerprint),
-            ("queries", asked, self.query_fingerprint),
+            ("query", asked, self.query_fingerprint),
         ):
             if corpus.fingerprint != known:
                 raise DataError(
-                    f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
-                    f"now {corpus.fingerprint[:12]}). Give the {name} corpus it was drawn from, as DATA or with "
-                    "--queries, or sample again."
+                    f"{self.path}: was drawn from other {name} data (fingerprint {known[:12]}, now "
+                    f"{corpus.fingerprint[:12]}). Give the same {name} data, as DATA or with --queries, or run "
+                    "`airrep sample` again."
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:
