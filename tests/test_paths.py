@@ -80,7 +80,7 @@ def test_a_text_that_names_a_file_asks_back_wherever_texts_are_taken(name: str, 
         lambda: airrep.top(index, prompt="q 1", response=named),
     )
     for call in calls:
-        with pytest.raises(airrep.errors.ConfigError, match="is the name of a file or a folder"):
+        with pytest.raises(airrep.errors.ConfigError, match="is the name of a file or folder"):
             call()
 
 
@@ -99,9 +99,9 @@ def test_an_answer_is_explained_by_its_texts(place: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "queries: there are none; expected examples, or prompt and response"),
+        ({}, "queries: nothing was given"),
         ({"prompt": "q 1"}, "response"),
-        ({"queries": "answer", "response": "answer"}, "expected one of the two"),
+        ({"queries": "answer", "response": "answer"}, "cannot be combined with prompt or response"),
         ({"response": " "}, "blank"),
     ],
 )

@@ -253,7 +253,7 @@ def test_what_needs_an_extra_says_so_in_a_line_and_leaves_nothing(
     [
         ("raise OSError('libc10.so: cannot open shared object file')", "99", "cannot be imported (OSError: libc10.so"),
         ("from absent_part import anything", "99", "cannot be imported (ModuleNotFoundError: No module"),
-        ("", "1.13.1", "torch 1.13.1 is installed; expected >="),
+        ("", "1.13.1", "torch 1.13.1 is installed, but airrep needs >="),
     ],
 )
 def test_a_broken_or_old_torch_is_a_line(

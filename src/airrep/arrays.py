@@ -33,11 +33,13 @@ def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
     try:
         found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{what}: make no array: {str(error).splitlines()[0]}. Give rows of numbers.") from error
+        raise DataError(
+            f"{what}: cannot be made into an array: {str(error).splitlines()[0]}. Give rows of numbers."
+        ) from error
     if np.ma.is_masked(values) and found.dtype.kind in "biuf":
         found = np.where(np.ma.getmaskarray(values), np.nan, found)
     if found.dtype.kind not in "biuf":
-        raise DataError(f"{what}: are of type {found.dtype}; expected numbers. Give rows of numbers.")
+        raise DataError(f"{what}: must be numbers, but are of type {found.dtype}. Give rows of numbers.")
     return found
 
 
@@ -46,7 +48,7 @@ def whole_number(what: str, count: Any) -> int:
     try:
         return operator.index(count)
     except TypeError as error:
-        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Give one.") from error
+        raise ConfigError(f"{what} is {count!r}, but must be a whole number.") from error
 
 
 DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]

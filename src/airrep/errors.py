@@ -49,7 +49,7 @@ class AirRepError(Exception):
         ...     airrep.read_corpus("nowhere.jsonl")
         ... except airrep.AirRepError as error:
         ...     print(error)
-        nowhere.jsonl: no such file or folder; a data file is expected. Check the path
+        nowhere.jsonl: no such file or folder. Check the path
     """
 
 
@@ -72,8 +72,8 @@ class DataError(AirRepError, ValueError):
         >>> try:
         ...     airrep.Corpus.from_records([{"prompt": "Who?"}])
         ... except airrep.errors.DataError as error:
-        ...     print(str(error)[:42])
-        records: record 1: no prompt and response;
+        ...     print(str(error)[:47])
+        records: record 1: no prompt and response found
     """
 
 
@@ -204,7 +204,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
             if isinstance(error, ModuleNotFoundError) and error.name == name:
                 raise MissingExtraError(feature, extra, f"{name} is not installed") from error
             told = " ".join(str(error).split())[:200].rstrip(".")
-            reason = f"{name} is installed, and cannot be imported ({type(error).__name__}: {told})"
+            reason = f"{name} is installed, but cannot be imported ({type(error).__name__}: {told})"
             from importlib.metadata import packages_distributions
 
             named = packages_distributions().get(package, [name])[0]
@@ -232,4 +232,4 @@ def _check_version(feature: str, extra: str, name: str) -> None:
         installed = version(name)
         if not all(one.contains(installed, prereleases=True) for one in wanted):
             asked = ", ".join(map(str, wanted))
-            raise MissingExtraError(feature, extra, f"{name} {installed} is installed; expected {asked}")
+            raise MissingExtraError(feature, extra, f"{name} {installed} is installed, but airrep needs {asked}")

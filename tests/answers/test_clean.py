@@ -78,7 +78,7 @@ def test_what_is_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert result.checked == ("label", "answer", "duplicate", "outlier")
     assert result.skipped == {"harmful": "there are no queries"}
     reasons = {finding.example.id: finding.reason for finding in result.findings if finding.kind == "label"}
-    assert reasons["e3"].startswith("of its nearest prompts 100% say 'tax', 0% '")
+    assert reasons["e3"].startswith("of the nearest prompts 100% have the label 'tax', 0% '")
     assert "with 'e10'" in next(one.reason for one in result.findings if one.example.id == "copy 10")
     assert result.rows == sorted(set(result.rows))
     assert CleanResult.read(result.save(tmp_path / "run")) == result
@@ -96,7 +96,7 @@ def test_lists_part_the_examples(tmp_path: Path) -> None:
     assert record.pop("dropped_for")[0]["kind"] == "duplicate"
     assert record == examples[40].to_dict()
     assert airrep.read_corpus(drop)[0].id == "again"
-    with pytest.raises(ConfigError, match="is not the index that was cleaned, or was changed since"):
+    with pytest.raises(ConfigError, match="is not the index that was cleaned, or has changed since"):
         result.write_lists(index.delete([0]), tmp_path / "other")
     assert not (tmp_path / "other").exists()
     with pytest.raises(ArtifactError, match="exists already"):
@@ -112,8 +112,8 @@ def test_deleted_and_filtered_rows_are_not_looked_at(tmp_path: Path) -> None:
     assert result.examples == 14
     assert {finding.row for finding in result.findings} == set(range(10, 16))
     few = airrep.clean(index, where="source == 'books'")
-    assert few.skipped["label"] == "there are 8 examples; expected 12 or more"
-    assert few.skipped["outlier"] == "there are 8 examples; expected 22 or more"
+    assert few.skipped["label"] == "there are only 8 examples; at least 12 are needed"
+    assert few.skipped["outlier"] == "there are only 8 examples; at least 22 are needed"
 
 
 def test_parts_of_one_record_are_no_duplicates_of_each_other(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_harms_many_queries_is_found(tmp_path: Path) -> None:
 def test_bad_questions_are_told(tmp_path: Path) -> None:
     index = build([topics(number) for number in range(40)], tmp_path)
     assert airrep.clean(index, kinds="duplicate") == airrep.clean(index, kinds=["duplicate"])
-    with pytest.raises(ConfigError, match="has no kind 'typo'; expected some of label, answer"):
+    with pytest.raises(ConfigError, match="kind 'typo' does not exist. Choose from label, answer"):
         airrep.clean(index, kinds=["typo"])
     with pytest.raises(ConfigError, match="has no field 'tag'; it has id, prompt"):
         airrep.clean(index, label="tag")

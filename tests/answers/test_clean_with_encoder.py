@@ -64,4 +64,4 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged(examples: list[Exampl
         airrep.Corpus.from_examples(foreign), tmp_path / "foreign", airrep.make_attributor("airrep")
     )
     few = airrep.clean(unread, kinds=["label"])
-    assert few.skipped == {"label": "there are 0 examples whose words the encoder knows; expected 12 or more"}
+    assert few.skipped == {"label": "the encoder knows the words of only 0 examples; at least 12 are needed"}

@@ -94,7 +94,7 @@ def test_it_works_on_the_command_line(
     assert run(monkeypatch, *asked, "--set", "buckets=32") == 1
     assert "was built with another model or other settings" in capsys.readouterr().err
     run(monkeypatch, "show", "i")
-    assert re.search(r"of packages +airrep-overlap 0.1", capsys.readouterr().out)
+    assert re.search(r"method packages +airrep-overlap 0.1", capsys.readouterr().out)
     run(monkeypatch, "show", "overlap")
     listed = capsys.readouterr().out
     assert "examples whose responses share words help each other" in listed

@@ -205,7 +205,7 @@ def test_tfidf_says_what_it_lacks() -> None:
     ("name", "values", "message"),
     [
         ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, bm25, ngram, rds,"),
-        ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
+        ("logra", {}, r"method 'logra': 'lm' is not set and has no default\. Pass --lm MODEL\."),
         ("stack", {}, "--recipe"),
         ("readout", {}, "--method rds"),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),
@@ -347,6 +347,9 @@ def test_an_index_answers_like_the_attributor(folder: str, tmp_path: Path) -> No
 def test_a_layer_that_is_not_there_is_refused_with_their_number(folder: str) -> None:
     with pytest.raises(ConfigError) as caught:
         rds(folder, layer=3).encode_train(some_examples(2))
-    assert str(caught.value) == f"lm {folder}: layer is 3, but it has 2 layers; expected -1 to 2. Correct it."
-    with pytest.raises(ConfigError, match="layer is -2, but it has 2 layers"):
+    assert (
+        str(caught.value)
+        == f"lm {folder}: layer is 3, but the LM has 2 layers. Choose a layer from -1 (the last) to 2."
+    )
+    with pytest.raises(ConfigError, match="layer is -2, but the LM has 2 layers"):
         rds(folder, layer=-2).encode_train(some_examples(2))

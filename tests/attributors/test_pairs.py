@@ -140,7 +140,7 @@ def test_weights_and_wishes_multiply_what_examples_count(tmp_path: Path) -> None
                 scores(of_wishes, told, asked), found * (2.0 * (np.array(weights) > 0) - 1), atol=1e-5
             )
         np.testing.assert_allclose(scores(of_weights, weighed, asked), found * np.array(weights), rtol=1e-4, atol=1e-6)
-        with pytest.raises(DataError, match='example "z0" has no advantage or reward that is a number'):
+        with pytest.raises(DataError, match='"z0", which has no advantage or reward that is a number'):
             scores(of_weights, texts, asked)
 
 
@@ -159,12 +159,12 @@ def test_gradients_of_pairs_add_up_and_those_of_responses_that_are_alike_count_f
 
 def test_pairs_need_a_loss_that_reads_them(tmp_path: Path) -> None:
     lm, train = tiny_lm(tmp_path / "lm"), Corpus.from_examples(pairs(3, 5))
-    with pytest.raises(DataError, match="is a preference pair, and loss=sft reads one response"):
+    with pytest.raises(DataError, match="is a preference pair, but loss=sft reads one response"):
         fit_method(make_attributor("tracin", {"lm": lm, "rank": 4, "store": "none"}), train)
     plain = Corpus.from_examples([Example("a", "b", "x")])
     for name in ("tracin", "less"):
         own = {} if name == "less" else {"rank": 4}
-        with pytest.raises((DataError, ConfigError), match='"x" has no rejected response|has no adapters'):
+        with pytest.raises((DataError, ConfigError), match='"x", which has no rejected response|has no adapters'):
             fit_method(make_attributor(name, {"lm": lm, "store": "none", "loss": "dpo", **own}), plain)
     with pytest.raises(ConfigError, match="influence: knows no Hessian of loss=dpo"):
         fit_method(make_attributor("influence", {"lm": lm, "loss": "dpo"}), train)

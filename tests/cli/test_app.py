@@ -162,7 +162,7 @@ def test_the_caution_about_a_method_is_told_once(run: Run) -> None:
         assert told not in run(name, "runs/index", queries, *rest).out
         assert told in json.loads(run(name, "runs/index", queries, *rest, "--json").out)["provenance"]["caution"]
     ran = run("group", "runs/index", queries, "--by", "source", "--pool", "order-1")
-    assert "in the loss's units only for features" in " ".join(ran.out.split())
+    assert "in units of the loss only if features" in " ".join(ran.out.split())
     run("append", "runs/index", write("more.jsonl", make_corpus(2, "m")))
     assert told in run("show", "runs/index").out
 
@@ -175,10 +175,10 @@ def test_typed_query(world: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "queries: expected a file, or --prompt and --response"),
-        (("queries.jsonl", "--prompt", "a"), "queries: expected a file, or --prompt and --response"),
-        (("--prompt", "a"), "--prompt is given without --response"),
-        (("--prompt", "a", "--response", " "), "queries: --response is blank; expected the text that the model gave"),
+        ((), "queries: give either a file of queries, or --prompt and --response"),
+        (("queries.jsonl", "--prompt", "a"), "queries: give either a file of queries, or --prompt and --response"),
+        (("--prompt", "a"), "--prompt needs --response"),
+        (("--prompt", "a", "--response", " "), "queries: --response is blank"),
         (("nowhere.jsonl",), "nowhere.jsonl"),
         (("queries.jsonl", "-k", "0"), "k is 0"),
         (("queries.jsonl", "--where", "flavour == 1"), "flavour"),
@@ -200,13 +200,13 @@ def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
     Path("talk.jsonl").write_text(json.dumps(talk) + "\n" + '{"text": "Once."}\n')
     told = world("top", "runs/index", "talk.jsonl", "--json").err
     assert told.splitlines()[0] == (
-        "talk.jsonl: 2 examples; records read: 1 as conversations (the last of several turns; --turns all takes each), "
-        "1 as text alone (no prompt: all of it is the response)"
+        "talk.jsonl: 2 examples; records read: 1 as conversations (only the last assistant turn; --turns all uses "
+        "every one), 1 as text alone (no prompt: all of it is the response)"
     )
     every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
     assert len(json.loads(every.out)["queries"]) == 3
-    assert "Take every turn with --turns all" in _ends_with_a_question(world)
-    assert "turns 'some': expected last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
+    assert "Set --turns all to use every assistant turn" in _ends_with_a_question(world)
+    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
 
 
 def _ends_with_a_question(world: Run) -> str:
@@ -259,10 +259,10 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--pool", "max"), "--pool max: does not exist; expected sum, mean, diminishing, attention, "),
+        (("--pool", "max"), "--pool max: does not exist; expected one of sum, mean, diminishing, attention, "),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants only for order-1 and order-2"),
-        (("--pool", "mean:0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
-        (("--pool", "attention:warm"), "--pool attention:warm: 'warm' is not a temperature"),
+        (("--pool", "mean:0.2"), "temperature 0.2: pool mean has no temperature"),
+        (("--pool", "attention:warm"), "--pool attention:warm: the temperature 'warm' is not a number"),
     ],
 )
 @pytest.mark.parametrize("command", [("group", "--by", "label"), ("what-if", "--remove", 'source == "forum"')])
@@ -277,7 +277,8 @@ def test_bad_group_files_are_told(world: Run, content: str) -> None:
     Path("groups.json").write_text(content)
     ran = world("group", "runs/index", "queries.jsonl", "--by", "groups.json")
     assert ran.status == 1
-    assert ran.err.startswith("airrep: error: groups.json: is not")
+    assert ran.err.startswith("airrep: error: groups.json: ")
+    assert 'Write {"name": [ids or rows], …}' in ran.err
 
 
 def test_what_if(world: Run) -> None:
@@ -297,7 +298,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
     write("many.jsonl", make_corpus(25, "q"))
     scores = airrep.Index("runs/index").group_scores(Path("many.jsonl"), by="source")
     shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
-    assert "Each of the 25 queries: --wide" in shown
+    assert "To see each of the 25 queries, add --wide" in shown
     assert shown.count("groups for") == 0
     for name, mean, spread in zip(scores.names, scores.scores.mean(axis=0), scores.scores.std(axis=0), strict=True):
         line = next(line for line in shown.splitlines() if f" {name} " in line)
@@ -369,7 +370,7 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")
     assert re.search(r"rows +25\n", shown.out)
-    assert "files have the checksums of the manifest" in shown.err
+    assert "files have the checksums in the manifest" in shown.err
     assert json.loads(world("show", "runs/index", "--json").out)["generation"] == 4
     assert world("delete", "runs/index").status == 1
     ran = world("show", "nowhere")
@@ -403,7 +404,7 @@ def test_settings_from_a_file(run: Run) -> None:
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
-        (("--set", "ngrams"), "is not of the form key=value"),
+        (("--set", "ngrams"), "is neither key=value nor a YAML file"),
         (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
@@ -425,7 +426,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
         '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'
     )
     ran = run("index", "turns.jsonl", "--out", "j", "--method", "tfidf", "--skip-invalid")
-    assert "Take every turn with --turns all, or leave" in ran.err
+    assert "Set --turns all to use every assistant turn" in ran.err
 
 
 @pytest.fixture
@@ -460,7 +461,7 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
+    assert "'lm' is not a setting of the fine-tuning (batch_examples, " in ran.err
     assert "or of the LM (base, batch_tokens, beta, checkpointing" in ran.err
 
 
@@ -470,10 +471,10 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
     rows = [{"subset": f"{i}-{j}", "query": q, "loss": j + q} for i in range(2) for j in range(5) for q in range(4)]
     Path("losses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     refused = {
-        (): "does not say which model to fine-tune; expected --lm MODEL, or",
-        ("--import", "losses.jsonl", "--command", "x {train} {losses}"): "two sources of losses; expected one",
-        ("--import", "losses.jsonl", "--set", "epochs=3"): "epochs: would not reach another trainer",
-        ("--import", "losses.jsonl", "--part", "1/2"): "--part divides fine-tunes, and --import runs none",
+        (): "no model to fine-tune is given. Add --lm MODEL",
+        ("--import", "losses.jsonl", "--command", "x {train} {losses}"): "--import and --command both give the losses",
+        ("--import", "losses.jsonl", "--set", "epochs=3"): "epochs: these settings have no effect with --import",
+        ("--import", "losses.jsonl", "--part", "1/2"): "--part divides the fine-tunes, but --import runs none",
         ("--import", "none.jsonl"): "none.jsonl: cannot be read (No such file or directory)",
     }
     for more, reason in refused.items():
@@ -494,8 +495,8 @@ def test_sample_writes_files_for_another_trainer(run: Run) -> None:
     drawn = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
     ran = run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files")
     assert ran.status == 0, ran.err
-    assert "files: subsets and queries as JSONL, listed in subsets.jsonl" in ran.err
-    assert "train on each, then: airrep label plan train.jsonl --import LOSSES --out LABELS" in ran.err
+    assert "files: wrote the subsets and queries as JSONL; subsets.jsonl lists the files" in ran.err
+    assert "train on each subset, then: airrep label plan train.jsonl --import LOSSES --out LABELS" in ran.err
     assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
 
 
@@ -570,7 +571,7 @@ def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) 
     run(*LABEL, "--partial")
     shown = run("show", "labels", "--verify")
     assert shown.status == 0, shown.err
-    assert "files have the checksums of the manifest" in shown.err
+    assert "files have the checksums in the manifest" in shown.err
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     assert lines["lm"] == "toy"
     assert "epochs=2, " in lines["fine-tuning"]
@@ -595,7 +596,7 @@ def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
         assert told.startswith("airrep: error: ")
         assert told.endswith(" --help\n")
         assert told.count("\n") == 1
-    assert "names no index" in run("evaluate").err
+    assert "evaluate: no index is given" in run("evaluate").err
     assert run("--version") == (0, f"airrep {airrep.__version__}\n", "")
     assert "Index" in run("--help").out or "index" in run("--help").out
 
@@ -607,7 +608,7 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
     first = json.loads(run(*asked).out)
     Path(lm).rename(tmp_path / "moved")
-    assert "Check it" in run(*asked).err
+    assert "If the folder has moved" in run(*asked).err
     found = run(*asked, "--set", f"lm={tmp_path / 'moved'}", "--set", "store=none")
     assert json.loads(found.out)["queries"] == first["queries"]
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
@@ -629,7 +630,7 @@ def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("airrep.corpus.corpus.open_source", interrupt)
     ran = run("index", "train.jsonl", "--out", "i")
     assert ran.status == 130
-    assert "airrep: interrupted; run the same command again: it goes on" in ran.err
+    assert "airrep: interrupted. Run the same command again: it goes on" in ran.err
 
 
 def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run) -> None:
@@ -679,9 +680,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
     ran = run("append", "i", "more.jsonl")
     assert ran.status == 0, ran.err
-    assert (
-        "i: its data were read with --response-field chat --turns all, so the new data are too. Options that" in ran.err
-    )
+    assert "i: its data were read with --response-field chat --turns all, so your data are too. Options that" in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
     assert "1 examples added, 13 in all" in ran.err
@@ -737,19 +736,22 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
         assert run("index", "pairs.jsonl", "--out", "i", "--method", "tfidf", *flags, "--replace").status == 0
         err = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl", "--replace").err
         export = "export i --to records --data {} --only s.jsonl --out records.jsonl"
-        assert "s.jsonl: examples of preference pairs have one answer each; to train on" in err
+        assert "s.jsonl: an example holds one answer of its preference pair. To train on" in err
         assert err.endswith(f": airrep {export.format('YOUR-DATA')}\n")
         assert run(*export.format("pairs.jsonl").split(), "--replace").status == 0
         assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
     Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
     assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
     first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
-    assert "f.jsonl: examples are single turns of conversations; to train on the records themselves:" in first
+    assert "f.jsonl: an example holds one turn of its conversation. To train on the original records:" in first
     write("plain.jsonl", make_corpus(6))
     assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
     assert "export" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
     assert run("append", "p", "pairs.jsonl").status == 0
-    assert "examples of preference pairs" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
+    assert (
+        "preference pair. To train on the original records"
+        in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
+    )
 
 
 def test_out_is_checked_before_the_work(world: Run) -> None:
@@ -759,7 +761,7 @@ def test_out_is_checked_before_the_work(world: Run) -> None:
     assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
     assert airrep.Index("runs/index").fingerprint == before
     ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
-    assert (ran.status, 'filter id == "none": no example fulfils it' in ran.err) == (1, True)
+    assert (ran.status, 'filter id == "none": no example matches' in ran.err) == (1, True)
 
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
@@ -814,4 +816,4 @@ def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) 
     for more in (["--lm", "m"], ["--warmed", "w"]):
         ran = run("index", data, "--out", "i", "--encoder", "default", *more)
         assert ran.status == 1
-        assert "so --lm has no effect; expected --recipe lm too" in ran.err
+        assert "so --lm and --warmed have no effect. Add --recipe lm" in ran.err

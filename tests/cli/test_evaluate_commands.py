@@ -151,21 +151,23 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "4 queries and 10 removals of removals/0" in out
     said = " ".join(out.split())
     assert "signal-to-noise ratio of the effects: " in said
-    assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
+    assert "variance between removals minus the part due to seeds, divided by that part; 0 = only chance" in said
     assert "same sign" not in out.lower()
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
-    assert "predicted by what-if; effects above 0, so of what had helped: " in " ".join(out.split())
+    assert "predicted as `airrep what-if` does; effects above 0 (the removed examples had helped): " in " ".join(
+        out.split()
+    )
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
     _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: is not made of removals")
-    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "belongs to")
+    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
-    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "names no index")
+    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
 
 
 def test_a_random_part_is_left_out_by_a_percentage(run):
@@ -178,7 +180,7 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
     status, out, err = run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--set", "resamples=50")
     assert status == 0, err
     said = " ".join(out.split())
-    assert "predicted by what each subset leaves out, 2 examples" in said
+    assert "predicted from the 2 examples that each subset leaves out" in said
     assert "signal-to-noise ratio of the effects: " in said
     _refused(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--tune", "labels#1"), "--tune")
 
@@ -187,7 +189,7 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
 @pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
     drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
-    _refused(run(*drawn), f"{asked.split()[0]}: is only for random subsets, not for removals")
+    _refused(run(*drawn), f"{asked.split()[0]} works only with random subsets")
     assert not Path("idle").exists()
 
 
@@ -225,15 +227,18 @@ def test_evaluate_loo_tells_what_each_source_did(run):
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
-    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
-    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
-    _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
+    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0 have the same examples")
+    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0 have")
+    _refused(
+        run(*asked, "labels#0", "--tune", "moved/labels-copy"),
+        "labels-copy/0: is among the labels to judge by (as labels/0)",
+    )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
-        "instances labels/1 and labels/1: have the same",
+        "instances labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
-    _refused(run(*loo), "instances removals/0 and removals/0: have the same")
+    _refused(run(*loo), "instances removals/0 and removals/0 have the same")
     _refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 
@@ -242,7 +247,7 @@ def test_runs_are_compared_pair_by_pair(run):
         assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert status == 0, err
-    assert "adjusted after Holm for these 3 pairs; 50 bootstrap draws" in out
+    assert "p-values adjusted (Holm) for these 3 pairs; 50 bootstrap draws" in out
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
     assert status == 0, err
     assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
@@ -258,7 +263,7 @@ def test_runs_are_compared_pair_by_pair(run):
     _refused(
         run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
     )
-    _refused(run("compare", "in-sum"), "there is only one row")
+    _refused(run("compare", "in-sum"), "the runs have only one row")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 
@@ -268,7 +273,7 @@ def test_labels_in_the_published_layout_bring_their_data(run):
     status, out, err = run("evaluate", "flan-index", "--labels", "bench/flan", "--set", "resamples=50")
     assert status == 0, err
     assert "8 queries and 6 subsets of flan" in out
-    assert "one seed, so no noise ceiling is known" in out
+    assert "the noise ceiling is unknown, because there is only one seed" in out
     _refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
     _refused(run("evaluate", "flan-index", "--labels", "labels"), "train data")
 
@@ -286,7 +291,7 @@ def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monke
     line += ("--by", "source", "--count", "2")
     told = run(*line, "--training", "run.yaml", "--set", "epochs=7")[2]
     assert (asked[0].epochs, asked[0].learning_rate) == (7, 3e-4)
-    assert "from run.yaml; set here: epochs" in told
+    assert "from run.yaml; set on the command line: epochs" in told
     assert "airrep's default learning rate" in run(*line, "--set", "epochs=7")[2]
     assert asked[1].model_fields_set == {"epochs"}
     status, _, refused = run(*line[:-1], "100000")  # bad input is refused before anything is told
@@ -305,7 +310,10 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
         "dropped": (*judged, *tuned, "--remove", "2,25%"),
         "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
-    words = {"dropped": ("rise × 100", "Top 15", "pool of 60, "), "traced": ("MRR × 100", "Recall@10", "Tail patch")}
+    words = {
+        "dropped": ("rise × 100", "Top 15", "60 training examples, "),
+        "traced": ("MRR × 100", "Recall@10", "Tail patch"),
+    }
     for name, command in made.items():
         status, printed, err = run(*command, "--out", name)
         assert status == 0, err
@@ -321,18 +329,19 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     assert status == 0, err
     assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
     _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
-    _refused(run("evaluate", "tfidf", "--rows", "source"), "--rows needs --queries")
-    _refused(run(*judged, *tuned, "--rows", "source"), "--lm needs --count beside --rows")
-    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of a pool of 60 examples; expected 1 to 30")
+    _refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
+    _refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
+    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of 60 examples. Remove 1 to 30")
     _refused(
-        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect beside --queries and --remove"
+        run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect with --queries and --remove"
     )
     _refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
     _refused(
-        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams: names no index of this command"
+        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"),
+        "--set b:ngrams: does not begin with the name of an index",
     )
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
     _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
@@ -340,11 +349,11 @@ def test_settings_of_one_index_are_given_by_its_name(run):
 
 
 def test_bad_names_and_tags_are_refused(run):
-    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': names no index")
+    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': does not name an index")
     _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is not a tag; expected key=value")
+    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: must be key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
-    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
+    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: the key 'a' is given twice")
 
 
 def test_evaluate_refuses_other_data_and_other_indexes(run):
@@ -366,9 +375,7 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "datamodels know only the examples")
-    _refused(
-        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one"
-    )
+    _refused(run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances")
     _refused(
         run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)"
     )
@@ -385,6 +392,6 @@ def test_datamodels_refuse_options_of_an_encoder(run, beside):
 
 
 def test_what_lacks_is_named(run):
-    _refused(run("evaluate", "i", "--lm", "m"), "--queries and --count")
+    _refused(run("evaluate", "i", "--lm", "m"), "--queries, and --count or --remove")
     _refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
     _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "--why needs --labels")

@@ -49,11 +49,11 @@ def test_a_filter_that_nothing_fulfils_is_told_as_that(run: Run) -> None:
     for command in (["top"],):
         status, _, err = run(command[0], "index", "q.jsonl", "--where", "source == 'none'", *command[1:])
         assert (status, err.count("\n")) == (1, 1)
-        assert "no example fulfils the filter" in err
+        assert "no example matches the filter" in err
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "the name is empty"), (" ", "the name is empty"), ("a" * 5000, "too long")]
+    ("name", "told"), [("", "the path is empty"), (" ", "the path is empty"), ("a" * 5000, "too long")]
 )
 def test_names_that_no_file_has(run: Run, name: str, told: str) -> None:
     status, _, err = run("index", name, "--out", "new", "--method", "tfidf")
@@ -66,5 +66,5 @@ def test_many_files_that_ask_for_code_are_counted(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "config.json").write_text(json.dumps({"auto_map": {"AutoModel": "code.Model"}}))
-    with pytest.raises(airrep.errors.ConfigError, match="and 6 more asks for it"):
+    with pytest.raises(airrep.errors.ConfigError, match="and 6 more refers to it"):
         check_own_code("lm", "folder", tmp_path, trusted=False)

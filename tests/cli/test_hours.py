@@ -14,7 +14,7 @@ def test_number_and_time_are_told_and_what_an_interruption_costs() -> None:
     assert hours_line(2, 60, measured="by a trial").startswith("2 fine-tunes to do, about 60 s (measured by a trial)")
     assert "about" not in hours_line(5, None)
     assert hours_line(1, 900.0, resumes=False).endswith(
-        "about 15 min (measured on the first); one that is interrupted begins anew"
+        "about 15 min (measured on the first); if interrupted, the command starts over"
     )
 
 

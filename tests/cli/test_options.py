@@ -102,14 +102,12 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     run = runner(capsys, monkeypatch)
     ran = run("top", "idx", "--prompt", "p", "--response", "r", "--better", "a", "--better=b")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == (
-        "airrep: error: top: --better is given 2 times, and one value counts; expected it once. Leave the others out.\n"
-    )
+    assert ran.err == ("airrep: error: top: --better is given 2 times, but it takes only one value. Give it once.\n")
     assert "--count is given 2 times" in run("select", "idx", "q", "--count", "3", "--count", "3").err
     assert "report: --out is given 3 times" in run("report", "r", *(["--out", "o"] * 3)).err
     assert "evaluate: --pool is given 2 times" in run("evaluate", "i", "--pool", "sum", "--pool", "mean").err
     ran = run("index", "data.jsonl", "--out", "o", "--set", "ngrams=1", "--set", "ngrams=2", "--set", "view=response")
-    assert "--set ngrams=2: 'ngrams' is set already" in ran.err
+    assert "--set ngrams=2: 'ngrams' is set twice" in ran.err
 
 
 def test_an_argument_given_as_an_option_is_told_its_place(
@@ -119,10 +117,10 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     ran = run("top", "idx", "--queries", "q.jsonl")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
-        "airrep: error: top: --queries is not an option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
-        "Leave out the name, and give only the value in this place.\n"
+        "airrep: error: top: --queries is not an option, but an argument. Give its value without the name: "
+        "airrep top [OPTIONS] {INDEX} [QUERIES]\n"
     )
-    assert "evaluate: --index is not an option; expected airrep evaluate" in run("evaluate", "--index=i").err
+    assert "evaluate: --index is not an option" in run("evaluate", "--index=i").err
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
 
 
@@ -147,9 +145,9 @@ def test_fine_tunes_take_the_settings_of_a_training_where_none_is_given(tmp_path
     assert (tuning.learning_rate, tuning.epochs, tuning.schedule) == (3e-4, 7, "cosine")
     assert len(lines) == 1
     assert "learning_rate 0.0003" in lines[0]
-    assert f"from {config}; not followed: sample_packing; set here: epochs" in lines[0]
+    assert f"from {config}; not followed: sample_packing; set on the command line: epochs" in lines[0]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="does not tell the learning rate"):
+    with pytest.raises(ConfigError, match="does not contain the learning rate"):
         told(capsys, "owner/name", training=tmp_path / "empty")
 
 
@@ -178,9 +176,8 @@ def test_what_lies_beside_an_adapter_is_read_by_itself(tmp_path: Path, capsys) -
     (tmp_path / "args.json").write_text("{")
     tuning, lines = told(capsys, str(tmp_path), settings={"learning_rate": 1})
     assert tuning.lora_rank is None
-    assert lines == [
-        f"{tmp_path / 'args.json'}: cannot be read as JSON (JSONDecodeError). Restore the file. Nothing of it is taken"
-    ]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{tmp_path / 'args.json'}: cannot be read as JSON (JSONDecodeError). Restore the file.")
 
 
 def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
@@ -198,7 +195,7 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
     assert run(command, "--set", str(tmp_path / "own.yaml"), "--set", "order=7").exit_code == 0
     assert taken == [(8, None), (6, [3, 4]), (7, [2])]
     assert "--set order=...: Words (default 8)." in run(command, "--help").output
-    for wrong, told in {"order=x": "integer", "order=3": "4 or more", "size=1": "expected one of order, vote"}.items():
+    for wrong, told in {"order=x": "integer", "order=3": "4 or more", "size=1": "Use one of order, vote"}.items():
         error = run(command, "--set", wrong).exception
         assert isinstance(error, ConfigError)
         assert told in str(error)
@@ -211,7 +208,7 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
         ("index d.jsonl --out i --config a.yaml", "--set FILE.yaml"),
         ("index d.jsonl --out i --shard 1/2", "--part i/n"),
         ("mix index q.jsonl --axolotl d", "--write axolotl=DIR"),
-        ("evaluate i --labels l --removals", "labels of removals are known as such"),
+        ("evaluate i --labels l --removals", "airrep recognizes labels of removals"),
         ("evaluate lds i --labels l", "airrep evaluate INDEX... --labels LABELS"),
         ("judge index", "airrep prove INDEX QUERIES --lm MODEL --budget"),
     ],

@@ -30,7 +30,7 @@ def test_prove_ends_in_a_sentence(run: Run) -> None:
     ran = run("prove", "index", "--lm", "lm", "--rows", "e3,e4", "--rows", "e5", *ASKED, *QUICK, "--out", "run")
     assert ran.status == 0, ran.err
     assert ran.out.strip().splitlines()[-1].startswith("Without these 3 rows the answer's loss ")
-    assert "6 fine-tunes on 8 to 11 examples each: 3 named, as many random ones, and a context of 5" in ran.err
+    assert "6 fine-tunes on 8 to 11 examples each: 5 other rows, with the 3 named rows" in ran.err
     assert "next: airrep report run/proof --out proof.html" in ran.err
     told = json.loads(
         run("prove", "index", "--lm", "lm", "--rows", "e3,e4,e5", *ASKED, *QUICK, "--out", "run", "--json").out
@@ -57,13 +57,13 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "rows are named in 0 ways"),
-        (("--rows", "e1", "--where", "label == 'label 0'"), "rows are named in 2 ways"),
+        ((), "0 options name the rows"),
+        (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
-        (("--where", "year > 1990"), "60 of 60 examples are named"),
-        (("--where", "year > 3000"), "no example fulfils it"),
+        (("--where", "year > 1990"), "60 rows are named, so 0 of 60 are left"),
+        (("--where", "year > 3000"), "no example matches"),
         (("--from", "absent.jsonl"), "cannot be read as a list of rows"),
-        (("--rows", "e1", "--better", "answer 21"), "the better answer is the same text"),
+        (("--rows", "e1", "--better", "answer 21"), "its better answer is the same text"),
         (("--rows", "e1", "--set", "learning_rate=-1"), "learning_rate"),
     ],
 )
@@ -104,7 +104,7 @@ COSTS = Costs(fine_tune=0.01, evaluate=0.001, encode=0.001, layers=2)
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes or more")]
+    ("budget", "told"), [("5", "is not a duration"), ("0s", "is not a duration"), ("2s", "minutes, more workers")]
 )
 def test_judge_refuses_a_budget_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, budget: str, told: str) -> None:
     # A fast machine may afford a small judgement within seconds: the costs are those of a slow one.

@@ -57,7 +57,7 @@ def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "chance 30.0"):
         assert words in out, words
     assert "6 queries of 3 classes (by label), 30 training examples" in out
-    assert "3 training examples have no class: they never match" in out
+    assert "3 training examples have no class, so they never match" in out
 
 
 def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
@@ -89,9 +89,9 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are 30 examples")
+    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other texts or classes")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
@@ -99,7 +99,7 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
     )
     assert status == 0, err
     assert "7 queries (1 left out) of 3 classes (by label), 21 training examples" in out
-    assert "2 queries have a class that no training example has: always wrong" in out
+    assert "2 queries have a class that no training example has; they count as wrong" in out
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
     assert "left: was finished already" in select("--partial", poison=poison)[2]
     status, out, err = select(poison=poison)
     assert (status, out) == (1, "")
-    assert "left: was finished without some failed fine-tunes; these are run now" in err
+    assert "left: some fine-tunes had failed and are missing" in err
     assert "fine-tunes failed (1)" in err
     assert tree(Path("left")) == before
     status, out, err = select()
@@ -164,12 +164,12 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
-    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
-    _refused(run(*SELECT[:-1], "31", *rate), "31 examples are to be selected of 30")
+    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting of the fine-tuning")
+    _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
     _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
-        "max_new_tokens is 64; expected less than 64",
+        "max_new_tokens is 64. Set it below max_tokens, 64.",
     )
     _refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
     _refused(run(*SELECT[:-2]), "--count")
@@ -183,9 +183,9 @@ def test_repeated_queries_are_told(run: Run) -> None:
     assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
     facts = json.loads(again.out)["facts"]
     assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
-    assert "repeat the texts of others" in run("evaluate", "train-index", "--queries", "twice.jsonl").out.replace(
-        "\n", " "
-    )
+    assert "repeat the texts of other queries" in run(
+        "evaluate", "train-index", "--queries", "twice.jsonl"
+    ).out.replace("\n", " ")
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
@@ -196,11 +196,11 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
         ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "a=1", "--most", "a=2", "--json"),
-            "has a quota already",
+            "has a limit already",
         ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "so no other --most may be given",
+            "it must be the only --most",
         ),
         (
             (
@@ -214,7 +214,7 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
                 "--write",
                 "llama-factory=x/../w.yaml",
             ),
-            "asked for twice",
+            "name this place",
         ),
         (("mix", "train-index", "queries.jsonl", "--by", "label", "--write", "axolotl=same", "--out", "same"), "twice"),
         (("compare", "found", "--set", "resamples=3"), "50"),

@@ -117,7 +117,7 @@ def test_an_example_that_is_not_there_is_one_line(run: Run, name: str) -> None:
     ran = run("show", "index", name)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert name in ran.err
-    assert ("near: e" in ran.err) == (name == "e99")
+    assert ("Similar ids: e" in ran.err) == (name == "e99")
 
 
 def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:

@@ -38,7 +38,7 @@ def asked(out: str) -> dict[str, Any]:
 
 def test_marks_characters_and_a_field_ask_the_same(index: str, run: Run, tmp_path: Path) -> None:
     marked = run("top", index, *ASK, PLAIN.replace("108", "[[108]]").replace("[[1]]", r"\[[1]]"), "--json")
-    assert "the span is '108' (23:26)" in marked.err
+    assert "you ask about the span '108' (23:26)" in marked.err
     typed = run("top", index, *ASK, PLAIN, "--span", "23:26", "--json")
     assert typed.err.count("span") == 0
     path = tmp_path / "some.jsonl"
@@ -69,13 +69,13 @@ def test_groups_and_better_answers_take_marks(index: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        ((*ASK, "It is [[108 m."), "--response: the mark [[ has no ]]"),
-        ((*ASK, "It [[is [[108]] m]]."), "--response: a mark [[ stands within another span"),
-        ((*ASK, "It is [[ ]] m."), "--response: span 6:7 holds no word"),
-        ((*ASK, "It is 108.", "--span", "6"), "--span 6: expected START:END"),
-        ((*ASK, "It is 108.", "--span", "6:60"), "--response: span 6:60 lies outside of the response"),
+        ((*ASK, "It is [[108 m."), "--response: the mark [[ is never closed"),
+        ((*ASK, "It [[is [[108]] m]]."), "--response: a mark [[ stands inside another span"),
+        ((*ASK, "It is [[ ]] m."), "--response: span 6:7 covers no text"),
+        ((*ASK, "It is 108.", "--span", "6"), "--span 6: must be START:END"),
+        ((*ASK, "It is 108.", "--span", "6:60"), "--response: span 6:60 lies outside the response"),
         ((*ASK, "It is 108.", "--span", "6:9,7:8"), "--response: span 7:8 overlaps"),
-        (("FILE", "--span", "6:9"), "--span: needs --response. Give both, or put a field span into"),
+        (("FILE", "--span", "6:9"), "--span needs --response. Give both, or put a field named span into"),
     ],
 )
 def test_what_is_no_span_is_told_in_one_line(

@@ -108,19 +108,19 @@ def test_one_query_is_told_from_several(one: object) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (5, "train: is a int"),
-        (None, "train: is a NoneType"),
-        (b"a", "train: is a bytes"),
-        ([1, 2], "train: holds a int"),
-        ([None], "train: holds a NoneType"),
+        (5, "train: is of type int"),
+        (None, "train: is of type NoneType"),
+        (b"a", "train: is of type bytes"),
+        ([1, 2], "train: holds a value of type int"),
+        ([None], "train: holds a value of type NoneType"),
         (["a.jsonl", "b.jsonl"], "train: holds the text 'a.jsonl'"),
-        (DatasetDict(train=Dataset.from_list(RECORDS)), "has the splits train"),
+        (DatasetDict(train=Dataset.from_list(RECORDS)), "has several splits .train"),
         ([{"prompt": "a"}], "record 1: no prompt and response"),
         ([Example("a", "b"), Example("a", 5)], "response is a number"),  # type: ignore[arg-type]
         ([Example("a", "\ud800")], "response"),
-        (pd.DataFrame(RECORDS)["response"], "train: is a Series, one column or one row"),
-        (pd.DataFrame(RECORDS).iloc[0], r"train: is a Series, .* or row\.to_dict\(\)"),
-        (pa.table({"prompt": ["a"]})["prompt"], "train: is a ChunkedArray, one column or one row"),
+        (pd.DataFrame(RECORDS)["response"], "train: is a single column or row .type Series"),
+        (pd.DataFrame(RECORDS).iloc[0], r"train: .*type Series.* row\.to_dict\(\)"),
+        (pa.table({"prompt": ["a"]})["prompt"], "train: is a single column or row .type ChunkedArray"),
         (pd.DataFrame([{"x": 1}]), "record 1: no prompt and response"),
     ],
 )
@@ -154,13 +154,13 @@ def test_a_text_that_names_a_file_is_not_taken_for_a_query(tmp_path: Path) -> No
         for given in (place, ["said", place]):
             with pytest.raises(ConfigError, match="is the name of a file") as caught:
                 as_examples(given)
-            for way in (f"pathlib.Path({place!r})", f"airrep.read_corpus({place!r})", f"airrep.Example('', {place!r})"):
+            for way in (f"pathlib.Path({place!r})", f"airrep.Example('', {place!r})"):
                 assert way in str(caught.value)
             assert "\n" not in str(caught.value)
         assert as_examples(Example("", place))[0].response == place
     for said in ("see data.jsonl", "tmp", "a/b", "x" * 3000 + ".csv", "file.txt"):
         assert as_examples(said)[0].response == said
-    with pytest.raises(ConfigError, match="queries: there are none"):
+    with pytest.raises(ConfigError, match="queries: is empty"):
         as_examples([])
 
 

@@ -55,7 +55,7 @@ def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
     listed = written([{**corpus[n].to_dict(), "selected_by": {"rank": n}} for n in (1, 0)], "listed.jsonl")
     assert list(take_records(data, listed)) == RECORDS[:2]
     with pytest.raises(
-        DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response than in other'
+        DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response here than in other'
     ):
         list(take_records(data, other))
     decided = [{"id": "a", "row": 0, "decision": "drop"}, {"id": "5", "row": 1, "decision": "keep"}]
@@ -77,8 +77,10 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     assert caplog.messages == []
     part = list(take_records(data, ["chat/2", "5/rejected"], turns="all", preferences="both"))
     assert part == taken
-    assert caplog.messages == ["data.jsonl: 2 of the records have turns or answers that are not among examples, too."]
-    with pytest.raises(DataError, match=r'data\.jsonl: has no example "chat/2" of the 1 in examples'):
+    assert caplog.messages == [
+        "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in examples."
+    ]
+    with pytest.raises(DataError, match=r'data\.jsonl: lacks the example "chat/2" of the 1 in examples'):
         list(take_records(data, ["chat/2"]))
 
 
@@ -97,7 +99,7 @@ def test_data_of_a_program() -> None:
     table = pa.Table.from_pylist([{"prompt": "1", "response": "one", "seen": float("nan")}])
     made = airrep.Corpus.from_records(table.to_pylist())[0]
     assert list(take_records(table, [made])) == [{"prompt": "1", "response": "one", "seen": None}]
-    with pytest.raises(DataError, match=r'^data: has no example "b", nor 1 more of the 3 in examples'):
+    with pytest.raises(DataError, match=r'^data: lacks the example "b" and 1 more of the 3 in examples'):
         list(take_records(RECORDS, ["a", "b", "c"]))
 
 
@@ -122,13 +124,13 @@ def test_hits_of_a_question_name_their_examples(file: str) -> None:
 
 def test_what_is_no_list_of_examples_is_refused() -> None:
     data = written(RECORDS)
-    with pytest.raises(DataError, match=r"^none\.jsonl:1: has no id"):
+    with pytest.raises(DataError, match=r"^none\.jsonl:1: has neither an id nor hits"):
         list(take_records(data, written([{"prompt": "a"}], "none.jsonl")))
     with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
         list(take_records(data, "lost.jsonl"))
     with pytest.raises(DataError, match="^examples: holds a number"):
         list(take_records(data, [5]))
-    with pytest.raises(ConfigError, match="turns 'each': expected last or all"):
+    with pytest.raises(ConfigError, match="turns 'each': must be last or all"):
         list(take_records(data, ["a"], turns="each"))  # type: ignore[arg-type]
     Path("broken.jsonl").write_text('{"id": "a"}\n{')
     with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):

@@ -22,11 +22,11 @@ FARMER = ANSWER.index("\U0001f469")
         ((2, 99), "lies outside"),
         ((-1, 3), "lies outside"),
         ((5, 2), "lies outside"),
-        ((4, 4), "no word"),
-        ((3, 4), "no word"),
+        ((4, 4), "covers no text"),
+        ((3, 4), "covers no text"),
         ([(0, 5), (4, 9)], "overlaps"),
-        ((4, 8), "parts the character"),
-        ((FARMER + 1, FARMER + 3), "parts the character"),
+        ((4, 8), "cuts the character"),
+        ((FARMER + 1, FARMER + 3), "cuts the character"),
         ([], "is empty"),
         ("some", "is text"),
         ([(0, 3, 4)], "is a list"),
@@ -57,7 +57,7 @@ def test_marks_are_taken_out_of_typed_texts(typed: str, text: str, spans: tuple[
     assert with_marks(text, spans) == typed or not plain
 
 
-@pytest.mark.parametrize(("typed", "wrong"), [("a [[b", "has no ]]"), ("a [[b [[c]] d]]", "within another")])
+@pytest.mark.parametrize(("typed", "wrong"), [("a [[b", "never closed"), ("a [[b [[c]] d]]", "inside another")])
 def test_marks_that_do_not_close_are_refused(typed: str, wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
         take_marks(typed, "--response")
@@ -67,7 +67,7 @@ def test_spans_are_typed_by_their_characters() -> None:
     assert typed_spans("11:14") == ((11, 14),)
     assert typed_spans("20:25, 3:4") == ((3, 4), (20, 25))
     for wrong in ("11", "11:", "-3:4", "a:b", "1:2;3:4", ""):
-        with pytest.raises(ConfigError, match=r"^--span .*expected START:END"):
+        with pytest.raises(ConfigError, match=r"^--span .*must be START:END"):
             typed_spans(wrong)
 
 
@@ -94,7 +94,7 @@ def test_a_span_is_kept_with_its_example_and_read_back(tmp_path: Path) -> None:
     apart = {one.reading_hash, one.whole.reading_hash, Example("How many seats?", ANSWER).reading_hash}
     assert len(apart) == 3
     assert one.content_hash == one.whole.content_hash
-    with pytest.raises(DataError, match="which only questions to an index have"):
+    with pytest.raises(DataError, match="only queries may have spans"):
         as_corpus(corpus)
 
 

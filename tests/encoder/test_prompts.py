@@ -106,16 +106,16 @@ def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:
 
 def test_a_word_that_names_no_prompt_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     folder = with_prompts(tmp_path / "encoder", OWN)
-    with pytest.raises(ConfigError, match=r"query_prompt='querry': .*its own \(document, other, query\), or a text"):
+    with pytest.raises(ConfigError, match=r"query_prompt='querry': .*its prompts: document, other, query\. "):
         load(folder, query_prompt="querry")
-    with pytest.raises(ConfigError, match=r"^encoder default: train_prompt='query': .*its own \(none\)"):
+    with pytest.raises(ConfigError, match=r"^encoder default: train_prompt='query': .*its prompts: none\. "):
         load_encoder(train_prompt="query")
 
 
 @pytest.mark.parametrize("prompts", [["query"], {"query": 3}])
 def test_settings_of_another_form_are_refused(prompts: object, tmp_path: Path) -> None:
     folder = with_prompts(tmp_path / "encoder", prompts)
-    with pytest.raises(DataError, match=r"its prompts are of the wrong type; expected texts by their names"):
+    with pytest.raises(DataError, match=r"prompts must map names to texts"):
         load(folder)
 
 

@@ -243,7 +243,7 @@ def test_texts_of_no_known_piece_have_no_features_and_this_is_told_once(caplog: 
         encoder.encode_texts(["🎉"])
     assert features.any(axis=1).tolist() == [False, True, False, True, False]
     [told] = [record.getMessage() for record in caplog.records]
-    assert "encoder tiny: some texts have no word piece that its vocabulary knows" in told
+    assert "encoder tiny: some texts have no word piece that is in its vocabulary" in told
     shares = encoder.unknown_shares([Example("", "😀"), Example("", "a b"), Example("", "a 😀")])
     assert shares.tolist() == [1, 0, 0.5]
 
@@ -358,26 +358,32 @@ def of_model2vec(**tensors: np.ndarray) -> Callable[[Path], object]:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "rows too few": (
         rewrite(lambda t: {"embedding.weight": t["embedding.weight"][:-3]}),
-        r"its tokenizer has a token number 33, its matrix 31 rows only",
+        r"another tokenizer than its own \(it has token number 33, and there are vectors for 31 tokens",
     ),
-    "another tokenizer": (other_tokenizer, "its tokenizer is another one"),
+    "another tokenizer": (other_tokenizer, "its vectors were made for another tokenizer than its own"),
     "NaN": (with_row(np.nan), "its matrix has values that are not finite"),
     "infinite": (with_row(-np.inf), "its matrix has values that are not finite"),
-    "whole numbers": (rewrite(lambda t: {"embedding.weight": matrix().astype(np.int8)}), "is of type int8"),
-    "one axis": (rewrite(lambda t: {"embedding.weight": matrix()[0]}), r"shape \(16,\); expected 2 axes"),
-    "no numbers": (rewrite(lambda t: {"embedding.weight": matrix()[:, :0].copy()}), "its vectors are of 0 numbers"),
-    "other names": (rewrite(lambda t: {"weight": matrix()}), "has no tensor embedding.weight"),
-    "mapping outside": (of_model2vec(mapping=np.array([0, 99])), "mapping points outside the 34 rows of embeddings"),
-    "mapping below": (of_model2vec(mapping=np.array([-1, 0])), "mapping points outside the 34 rows of embeddings"),
-    "weights too few": (of_model2vec(weights=np.ones(3)), r"has 3 weights for 34 word pieces"),
+    "whole numbers": (rewrite(lambda t: {"embedding.weight": matrix().astype(np.int8)}), "has type int8"),
+    "one axis": (rewrite(lambda t: {"embedding.weight": matrix()[0]}), r"shape \(16,\); must be .* with 2 axes"),
+    "no numbers": (rewrite(lambda t: {"embedding.weight": matrix()[:, :0].copy()}), "its vectors have 0 numbers"),
+    "other names": (rewrite(lambda t: {"weight": matrix()}), "lacks tensor embedding.weight"),
+    "mapping outside": (
+        of_model2vec(mapping=np.array([0, 99])),
+        r"mapping must hold row numbers of embeddings \(0 to 33\)",
+    ),
+    "mapping below": (
+        of_model2vec(mapping=np.array([-1, 0])),
+        r"mapping must hold row numbers of embeddings \(0 to 33\)",
+    ),
+    "weights too few": (of_model2vec(weights=np.ones(3)), r"weights has 3 numbers for 34 word pieces"),
     "cut short": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]),
-        "is damaged or cut short",
+        "is a damaged or incomplete safetensors file",
     ),
     "no matrix": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: is missing"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
-    "no JSON": (lambda folder: (folder / "tokenizer.json").write_text("{"), "is not JSON"),
-    "no tokenizer in it": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "is not a tokenizer"),
+    "no JSON": (lambda folder: (folder / "tokenizer.json").write_text("{"), "is not valid JSON"),
+    "no tokenizer in it": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "json cannot be read"),
     "head's shape": (
         lambda folder: save_file({"linear.weight": np.ones((6, 15), np.float32)}, folder / "2_Dense/model.safetensors"),
         r"tensor linear.weight is not of shape \(6, 16\)",
@@ -399,7 +405,7 @@ def test_damaged_folders_are_refused_in_one_line(name: str, tmp_path: Path) -> N
 
 def test_a_head_that_takes_other_vectors_is_refused() -> None:
     wide = LinearHead(np.ones((3, 20), np.float32), np.zeros(3, np.float32))
-    with pytest.raises(DataError, match="its vectors are of 16 numbers; expected 20, as what follows them takes"):
+    with pytest.raises(DataError, match="its vectors have 16 numbers each; the next module needs 20"):
         StaticEncoder("tiny", stored(linear=wide))
 
 
@@ -407,12 +413,12 @@ def test_rows_without_a_token_are_told(tmp_path: Path, caplog: pytest.LogCapture
     folder = saved(tmp_path / "tiny")
     rewrite(lambda t: {"embedding.weight": np.concatenate([matrix(), matrix()[:6]])})(folder)
     assert load_encoder(folder).encode_texts(["a"]).any()
-    assert "its matrix has 40 rows, its tokenizer 34 tokens" in caplog.text
+    assert "it has 40 vectors, but its tokenizer has 34 tokens" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["batch_tokens", "max_tokens"])
 def test_numbers_that_cannot_hold_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is 0; expected 1 or more"):
+    with pytest.raises(ConfigError, match=f"{name} is 0; must be at least 1"):
         load_encoder(saved(tmp_path / "tiny"), **{name: 0})
 
 

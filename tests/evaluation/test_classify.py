@@ -157,7 +157,7 @@ def test_rows_are_compared_with_the_first_on_the_same_queries(index: Index, tmp_
 
 def test_queries_without_label_are_refused_or_left_out_and_counted(index: Index) -> None:
     queries = Corpus.from_examples([*_queries(), Example("new", "one", "bare")])
-    with pytest.raises(DataError, match='query "bare": has no label, like 0 others'):
+    with pytest.raises(DataError, match=r'queries: 1 of \d+ have no label; the first is "bare"'):
         classify([("coarse", index)], queries)
     evaluation = classify([("coarse", index)], queries, ClassifySettings(skip_unlabelled=True))
     assert np.isnan(evaluation.rows[0].per_query[-1])
@@ -166,16 +166,16 @@ def test_queries_without_label_are_refused_or_left_out_and_counted(index: Index)
 
 
 def test_what_cannot_be_asked_is_refused(index: Index, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected at least one index"):
+    with pytest.raises(ConfigError, match="no index is given"):
         classify([], _queries())
-    with pytest.raises(DataError, match="queries: none has a source"):
+    with pytest.raises(DataError, match="queries: no query has a source"):
         classify([("coarse", index)], _queries(), ClassifySettings(by="source"))
-    with pytest.raises(ConfigError, match="the top 58 are asked for, but there are 57 examples"):
+    with pytest.raises(ConfigError, match="the top 58 examples are needed, but there are only 57"):
         classify([("coarse", index)], _queries(), ClassifySettings(votes=(58,)))
-    with pytest.raises(ConfigError, match="expected numbers from 1 on"):
+    with pytest.raises(ConfigError, match="each number of votes must be at least 1"):
         ClassifySettings.of({"votes": (0,)})
     fewer = airrep.build_index(_train(40), tmp_path / "fewer", CoarseAttributor())
-    with pytest.raises(DataError, match=r"b: holds other examples than a \(40; there 60\)"):
+    with pytest.raises(DataError, match=r"b: holds other texts or classes \(40 examples\) than a \(60\)"):
         classify([("a", index), ("b", fewer)], _queries())
 
 
@@ -197,7 +197,9 @@ def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps
     assert evaluation.facts["votes"] == evaluation.request["settings"]["votes"] == [4]
     assert "vote@4" in evaluation.rows[0].more
     assert classify([("x", index)], queries).facts["votes"] == [10]
-    with pytest.raises(ConfigError, match=r"--where keeps 4 examples: the top 10 are asked for, but there are 4 exam"):
+    with pytest.raises(
+        ConfigError, match=r"--where keeps 4 examples: the top 10 examples are needed, but there are only 4"
+    ):
         classify([("x", index)], queries, ClassifySettings(where="rank < 4", votes=(10,)))
     with pytest.raises(ConfigError, match=r"--where keeps 0 examples: .*besides a query's own text"):
         classify([("x", index)], queries, ClassifySettings(where="rank < 0"))

@@ -57,7 +57,7 @@ def test_only_pairs_with_one_row_can_be_asked_for():
     found = compare_evaluations(runs, "middling", resamples=20)
     assert [(pair.one, pair.other) for pair in found.pairs] == [("good", "middling"), ("bad", "middling")]
     assert found.pairs[1].difference < 0
-    with pytest.raises(ConfigError, match="--to best: is no row here"):
+    with pytest.raises(ConfigError, match="--to best: no row has this name"):
         compare_evaluations(runs, "best")
 
 
@@ -120,16 +120,16 @@ def test_holm_is_the_textbook_procedure():
 
 def test_runs_that_cannot_be_paired_are_refused():
     one, other = evaluation(WORLDS, ["good"]), evaluation(WORLDS, ["bad"])
-    with pytest.raises(ConfigError, match="there is only one row"):
+    with pytest.raises(ConfigError, match="the runs have only one row"):
         compare_evaluations([("x", one)])
     with pytest.raises(ConfigError, match="compare: x is given twice"):
         compare_evaluations([("x", one), ("x", other)])
-    with pytest.raises(DataError, match="^y: is of measure loo, but x of lds"):
+    with pytest.raises(DataError, match="^y: measures loo, but x measures lds"):
         compare_evaluations([("x", one), ("y", evaluation(WORLDS, ["bad"], "loo"))])
     elsewhere = dataclasses.replace(other, subject="elsewhere")
     with pytest.raises(DataError, match=r"^y: was judged on other .* than x \(subject elsewhere; same\)"):
         compare_evaluations([("x", one), ("y", elsewhere)])
-    with pytest.raises(ArtifactError, match="^y: has no matrix 0/1, from which its rows are paired"):
+    with pytest.raises(ArtifactError, match="^y: lacks the matrix 0/1"):
         compare_evaluations([("x", one), ("y", dataclasses.replace(other, matrices={}))])
 
 

@@ -53,8 +53,8 @@ def test_classes_are_asked_of_any_data_with_settings_as_a_dict(index: airrep.Ind
         airrep.classify([("tfidf", index)], QUERIES, {"field": "source"})
 
 
-INDEXES = r"; expected indexes, their paths, or pairs \(name, index\)\. Give a list of these\.$"
-INSTANCES = r"; expected labelled instances: airrep\.open\(PATH\)\.instances\(TRAIN\)\. Give a list of these\.$"
+INDEXES = r"; must be a list of indexes, their paths, or pairs \(name, index\)\.$"
+INSTANCES = r"; must be a list of labelled instances: airrep\.open\(PATH\)\.instances\(TRAIN\)\.$"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_planted_rows_taught_the_answer(index: Index, lm: str, tmp_path: Path) -
     found = prove(index, bad(), ASKED, lm, **QUICK, fine_tune=TUNING, out=tmp_path / "run")
     assert found.verdict == "taught"
     assert found.sentence.startswith("Without these 6 rows the answer's loss rises by ")
-    assert found.sentence.endswith(": these rows taught it.")
+    assert found.sentence.endswith(": these rows taught the answer.")
     assert found.loss.without_named.low > found.loss.without_random.high
     assert found.loss.difference.low > 0
     assert found.after < found.before
@@ -150,9 +150,9 @@ FILES = ("top.json", "top", "basket.jsonl")
         ([], "no rows are named"),
         (["none"], "has no example with id 'none'"),
         ([720], "has no row 720"),
-        ("source == 'nowhere'", "no example fulfils it"),
-        ("source == 'web' or source == 'book'", "72 of 72 examples are named, so 0 are left"),
-        (list(range(30)), "30 of 72 examples are named, so 42 are left; expected 60 or more"),
+        ("source == 'nowhere'", "no example matches"),
+        ("source == 'web' or source == 'book'", "72 rows are named, so 0 of 72 are left"),
+        (list(range(30)), "30 rows are named, so 42 of 72 are left, and at least 60 are needed"),
     ],
 )
 def test_rows_that_cannot_be_proved_are_refused(index: Index, tmp_path: Path, rows: Any, told: str) -> None:
@@ -187,10 +187,10 @@ def test_impossible_values_are_refused(index: Index, tmp_path: Path) -> None:
     for settings in wrong:
         with pytest.raises(ConfigError):
             prove(index, bad(), ASKED, ToyWorld(), **settings, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match="the better answer is the same text"):
+    with pytest.raises(ConfigError, match="its better answer is the same text"):
         prove(index, bad(), ASKED, ToyWorld(), ASKED, out=tmp_path / "run")
     world = ToyWorld(unreadable=(Example(ASKED.prompt, ASKED.response, "bad2", source="web"),))
-    with pytest.raises(DataError, match='a named example cannot be read by the LM: example "bad2"'):
+    with pytest.raises(DataError, match='the LM cannot read a named row: example "bad2"'):
         prove(index, bad(), ASKED, world, out=tmp_path / "run")
 
 
@@ -198,8 +198,10 @@ def test_others_that_cannot_be_read_are_left_out_and_told(index: Index, tmp_path
     world = ToyWorld(unreadable=(index.example(3), index.example(4)))
     found = prove(index, bad(3), ASKED, world, seeds=2, context=1000, out=tmp_path / "run")
     assert found.context == 72 - 3 - 2 - 3
-    assert any(caution.startswith("2 other examples cannot be read") for caution in found.cautions)
-    assert any(caution.startswith("3 other examples say the same as a named one") for caution in found.cautions)
+    assert any(
+        caution.startswith("2 other examples are left out, since the LM cannot read them") for caution in found.cautions
+    )
+    assert any(caution.startswith("3 other examples have the text of a named row") for caution in found.cautions)
 
 
 MOVED, HARDLY = Moved(3.958, 3.0, 0.958), Moved(3.958, 3.937, 0.021)
@@ -237,7 +239,7 @@ def test_verdicts_in_words() -> None:
     assert verdict_of(taught, MOVED) == "taught"
     assert sentence_of("taught", taught, None, 10, 1, MOVED) == (
         "Without these 10 rows the answer's loss rises by 0.41 (0.30 to 0.52); without 10 random rows it falls by 0.02 "
-        "(-0.05 to 0.09): these rows taught it."
+        "(-0.05 to 0.09): these rows taught the answer."
     )
     alike = Effects(none, none, none)
     assert verdict_of(alike, MOVED) == "not shown"
@@ -245,7 +247,7 @@ def test_verdicts_in_words() -> None:
     assert verdict_of(taught, HARDLY) == "taught"
     told = sentence_of("not moved", alike, None, 1, 3, HARDLY)
     assert "the loss of the 3 answers" in told
-    assert "hardly moved the loss at all (3.96 before, 3.94 after)" in told
+    assert "hardly changed the loss (3.96 before, 3.94 after)" in told
 
 
 def _others() -> list[Example]:

@@ -104,7 +104,7 @@ def test_better_answers_of_the_file_are_taken_with_its_queries(words: airrep.Ind
     expected = words.top(pairs, 4, better="good")[2]
     assert [hit["row"] for hit in told["hits"]] == [hit.row for hit in expected]
     assert questions.about(explorer)["better"]
-    with pytest.raises(ConfigError, match="has no better answer"):
+    with pytest.raises(ConfigError, match="a better answer .* is missing"):
         Explorer(words, pairs, None, pairs[:2])
 
 
@@ -191,4 +191,4 @@ def test_system_prompts_are_folded_in_lists_and_places_told(tmp_path: Path) -> N
 def test_better_answers_of_the_command_belong_to_queries(index: airrep.Index) -> None:
     result = CliRunner().invoke(cli.app, ["serve", str(index.path), "--better", "chosen"])
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).startswith("serve: --better belongs to --queries")
+    assert str(result.exception).startswith("serve: --better needs --queries")

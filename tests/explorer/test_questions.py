@@ -71,7 +71,7 @@ def test_a_part_of_a_response_is_asked_about_and_proved(tmp_path: Path) -> None:
     assert f"{answer[:start]}[[{answer[start:]}]]" in told["command"]
     copies = questions.copied_words(served, requests.CopiedRequest(query=ref(3)))["copied"]
     assert all(one["words"] >= 4 and one["first"][0]["id"] for one in copies)
-    with pytest.raises(DataError, match="lies outside of the response"):
+    with pytest.raises(DataError, match="lies outside the response"):
         questions.top(served, requests.TopRequest(query=requests.QueryRef(number=3, span=[[0, 999]])))
 
 
@@ -268,7 +268,7 @@ def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request],
     ("query", "told"),
     [
         ({"number": 99}, "query number 99"),
-        ({"key": "nothing"}, "not among those"),
+        ({"key": "nothing"}, "no longer stored"),
         ({"prompt": "a"}, "a prompt and a response"),
         ({"prompt": "a", "response": " "}, "response is blank"),
         ({}, "a prompt and a response"),

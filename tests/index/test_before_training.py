@@ -91,7 +91,7 @@ def test_the_command_says_which_lm_was_read(
     assert "built: 9 examples, method rds;" in merged.err
     (tmp_path / "base" / "trainer_state.json").write_text("{}")
     refused = run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"))
-    assert "trainer_state.json lies beside it" in refused.err
+    assert "a trainer left trainer_state.json in its folder" in refused.err
     assert run(*how, str(tmp_path / "3"), "--lm", str(tmp_path / "base"), "--set", "merged=true").status == 0
 
 

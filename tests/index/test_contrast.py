@@ -168,7 +168,7 @@ def test_better_answers_come_as_text_field_list_or_examples(index: airrep.Index)
 @pytest.mark.parametrize(
     ("better", "named"),
     [
-        ("good", "no field"),
+        ("good", "not a field"),
         (["one", "two"], "2 texts for 5"),
         ([Example("question q 0", "x")], "q1"),
         ([""], "1 texts"),

@@ -170,7 +170,7 @@ def test_both_sides_at_once(index: airrep.Index, corpus: Corpus, queries: Corpus
 
 
 def test_diversity_needs_features(direct: airrep.Index, queries: Corpus) -> None:
-    with pytest.raises(ConfigError, match="direct_hash keeps no features"):
+    with pytest.raises(ConfigError, match="direct_hash stores no features"):
         airrep.select(direct, queries, 5, diversity=0.5)
 
 

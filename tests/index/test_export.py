@@ -85,7 +85,7 @@ def test_deleted_rows_and_others_than_the_filters_are_left_out(index: airrep.Ind
     rows = pq.read_table(tmp_path / "o.parquet")["row"].to_pylist()
     assert rows == [row for row in range(0, 50, 3) if row not in (3, 20)]
     assert (made.rows, made.width, "vector" in made.columns) == (len(rows), 0, False)
-    with pytest.raises(ConfigError, match="no example fulfils it"):
+    with pytest.raises(ConfigError, match="no example matches"):
         export_index(now, tmp_path / "none.parquet", where='label == "none"')
     with pytest.raises(ConfigError, match='there is no field "labl"'):
         export_index(now, tmp_path / "none.parquet", where='labl == "none"')
@@ -333,7 +333,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_name_of_another_format_is_refused(
     hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"{to} is not written under this suffix; expected a name such as {expected}"):
+    with pytest.raises(ConfigError, match=f"a file of format {to} cannot .*a name such as {expected}"):
         export_index(hostile, tmp_path / name, to)
     assert not (tmp_path / name).exists()
     assert export_index(hostile, tmp_path / "export.of.mine", to).rows

@@ -164,7 +164,7 @@ def test_pairs_are_refused(tmp_path: Path) -> None:
 def test_what_has_no_tokens_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = build_index(TRAIN, tmp_path / "index", HashAttributor())
     monkeypatch.setattr(Index, "ask", None)
-    with pytest.raises(ConfigError, match="hash tell no part"):
+    with pytest.raises(ConfigError, match="hash cannot divide a score"):
         Index(tmp_path / "index", HashAttributor()).top(ASKED, 1, tokens=True)
     assert index.rows == len(TRAIN)
 

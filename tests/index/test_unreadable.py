@@ -31,7 +31,7 @@ def some(*more: Example) -> Corpus:
 def test_they_are_left_out_where_that_is_asked_for(tmp_path: Path, lm: str, method: str) -> None:
     settings = {"lm": lm, "device": "cpu", **({"rank": 2} if method == "logra" else {})}
     data = some(LONG, LONGER)
-    with pytest.raises(DataError, match=f"{method}: 2 of 7 examples cannot be read by the LM; the first, 'too long'"):
+    with pytest.raises(DataError, match=f'{method}: the LM cannot read 2 of 7 examples. .*"too long"'):
         airrep.build_index(data, tmp_path / "index", method, settings=settings)
     index = airrep.build_index(data, tmp_path / "index", method, settings=settings, skip_invalid=True)
     plain = airrep.build_index(some(), tmp_path / "plain", method, settings=settings)

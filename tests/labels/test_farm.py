@@ -90,7 +90,7 @@ def test_more_seeds_and_subsets_keep_what_is_finished(tmp_path: Path, plan: Subs
     grown = farm(larger, tmp_path / "labels", world, seeds=2)
     assert len(begun(log)) == 3 * 7 * 2
     assert visible(grown.path) == visible(farm(larger, tmp_path / "fresh", seeds=2).path)
-    with pytest.raises(ArtifactError, match="holds finished labels of instances=3, now 2"):
+    with pytest.raises(ArtifactError, match="holds finished labels with instances=3, but now instances is 2"):
         farm(plan, tmp_path / "labels", world)
 
 
@@ -146,8 +146,9 @@ def test_an_example_that_cannot_be_read_is_found_before_the_first_fine_tune(tmp_
     with pytest.raises(DataError) as caught:
         farm(plan, tmp_path / "labels", world, part="1/2")
     assert str(caught.value) == (
-        f"{plan.path}: 2 of its {len(used) + len(asked)} examples cannot be used with the LM toy; the first: "
-        f'example "{TRAIN[used[1]].id}": is too long. Leave such examples out of the data and sample again.'
+        f"{plan.path}: the LM toy cannot use 2 of its {len(used) + len(asked)} examples. The first: "
+        f'example "{TRAIN[used[1]].id}": is too long. Remove these examples from the data, and run `airrep sample` '
+        "again."
     )
     assert begun(log) == []
     assert visible(tmp_path / "labels") == {}
@@ -159,7 +160,7 @@ def test_queries_out_of_the_train_corpus_are_read_beforehand_too(tmp_path: Path)
     settings = SamplingSettings(instances=1, train_count=20, query_count=4, subsets=3, size=3)
     plan = sample(TRAIN, tmp_path / "plan", settings)
     world = ToyWorld(unreadable=(TRAIN[int(plan.query_rows(0)[0])],))
-    with pytest.raises(DataError, match="1 of its .* examples cannot be used with the LM toy"):
+    with pytest.raises(DataError, match="the LM toy cannot use 1 of its .* examples"):
         label(plan, TRAIN, None, world, FINE_TUNE, tmp_path / "labels")
 
 
@@ -233,7 +234,7 @@ def test_quarantined_tasks_are_run_again_only_when_asked(tmp_path: Path, plan: S
 
 
 def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) -> None:
-    with pytest.raises(TrainingError, match="all 10 fine-tunes failed, the first: fine-tune: the loss is not finite"):
+    with pytest.raises(TrainingError, match="all 10 fine-tunes failed. .*: fine-tune: the loss is not finite"):
         farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), retries=0, partial=True)
     with pytest.raises(TrainingError, match="all 10 fine-tunes failed"):
         farm(plan, tmp_path / "labels", retries=0)
@@ -456,11 +457,11 @@ def test_a_real_lm_that_diverges_is_quarantined(tmp_path: Path) -> None:
     plan = make_plan(tmp_path / "plan", subsets=2, instances=1)
     lm = LmSettings(lm=tiny_lm(tmp_path / "lm", max_position_embeddings=128), device="cpu")
     wild = FineTuneSettings(learning_rate=1e30, clip=None)
-    with pytest.raises(TrainingError, match=r"all 2 fine-tunes failed, the first: .*(not finite|NaN)"):
+    with pytest.raises(TrainingError, match=r"all 2 fine-tunes failed\. .*(not finite|NaN)"):
         label(plan, TRAIN, QUERIES, lm, wild, tmp_path / "labels", retries=0)
 
 
 def test_a_worker_with_another_lm_is_refused(tmp_path: Path, plan: SubsetPlan) -> None:
     world = ToyWorld(version="by process")
-    with pytest.raises(ArtifactError, match="lm toy: is another one in a worker"):
+    with pytest.raises(ArtifactError, match="lm toy: a worker loaded another LM"):
         farm(plan, tmp_path / "labels", world, engine=LocalProcesses(1))

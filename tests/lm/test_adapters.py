@@ -84,10 +84,8 @@ def test_adapters_of_a_weight_that_two_layers_have_are_refused(
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "adapter")
     message = str(caught.value)
-    assert (
-        f"its adapters change {'model.' * (target != 'lm_head')}{target}, whose weight is that of {other} too"
-        in message
-    )
+    named = f"{'model.' * (target != 'lm_head')}{target}"
+    assert f"its adapters change {named}, which shares its weight with {other}" in message
     assert message.endswith("--set base=MODEL")
     assert "\n" not in message
     lm = load(tmp_path / "adapter", base=untied(tmp_path / "base", tmp_path / "untied"))
@@ -143,13 +141,13 @@ def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
         ({"peft_type": "IA3"}, "its adapters are of type 'IA3'"),
         ({"peft_type": None}, "its adapters are of type 'None'"),
         ({"peft_type": "\n" * 2**20}, "its adapters are of type '"),
-        ({"init_lora_weights": "pissa_niter_4"}, "its adapters began as 'pissa_niter_4', which changes the base too"),
-        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code (megatron_config)"),
+        ({"init_lora_weights": "pissa_niter_4"}, "initialised with 'pissa_niter_4', which changes the base too"),
+        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code. Remove megatron_config."),
         ({"r": 5}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
         ({"r": "x"}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
         ({"target_modules": ["nowhere"]}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
-        ({"target_modules": ["q_proj", "k_proj", "v_proj", "down_proj"]}, "which would be random"),
-        ({"target_modules": ["q_proj", "v_proj"]}, "is not in the LM after loading, so the adapters belong to another"),
+        ({"target_modules": ["q_proj", "k_proj", "v_proj", "down_proj"]}, "so this weight would be random"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "does not fit into this LM, so the adapters belong to another"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -169,12 +167,12 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they act only after certain tokens"),
-        ({"layer_replication": [[0, 2], [0, 2]]}, "have layer_replication: they are of an LM in which layers"),
         (
-            {"lora_bias": True},
-            "have a bias of their own (lora_bias) on model.layers.0.self_attn.q_proj, which has none",
+            {"alora_invocation_tokens": [40, 41]},
+            "were trained with alora_invocation_tokens: they act only after certain tokens",
         ),
+        ({"layer_replication": [[0, 2], [0, 2]]}, "were trained with layer_replication: they belong to an LM"),
+        ({"lora_bias": True}, "add a bias (lora_bias) to model.layers.0.self_attn.q_proj, a layer without a bias"),
     ],
 )
 def test_what_cannot_be_merged_is_named(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -183,7 +181,7 @@ def test_what_cannot_be_merged_is_named(config: dict[str, Any], reason: str, tmp
         load(tmp_path / "adapter")
     message = str(caught.value)
     assert f"its adapters {reason}" in message
-    assert message.endswith("which is what data are asked about: the base of the adapters.")
+    assert message.endswith("Give the LM before training instead, which is the base of the adapters.")
     assert "\n" not in message
 
 
@@ -204,7 +202,7 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^lm .*: weight .* in adapter_model\.safetensors is not finite"):
         load(tmp_path / "adapter")
     path.write_bytes(b"no tensors")
-    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors cannot be read: .*Save it again\.$"):
+    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors cannot be read: .*Save the adapters again\.$"):
         load(tmp_path / "adapter")
 
 

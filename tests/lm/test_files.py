@@ -42,12 +42,12 @@ def refusal(lm: Path | str, **settings: Any) -> str:
 
 def test_a_name_that_is_neither_folder_nor_id_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == (
-        "there is no such folder; expected a folder, or owner/name on the Hugging Face Hub. Check it; where one has "
-        "moved, say where it is: --lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER})), and "
-        "warmed likewise for that after a warm-up."
+        "there is no such folder. Give a folder, or owner/name on the Hugging Face Hub. If the folder has moved, say "
+        "where it is: --lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER})). For the LM after a "
+        "warm-up, set warmed in the same way."
     )
     (tmp_path / "file").write_text("")
-    assert refusal(tmp_path / "file").startswith("is a file; expected a folder")
+    assert refusal(tmp_path / "file").startswith("this is a file. Give a folder")
 
 
 def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
@@ -58,8 +58,10 @@ def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
 
 
 TRANSPORT = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
-UNASKED = "there is no such folder, and the Hugging Face Hub could not be asked ({}). Fetch it elsewhere (hf download)"
-GATED = "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access"
+UNASKED = (
+    "there is no such folder, and the Hugging Face Hub could not be reached ({}). Fetch it elsewhere (hf download)"
+)
+GATED = "access to it is restricted on the Hugging Face Hub, and you do not have access (yet). Request access"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
     tiny_lm(tmp_path / "lm")
     (tmp_path / "lm" / missing).unlink()
     name = "config.json" if missing == "config.json" else "*.safetensors"
-    assert refusal(tmp_path / "lm").startswith(f"its folder has no {name}; expected a Hugging Face causal LM with")
+    assert refusal(tmp_path / "lm").startswith(f"its folder has no {name}. Give a folder with a Hugging Face causal LM")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
             lambda: T5ForConditionalGeneration(
                 T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
             ),
-            "a causal LM cannot be loaded: Unrecognized configuration class",
+            "cannot be loaded as a causal LM: Unrecognized configuration class",
         ),
         (
             lambda: XLNetLMHeadModel(XLNetConfig(vocab_size=VOCABULARY, d_model=16, n_layer=1, n_head=2, d_inner=8)),
@@ -150,8 +152,8 @@ def test_a_missing_weight_is_not_filled_with_random_numbers(tmp_path: Path) -> N
     tiny_lm(tmp_path / "lm")
     rewrite(tmp_path / "lm", lambda tensors: tensors.__delitem__("model.layers.0.mlp.up_proj.weight"))
     assert refusal(tmp_path / "lm") == (
-        "1 weights are missing or of another shape, the first model.layers.0.mlp.up_proj.weight; expected those of a "
-        "LlamaForCausalLM. Give a folder with a causal LM."
+        "1 weights of LlamaForCausalLM are missing or have another shape; the first is "
+        "model.layers.0.mlp.up_proj.weight. Give a folder with a complete causal LM."
     )
 
 
@@ -166,7 +168,7 @@ def test_a_cut_off_file_of_weights_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lm" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     size = path.stat().st_size
-    wanted = f"{path.name} has {size:,} bytes, but its header tells of {size + 100:,}. Fetch it again."
+    wanted = f"{path.name} has {size:,} bytes, but its header describes {size + 100:,}. Download it again."
     assert refusal(tmp_path / "lm") == wanted
 
 
@@ -180,11 +182,11 @@ def test_a_cut_off_file_of_weights_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused(file: str, content: str, tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
     (tmp_path / "lm" / file).write_text(content)
-    part = "a causal LM" if file == "config.json" else "its tokenizer"
-    assert refusal(tmp_path / "lm").startswith(f"{part} cannot be loaded: ")
+    told = "cannot be loaded as a causal LM" if file == "config.json" else "its tokenizer cannot be loaded"
+    assert refusal(tmp_path / "lm").startswith(f"{told}: ")
 
 
-@pytest.mark.parametrize(("content", "told"), [("{", "cannot be read as JSON"), ("[]", "is no JSON object")])
+@pytest.mark.parametrize(("content", "told"), [("{", "cannot be read as JSON"), ("[]", "is not a JSON object")])
 def test_a_configuration_that_is_no_object_is_refused(content: str, told: str, tmp_path: Path) -> None:
     path = Path(tiny_lm(tmp_path / "lm")) / "config.json"
     path.write_text(content)
@@ -196,7 +198,7 @@ def test_a_configuration_that_is_no_object_is_refused(content: str, told: str, t
 def test_an_lm_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     tiny_network().save_pretrained(tmp_path / "lm")
     assert refusal(tmp_path / "lm") == (
-        "has no tokenizer; expected tokenizer.json in it. Put it there: "
+        "there is no tokenizer.json in this folder. Save the tokenizer there: "
         f"tokenizer.save_pretrained({str(tmp_path / 'lm')!r})"
     )
 
@@ -205,7 +207,7 @@ def test_more_tokens_than_positions_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
     assert load(tmp_path / "lm").max_tokens == 64
     assert load(tmp_path / "lm", max_tokens=32).max_tokens == 32
-    assert refusal(tmp_path / "lm", max_tokens=65) == "max_tokens is 65, but it has 64 positions. Lower it."
+    assert refusal(tmp_path / "lm", max_tokens=65) == "max_tokens is 65, but the LM has 64 positions. Lower max_tokens."
     tiny_lm(tmp_path / "long", max_position_embeddings=9000)
     assert load(tmp_path / "long").max_tokens == 2048
 
@@ -238,7 +240,7 @@ def test_rows_that_cannot_be_tokenised_are_told_beforehand(tmp_path: Path) -> No
     assert lm.unusable(examples) == {}
     found = lm.unusable([*examples, Example("why", "x" * 99, "long"), Example("why", "", "none")])
     assert list(found) == [3, 4]
-    assert found[3].startswith('example "long": its response has 101 tokens; expected 1 to 63')
+    assert found[3].startswith('example "long": its response has 101 tokens, but max_tokens=64 leaves room for 63')
 
 
 def test_rows_are_tried_one_by_one_only_near_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,8 +273,8 @@ def test_a_tokenizer_that_transformers_makes_anew_is_told(
     assert (tokenizer.tokenize("A") == ["a"]) is not told
     messages = [record.getMessage() for record in caplog.records if "tokenizer.json" in record.getMessage()]
     expected = (
-        f"lm {folder}: transformers {transformers.__version__} splits its texts as GPT2Tokenizer does, which "
-        "differs from its tokenizer.json. If you trained by the file's rules, as transformers 4 does, name "
-        "TokenizersBackend as tokenizer_class in tokenizer_config.json (no help where model_type is qwen2)."
+        f"lm {folder}: transformers {transformers.__version__} splits texts by the rules of GPT2Tokenizer, not "
+        "of tokenizer.json. If you trained by the file, as transformers 4 does, set tokenizer_class to "
+        "TokenizersBackend in tokenizer_config.json (this does not help where model_type is qwen2)."
     )
     assert messages == ([expected] if told else [])

@@ -125,10 +125,10 @@ def test_a_warm_up_on_pairs_is_compared_with_the_lm_before_it(tmp_path: Path) ->
         (
             "dpo",
             [Example("a", "b", "x")],
-            'loss=dpo: example "x" has no rejected response. Read pairs with --preferences',
+            'loss=dpo cannot use example "x", which has no rejected response. Read pairs with --preferences',
         ),
-        ("kto", [Example("a", "b", "x")], 'loss=kto: example "x" has no label true or false'),
-        ("weighted", [Example("a", "b", "x")], 'example "x" has no advantage or reward that is a number'),
+        ("kto", [Example("a", "b", "x")], 'loss=kto cannot use example "x", which has no label true or false'),
+        ("weighted", [Example("a", "b", "x")], 'example "x", which has no advantage or reward that is a number'),
     ],
 )
 def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(
@@ -138,13 +138,13 @@ def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(
     with pytest.raises(DataError, match=told):
         warm_up(Corpus.from_examples(examples), tmp_path / "warm", {"lm": str(tmp_path / "lm"), "loss": loss})
     lm = load(tmp_path / "lm", batch_tokens=30, loss=loss)
-    with pytest.raises(DataError, match="1 of 1 examples lack what it reads"):
+    with pytest.raises(DataError, match=f"1 of 1 examples lack what loss={loss} needs"):
         lm.fine_tune(lm.tokenise(examples), TUNED, 0)
 
 
 def test_pairs_and_beta_are_refused_where_they_mean_nothing(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    with pytest.raises(DataError, match='"p0": is a preference pair, and loss=sft reads one response. Set loss=dpo'):
+    with pytest.raises(DataError, match='"p0": is a preference pair, but loss=sft reads one response. Set loss=dpo'):
         load(tmp_path / "lm").tokenise(PAIRS)
     for beta in (0, -0.1):
         with pytest.raises(ConfigError, match=r"beta.*greater than 0"):
@@ -172,5 +172,5 @@ def test_losses_of_spans_are_those_of_their_tokens_and_add_up(tmp_path: Path, ch
 def test_a_span_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     settings = LmSettings.of({"lm": tiny_lm(tmp_path / "lm"), "max_tokens": 40, "cut": "end"})
     lm = load_lm(settings)
-    with pytest.raises(DataError, match="its span lies behind the tokens that are read"):
+    with pytest.raises(DataError, match="its span lies after the tokens that the LM reads"):
         lm.tokenise([Example("Ask", f"{ANSWER} {ANSWER}", span=(36, 40))])

@@ -87,7 +87,7 @@ def test_a_role_is_written_as_it_stands_or_under_its_usual_name_or_refused() -> 
         "{{ m.content or '' }}", "{% if m.role in ('user', 'assistant') %}{{ m.content }}{% endif %}"
     )
     for refusing in (make(known.replace("KNOWN", "('user', 'assistant')")), make(silent)):
-        with pytest.raises(DataError, match="does not write messages of the role 'developer'"):
+        with pytest.raises(DataError, match="does not write messages with the role 'developer'"):
             refusing.tokenise([one])
 
 
@@ -101,7 +101,7 @@ def test_messages_that_the_template_refuses_are_never_the_users_text() -> None:
 
 def test_arguments_of_the_template_are_its_variables_alone() -> None:
     for name in ("tokenize", "chat_template", "add_generation_prompt"):
-        with pytest.raises(DataError, match=f"{name} among its chat_template_kwargs is no variable"):
+        with pytest.raises(DataError, match=f"its chat_template_kwargs set {name}"):
             make().tokenise([example(ASK, ANSWER, chat_template_kwargs={name: True})])
 
 
@@ -153,7 +153,7 @@ def test_what_of_a_conversation_is_learnt_is_what_the_trainer_learns() -> None:
 def test_an_answer_of_which_a_template_writes_no_word_is_refused_where_words_alone_are_learnt() -> None:
     without = TEMPLATE.replace("m.tool_calls or []", "[]")
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "aqi", "arguments": {}}}]}
-    with pytest.raises(DataError, match="leaves its response out, so there is nothing to learn"):
+    with pytest.raises(DataError, match="does not write the response, so there is nothing to learn"):
         make(without).tokenise([example(ASK, call, trained_with="axolotl")])
 
 
@@ -181,9 +181,11 @@ def test_long_rows_are_cut_as_the_trainer_cuts_them() -> None:
     cut = make(max_tokens=70, cut="end").tokenise([long])
     assert cut.sequence(0).tolist() == whole[:70]
     assert int(cut.starts[0]) == int(make().tokenise([long]).starts[0])
-    with pytest.raises(DataError, match=r"its response starts at token \d+, and the row is cut behind 40"):
+    with pytest.raises(
+        DataError, match=r"its response starts at token \d+, but cut=end keeps only the first 40 tokens"
+    ):
         make(max_tokens=40, cut="end").tokenise([long])
-    with pytest.raises(DataError, match="rows longer than 70 are dropped"):
+    with pytest.raises(DataError, match="cut=drop refuses examples longer than max_tokens=70"):
         make(max_tokens=70, cut="drop").tokenise([long])
     assert make(max_tokens=len(whole), cut="drop").tokenise([long]).sequence(0).tolist() == whole
 
@@ -236,8 +238,8 @@ def test_all_of_a_completion_is_learnt_by_the_lm() -> None:
 def test_a_call_or_parts_that_the_template_leaves_out_are_told() -> None:
     silent = TEMPLATE.replace("{% for c in m.tool_calls or [] %}", "{% for c in [] %}")
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    with pytest.raises(DataError, match="leaves its response out"):
+    with pytest.raises(DataError, match="does not write the response"):
         make(silent).tokenise([example(ASK, {"role": "assistant", "content": "", "tool_calls": [call]})])
     no_parts = TEMPLATE.replace("{{ m.content or '' }}", "{{ m.content if m.content is string else '' }}")
-    with pytest.raises(DataError, match="leaves its response out"):
+    with pytest.raises(DataError, match="does not write the response"):
         make(no_parts).tokenise([example(ASK, {"role": "assistant", "content": [{"type": "text", "text": "4"}]})])

@@ -204,9 +204,9 @@ def test_memory_counts_its_bytes_before_weights_are_read(tmp_path: Path, monkeyp
         (
             "gptq, 4 bits",
             {"bits": 3},
-            r"its weights are quantised \(gptq bits=3\), in a format that airrep cannot read",
+            r"its weights are quantised \(gptq bits=3\) in a format that airrep cannot read",
         ),
-        ("awq", {"version": "gemv"}, r"its weights are quantised \(awq bits=4 version=gemv\), in a format that"),
+        ("awq", {"version": "gemv"}, r"its weights are quantised \(awq bits=4 version=gemv\) in a format that"),
     ],
 )
 def test_variants_that_are_not_read_are_named(form: str, change: dict[str, Any], told: str, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.down_proj.scales"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.down_proj cannot be read as awq: 'scales'"):
+    with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.down_proj cannot be read as awq: no 'scales'"):
         load_stored(folder)
 
 

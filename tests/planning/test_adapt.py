@@ -63,7 +63,7 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
     again = Adaptation(WORDED, out=tmp_path / "cut", tell=told.append, **parts).run(PLAN)
     assert [row["lds"] for row in again.report["rows"]] == [row["lds"] for row in made.report["rows"]]
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
-    with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
+    with pytest.raises(ArtifactError, match=r"holds results of `airrep adapt` with another budget"):
         Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}))
 
 
@@ -73,8 +73,8 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     made = Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).run(WEIGHING)
     monkeypatch.setattr("airrep.training.linear.recipe._Member", None)  # all is there, wherever it is told from
     assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING).report == made.report
-    (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
-    assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
+    (said,) = (line for line in told if line.startswith("fine-tuning the LM on 4 examples"))
+    assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps this LM")
     warm = open_warmup(tmp_path / "out" / "warm")
     weigh, last = Labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
     assert warm is not None
@@ -100,7 +100,7 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 
 
 def test_too_few_examples_for_a_plan_are_refused():
-    with pytest.raises(ConfigError, match=r"are left to judge by"):
+    with pytest.raises(ConfigError, match=r"are left to judge on, and \d+ are needed"):
         split(make_corpus(40), PLAN, seed=0)
 
 
@@ -108,7 +108,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     told: list[str] = []
     monkeypatch.setattr("airrep.planning.adapt.check_enough", lambda _: None)
     monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: COSTS)
-    for plan, line in ((PLAN, "saves time from"), (WEIGHING, "too short to train an encoder")):
+    for plan, line in ((PLAN, "saves time if"), (WEIGHING, "too short to train an encoder")):
         monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_, chosen=plan: chosen)
         assert Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).forecast(60.0) == plan
         assert line in told[-1]
@@ -116,7 +116,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
 
 
 def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
-    with pytest.raises(ConfigError, match=r"data: 90 examples are too few to adapt to"):
+    with pytest.raises(ConfigError, match=r"data: 90 examples are too few"):
         Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0)
 
 
@@ -137,13 +137,13 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
-    assert "judged on 4 of your queries; weights are learnt on rows of the data" in told
+    assert "the result is judged on 4 of your queries; weights are learnt on rows of your data" in told
     assert "1 examples are left out, because they are also queries" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
-    with pytest.raises(ArtifactError, match="holds an adaptation with another queries"):
+    with pytest.raises(ArtifactError, match="holds results of `airrep adapt` with another queries"):
         Adaptation(WORDED, out=tmp_path / "out", queries=asked[:2], tell=told.append, **parts).run(WEIGHING)
-    with pytest.raises(ConfigError, match="queries: the LM can read none of them"):
+    with pytest.raises(ConfigError, match="queries: the LM cannot read any of them"):
         long = Corpus.from_examples([Example("a", "b " * 200, "endless")])
         Adaptation(WORDED, out=tmp_path / "none", queries=long, tell=told.append, **parts).run(WEIGHING)
 
@@ -153,6 +153,6 @@ def test_a_model_that_hardly_moves_is_told_before_its_channels_are_read(parts, t
     tuning = FineTuneSettings(epochs=1, learning_rate=1e-6)
     made = Adaptation(WORDED, out=tmp_path, tell=told.append, **parts | {"tuning": tuning}).run(PLAN)
     early = next(place for place, line in enumerate(told) if line.startswith("the fine-tunes moved"))
-    assert early < next(place for place, line in enumerate(told) if line.startswith("learning the weights of channels"))
+    assert early < next(place for place, line in enumerate(told) if line.startswith("learning a weight for each"))
     assert made.report["sentence"].startswith("Not judged: ")
     assert not (tmp_path / "learn").exists()  # no labels for an encoder are spent on

@@ -135,7 +135,9 @@ def test_what_is_made_from_the_hub_names_its_commit(hub: Hub, tmp_path: Path, mo
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     np.testing.assert_array_equal(scores(airrep.open(index.path)), scores(local))
     forget(tmp_path)
-    with pytest.raises(AirRepError, match="cannot be read: HF_HUB_OFFLINE is set, and this machine has not all of it"):
+    with pytest.raises(
+        AirRepError, match="cannot be read: HF_HUB_OFFLINE is set, and some files are not on this machine"
+    ):
         scores(airrep.open(index.path))
 
 
@@ -199,13 +201,13 @@ def test_an_encoder_brings_its_card_and_its_texts(hub: Hub, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("url", "changes", "told"),
     [
-        ("hf://index", {}, r"hf://index: is no repository of the Hugging Face Hub; expected hf://owner/name"),
-        ("hf://datasets/index", {}, "is no repository"),
-        ("hf://me/index/sub", {}, "is no repository"),
-        ("s3://me/index", {}, "is no repository"),
-        ("hf://me/index@main", {}, r"a push makes its own revision; expected none"),
-        ("hf://me/index", {"licence": None}, r"push hf://me/index: no licence is given; expected that under which"),
-        ("hf://me/index", {"licence": "my own!"}, "licence 'my own!' is no name of one"),
+        ("hf://index", {}, r"hf://index: is not a repository of the Hugging Face Hub. Write hf://owner/name"),
+        ("hf://datasets/index", {}, "is not a repository"),
+        ("hf://me/index/sub", {}, "is not a repository"),
+        ("s3://me/index", {}, "is not a repository"),
+        ("hf://me/index@main", {}, r"a push makes a new revision"),
+        ("hf://me/index", {"licence": None}, r"push hf://me/index: no licence is given"),
+        ("hf://me/index", {"licence": "my own!"}, "'my own!' is not the name of a licence"),
         ("hf://me/other", {}, r"hf://me/other: holds other files, such as notes.txt, and nothing is replaced"),
         ("hf://me/labels", {}, r"hf://me/labels: holds a folder of kind 'labels', and nothing is replaced"),
         ("hf://me/foreign", {}, r"hf://me/foreign: holds a folder of kind 'None', and nothing is replaced"),
@@ -236,8 +238,8 @@ def test_what_is_no_finished_artifact_is_not_pushed(hub: Hub, made: airrep.Index
         (tmp_path / "plain", {}, "plain: has no manifest.json; expected a directory that airrep wrote"),
         (tmp_path / "begun", {}, "begun: is unfinished"),
         (damaged, {}, r"examples.arrow: has 0 bytes; expected"),
-        (evaluation, {"texts": False}, "is of kind 'evaluation'; only the texts of an index can be left out"),
-        (made.path, {"evaluation": evaluation}, "judged: judged other indexes than .*made; expected one that judged"),
+        (evaluation, {"texts": False}, "is of kind 'evaluation', but --no-texts"),
+        (made.path, {"evaluation": evaluation}, "judged: evaluated other indexes, not .*made"),
     ]
     for folder, changes, told in tries:
         with pytest.raises(AirRepError, match=told):
@@ -257,7 +259,7 @@ def test_rights_revisions_and_the_network_are_told_in_a_line(
         assert "Signature" not in str(caught.value)
 
     monkeypatch.setenv("HF_TOKEN", "hf_another")
-    refused("cannot be written: the Hub does not give this user the right", folder=made.path)
+    refused("cannot be written: you do not have permission on the Hub", folder=made.path)
     assert not hub.repos
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     push(made.path, "hf://me/index", licence=LICENCE)
@@ -268,16 +270,16 @@ def test_rights_revisions_and_the_network_are_told_in_a_line(
     refused("the Hub has no such repository", "hf://me/nothing")
     hub.fail = [("PUT", 403)]
     other = airrep.build_index(RECORDS[:5], tmp_path / "other", "tfidf")
-    refused("cannot be written: the Hub does not give", folder=other.path)
+    refused("cannot be written: you do not have permission", folder=other.path)
     assert len(airrep.open("hf://me/index")) == 12
     files = hub.files("me/index")
     name = next(name for name in files if name.endswith("examples.arrow"))
     hub.commit("me/index", {**files, name: files[name][::-1]})
     forget(tmp_path)
-    refused(r"examples.arrow: is not what its manifest.json says: it was altered")
+    refused(r"examples.arrow: differs from what its manifest.json says: it was altered")
     hub.commit("me/index", {one: content for one, content in files.items() if one != name})
     forget(tmp_path)
-    refused(r"examples.arrow: cannot be read: it is not there, though manifest.json names it")
+    refused(r"examples.arrow: cannot be read: it is missing, although manifest.json lists it")
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -288,7 +290,7 @@ def test_rights_revisions_and_the_network_are_told_in_a_line(
 
 
 def test_nothing_else_is_written_to_the_hub(hub: Hub, tmp_path: Path) -> None:
-    with pytest.raises(AirRepError, match=r"hf://me/index: is on the Hugging Face Hub, and this is made on this mach"):
+    with pytest.raises(AirRepError, match=r"hf://me/index: airrep cannot write directly to the Hugging Face Hub"):
         airrep.build_index(RECORDS, "hf://me/index", "tfidf")
     assert hub.asked == []
     assert pinned("a/folder") == "a/folder"

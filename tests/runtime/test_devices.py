@@ -41,7 +41,7 @@ def test_every_processor_has_the_same_precision(monkeypatch: pytest.MonkeyPatch)
         ("gpu", 0, "is not known"),
         *((one, 0, "is not supported; expected auto, cpu, cuda") for one in ("mps", "xpu", "hpu", "meta", "meta:0")),
         ("cuda", 0, "there is no CUDA device here"),
-        ("cuda:2", 2, "this process sees 2 CUDA devices, numbered from 0"),
+        ("cuda:2", 2, "does not exist. This process sees 2 CUDA devices"),
     ],
 )
 def test_devices_that_cannot_be_are_refused(

@@ -118,17 +118,17 @@ def test_the_others_go_on_without_a_worker_whose_disk_is_full(
 ) -> None:
     outcomes = list(LocalProcesses(2).run(FullDisk(tmp_path, when), range(6), retries=0))
     assert {outcome.task: outcome.value for outcome in outcomes} == {n: n * n for n in range(6)}
-    told = f"workers: the disk of {socket.gethostname()} is full; the other 1 go on without it."
+    told = f"workers: the disk of {socket.gethostname()} is full; the remaining workers (1) go on."
     assert [record.message for record in caplog.records] == [told]
 
 
 def test_a_disk_that_is_full_everywhere_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="^workers: the disk of .* is full, and no other is left"):
+    with pytest.raises(TrainingError, match="^workers: the disk of .* is full, and no other worker is left"):
         list(LocalProcesses(1).run(FullDisk(tmp_path, "at work"), range(6)))
 
 
 def test_workers_that_end_before_they_are_ready_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"end before they are ready \(its worker was ended by SIGKILL, .*\)"):
+    with pytest.raises(TrainingError, match=r"one ended before it was ready \(its worker was ended by SIGKILL, .*\)"):
         values(LocalProcesses(1), Stumbling(tmp_path, "dead setup"))
 
 
@@ -139,7 +139,7 @@ def test_an_unexpected_error_in_a_worker_ends_the_run(tmp_path: Path, capfd: pyt
 
 
 def test_work_that_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the work cannot be sent to another process"):
+    with pytest.raises(ConfigError, match="the work cannot be pickled"):
         values(LocalProcesses(1), lambda: square)
 
 

@@ -78,8 +78,8 @@ def test_an_lm_with_code_is_refused_in_one_line(own_lm: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(own_lm, trust_remote_code=False)
     assert str(caught.value) == (
-        f"lm {own_lm}: brings program code of its own (config.json asks for it), which can do anything on this machine "
-        "and is refused. Read the code, then set trust_remote_code=true; or give another model."
+        f"lm {own_lm}: contains program code (config.json refers to it), which can do anything on this machine and "
+        "is not run. Read the code and set trust_remote_code=true, or give another model."
     )
 
 
@@ -124,12 +124,12 @@ def test_trust_changes_nothing_of_a_model_without_code(tmp_path: Path) -> None:
 def test_a_tokenizer_with_code_is_refused_too(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
     change(tmp_path / "lm" / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Slow", None]})
-    with pytest.raises(ConfigError, match=r"program code of its own \(tokenizer_config\.json asks for it\)"):
+    with pytest.raises(ConfigError, match=r"program code \(tokenizer_config\.json refers to it\)"):
         load(tmp_path / "lm", trust_remote_code=False)
 
 
 def test_an_encoder_with_code_is_refused_in_one_line(own_encoder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"program code of its own \(modules\.json asks for it\)"):
+    with pytest.raises(ConfigError, match=r"program code \(modules\.json refers to it\)"):
         load_encoder(own_encoder)
     with pytest.raises(ConfigError, match=r"set trust_remote_code=true"):
         make_attributor("gte", {"encoder": str(own_encoder)}).encode_train([])
@@ -147,13 +147,15 @@ def test_an_encoder_with_code_runs_when_it_is_trusted_and_its_code_counts(own_en
 def test_a_bert_that_asks_for_code_is_not_run_by_ours(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "encoder")
     change(folder / "config.json", auto_map={"AutoModel": "own.Model"})
-    with pytest.raises(ConfigError, match=r"program code of its own \(config\.json asks for it\)"):
+    with pytest.raises(ConfigError, match=r"program code \(config\.json refers to it\)"):
         load_encoder(folder)
 
 
 def test_code_that_lies_elsewhere_is_not_fetched(own_lm: Path) -> None:
     change(own_lm / "config.json", auto_map={"AutoConfig": "owner/other--own.Config"})
-    with pytest.raises(ConfigError, match=r"lies in another repository \(owner/other\), which is not fetched"):
+    with pytest.raises(
+        ConfigError, match=r"lies in another repository \(owner/other\), which airrep does not download"
+    ):
         load(own_lm, trust_remote_code=True)
 
 

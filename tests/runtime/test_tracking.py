@@ -70,7 +70,7 @@ def test_a_tracker_that_fails_is_told_once(moment: str, logged: Path, monkeypatc
 
 
 def test_what_is_no_tracker_is_refused(logged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"--track tracio: is no tracker; expected trackio, .*'trackio'"):
+    with pytest.raises(ConfigError, match=r"--track tracio: is not a tracker. It must be trackio, .*'trackio'"):
         Tracker("tracio", "run", {}, print)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match="mlflow cannot be imported. Install it: pip install mlflow"):
@@ -103,4 +103,4 @@ def test_an_evaluation_is_logged_and_one_that_fails_says_so(
     assert [one[0] for one in lines(logged)] == ["init", "finish"]
     assert lines(logged)[1] == ["finish", 1]
     logged.unlink()
-    assert "is no tracker" in run("evaluate", "gone", "--queries", "gone.jsonl", "--track", "me").err
+    assert "is not a tracker" in run("evaluate", "gone", "--queries", "gone.jsonl", "--track", "me").err

@@ -253,11 +253,11 @@ def test_postings_hold_what_they_were_made_of(seed: int, rows: int, columns: int
 
 def test_what_does_not_fit_is_told() -> None:
     thin, dense = QUERIES.sparse, QUERIES.dense
-    with pytest.raises(DataError, match="their features are not dense as the blocks' are"):
+    with pytest.raises(DataError, match="features must be dense"):
         ask(thin, [Block(0, TRAIN.dense)])
-    with pytest.raises(DataError, match=r"queries: are 9x31; expected \(q, 32\)"):
+    with pytest.raises(DataError, match=r"queries: shape is 9x31; it must be \(queries, 32\)"):
         ask(dense[:, :31], [Block(0, TRAIN.dense)])
-    with pytest.raises(DataError, match="is unlike the first"):
+    with pytest.raises(DataError, match="features of another form than row 0"):
         ask(dense, [Block(0, TRAIN.dense), Block(N, TRAIN.sparse)])
     for pool in ("order-1", "ngram-lm", "diminishing"):
         with pytest.raises(ConfigError, match=pool):

@@ -105,9 +105,9 @@ QUERIES, TRAIN = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
     [
         (QUERIES, 0, {}, ConfigError, "count is 0; expected at least 1"),
         (QUERIES, 5, {}, ConfigError, "count is 5, but there are 4 examples to choose from"),
-        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example fulfils the filter"),
-        (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep: is bool"),
-        (QUERIES[:0], 1, {}, DataError, "queries: there are none"),
+        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example matches the filter"),
+        (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep has type bool"),
+        (QUERIES[:0], 1, {}, DataError, "queries is empty"),
     ],
 )
 def test_bad_input(
@@ -145,8 +145,8 @@ def test_draws_hold_their_prefix_and_leave_out_what_has_no_weight() -> None:
     [
         ([0.0, -np.inf], 2, ConfigError, "select: count is 2, but there are 1 examples to choose from"),
         ([0.0], 0, ConfigError, "select: count is 0; expected at least 1"),
-        ([0.0, np.nan], 1, DataError, "select: a weight is not a number, or infinite"),
-        ([0.0, np.inf], 1, DataError, "select: a weight is not a number, or infinite"),
+        ([0.0, np.nan], 1, DataError, "select: a weight is NaN or infinite"),
+        ([0.0, np.inf], 1, DataError, "select: a weight is NaN or infinite"),
     ],
 )
 def test_bad_weights_are_told(weights: list[float], count: int, error: type[Exception], message: str) -> None:

@@ -113,7 +113,7 @@ def test_a_pool_tells_its_temperature() -> None:
 
 @pytest.mark.parametrize("text", ["top-3", "top-x", "power-2"])
 def test_a_dropped_pool_says_what_to_type(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"^--pool {text}: is gone; type instead: attention .*--pool attention:0.2"):
+    with pytest.raises(ConfigError, match=f"^--pool {text}: was removed. Use attention .*--pool attention:0.2"):
         Pooling.parse(text, where=f"--pool {text}")
 
 
@@ -125,7 +125,7 @@ def test_a_dropped_pool_says_what_to_type(text: str) -> None:
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match="does not exist; expected|only for order-1 and order-2") as caught:
+    with pytest.raises(ConfigError, match="does not exist; expected one of|only for order-1 and order-2") as caught:
         Pooling.parse(text)
     assert f"pool {text!r}: " in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -136,16 +136,16 @@ def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
     [
         (
             {"kind": "max"},
-            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, order-K",
+            "pool 'max': does not exist. Choose sum, mean, diminishing, attention, signed-attention, ngram-lm",
         ),
         ({"kind": "sum", "k": 3}, "pool 'sum': does not exist"),
-        ({"kind": "order", "k": 0}, "pool 'order-0': K is below 1"),
+        ({"kind": "order", "k": 0}, "pool 'order-0': K must be at least 1"),
         ({"kind": "order", "k": 2, "constants": "other"}, "pool 'order-2-other': the paper prints"),
         ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': the paper prints"),
-        ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: belongs to attention, not to order-2 pool"),
-        ({"kind": "mean", "temperature": 0.2}, "temperature 0.2: belongs to attention, not to mean pooling"),
-        ({"kind": "attention", "temperature": 0.0}, "temperature 0.0: is not above 0"),
-        ({"kind": "attention", "temperature": np.nan}, "temperature nan"),
+        ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: pool order-2 has no temperature"),
+        ({"kind": "mean", "temperature": 0.2}, "temperature 0.2: pool mean has no temperature"),
+        ({"kind": "attention", "temperature": 0.0}, "temperature is 0.0"),
+        ({"kind": "attention", "temperature": np.nan}, "temperature is nan"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -161,10 +161,10 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
 @pytest.mark.parametrize(
     ("scores", "pool", "temperature", "error", "message"),
     [
-        (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); expected \(q, k\) with k > 0"),
-        (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); expected \(q, k\)"),
+        (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); .*at least one member"),
+        (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); it must be \(queries, members\)"),
         (np.array([[1.0, np.nan]]), "attention", 1.0, DataError, "not finite"),
-        (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features, not scores"),
+        (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features"),
     ],
 )
 def test_bad_input(scores: np.ndarray, pool: str, temperature: float, error: type[Exception], message: str) -> None:

@@ -203,14 +203,14 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: belongs to attention, not to mean"),
-        ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "hold row 4; expected at most 3"),
-        ({"groups": Groups.from_lists({})}, ConfigError, "groups: there are none"),
-        ({"queries": QUERIES[:, :2]}, DataError, r"queries: are 2x2; expected \(q, 3\)"),
-        ({"queries": SparseRows.of(QUERIES)}, DataError, "not dense as the blocks' are"),
+        ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: pool mean has no temperature"),
+        ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "row 4 does not exist. The last row is 3"),
+        ({"groups": Groups.from_lists({})}, ConfigError, "groups is empty"),
+        ({"queries": QUERIES[:, :2]}, DataError, r"queries: shape is 2x2; it must be \(queries, 3\)"),
+        ({"queries": SparseRows.of(QUERIES)}, DataError, "features must be dense"),
         ({"queries": QUERIES * np.float32(3e38)}, DataError, "too large|exceeds float32|not finite"),
         ({"blocks": [Block(0, BROKEN)]}, DataError, "not finite"),
-        ({"blocks": []}, DataError, "blocks: there are none"),
+        ({"blocks": []}, DataError, "blocks is empty"),
     ],
 )
 @pytest.mark.parametrize("pool", POOLS)
@@ -221,9 +221,9 @@ def test_bad_input(changes: dict[str, object], error: type[Exception], message: 
 
 
 def test_full_scores_check_what_they_get() -> None:
-    with pytest.raises(ConfigError, match="block_rows 0: is below 1"):
+    with pytest.raises(ConfigError, match="block_rows is 0"):
         score_blocks(ask(QUERIES, [Block(0, FEATURES)]), block_rows=0)
-    with pytest.raises(DataError, match="queries: are 2x2"):
+    with pytest.raises(DataError, match="queries: shape is 2x2"):
         score_blocks(ask(QUERIES[:, :2], [Block(0, FEATURES)]))
     with pytest.raises(DataError, match="rows 2 to 3: a feature is not finite"):
         list(score_blocks(ask(QUERIES, [Block(0, BROKEN)]), block_rows=2))

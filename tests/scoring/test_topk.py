@@ -303,13 +303,13 @@ QUERIES, FEATURES = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
         (QUERIES, 0, None, ConfigError, "k is 0; expected at least 1"),
         (QUERIES, 5, None, ConfigError, "k is 5, but there are 4 examples to choose from"),
         (QUERIES, 2, np.arange(4) == 1, ConfigError, "k is 2, but there are 1 examples"),
-        (QUERIES, 1, np.ones(3, bool), ConfigError, r"keep: is bool \(3,\); expected bool \(4,\)"),
-        (QUERIES, 1, np.ones(4), ConfigError, "keep: is float64"),
-        (np.ones((2, 4), np.float32), 1, None, DataError, r"queries: are 2x4; expected \(q, 3\)"),
-        (np.ones(3, np.float32), 1, None, DataError, r"queries: are 3; expected \(q, 3\)"),
-        (np.full((2, 3), np.nan, np.float32), 1, None, DataError, "not a finite float32"),
-        (np.full((2, 3), 1e300), 1, None, DataError, "not a finite float32"),
-        (SparseRows.of(QUERIES), 1, None, DataError, "not dense as the blocks' are"),
+        (QUERIES, 1, np.ones(3, bool), ConfigError, r"keep has type bool and shape \(3,\); .* shape \(4,\)"),
+        (QUERIES, 1, np.ones(4), ConfigError, "keep has type float64"),
+        (np.ones((2, 4), np.float32), 1, None, DataError, r"queries: shape is 2x4; it must be \(queries, 3\)"),
+        (np.ones(3, np.float32), 1, None, DataError, r"queries: shape is 3; it must be \(queries, 3\)"),
+        (np.full((2, 3), np.nan, np.float32), 1, None, DataError, "not finite in float32"),
+        (np.full((2, 3), 1e300), 1, None, DataError, "not finite in float32"),
+        (SparseRows.of(QUERIES), 1, None, DataError, "features must be dense"),
         (np.full((2, 3), 3e38, np.float32), 1, None, DataError, "too large for scores in float32"),
     ],
 )
@@ -323,11 +323,11 @@ def test_bad_blocks() -> None:
     broken = FEATURES.copy()
     broken[1, 1] = np.inf
     for blocks, message in [
-        ([], "there are none"),
-        ([second], "one starts at row 2; expected 0"),
-        ([first, second._replace(start=3)], "one starts at row 3; expected 2"),
-        ([first, Block(2, np.ones((2, 5), np.float16))], "the one at row 2 is unlike the first"),
-        ([first, Block(2, SparseRows.of(FEATURES[:2].astype(np.float32)))], "is unlike the first"),
+        ([], "blocks is empty"),
+        ([second], "a block starts at row 2 instead of 0"),
+        ([first, second._replace(start=3)], "a block starts at row 3 instead of 2"),
+        ([first, Block(2, np.ones((2, 5), np.float16))], "row 2 has features of another form"),
+        ([first, Block(2, SparseRows.of(FEATURES[:2].astype(np.float32)))], "row 2 has features of another form"),
         ([Block(0, broken)], "rows 0 to 3: a feature is not finite"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -121,7 +121,5 @@ def test_other_layers_weights_or_texts_have_other_files(frozen: Frozen) -> None:
 def test_activations_beyond_half_precision_are_a_named_error(frozen: Frozen, tmp_path: Path) -> None:
     with torch.no_grad():
         frozen.model.layers[0].down_norm.weight.mul_(1e6)
-    with pytest.raises(
-        TrainingError, match=r"activations below layer 1: one is not finite in float16.*activations=float32"
-    ):
+    with pytest.raises(TrainingError, match=r"activations below layer 1: .* in float16.*activations=float32"):
         Activations(tmp_path, replace(frozen, storage="float16"))

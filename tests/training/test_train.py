@@ -311,16 +311,16 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
     for losses, message in (
         (np.full(shape, np.nan), r"instance a: losses: all are missing"),
         (np.full(shape, 2.5), r"instance a: labels: no query's loss varies"),
-        (one_left, r"instance a: losses: fewer than two subsets have any"),
+        (one_left, r"instance a: losses: fewer than two subsets have losses"),
         (np.full(shape, np.inf), r"instance a: losses: a loss is infinite"),
     ):
         with pytest.raises(TrainingError, match=message):
             train_encoder([changed(LEARN[0], losses)], [], tmp_path / "encoder", settings)
-    with pytest.raises(TrainingError, match=r"instance a: no two labels of a query are t_min=50 apart, at most \d"):
+    with pytest.raises(TrainingError, match=r"instance a: labels of one query differ by at most \d.* t_min=50"):
         train_encoder([LEARN[0]], [], tmp_path / "encoder", tiny_settings(tmp_path, t_min=50, t_max=50))
     assert not (tmp_path / "encoder").exists()
     single = Groups.from_lists({"0": [1, 2]})
-    with pytest.raises(TrainingError, match="instance a: has 1 subset; expected two or more"):
+    with pytest.raises(TrainingError, match="instance a: has 1 subset"):
         train_encoder(
             [replace(LEARN[0], subsets=single, losses=LEARN[0].losses[:, :1])], [], tmp_path / "encoder", settings
         )
@@ -338,21 +338,21 @@ def test_missing_losses_and_flat_queries_are_left_out_and_the_rest_is_learnt(tmp
 
 def test_a_loss_that_explodes_names_its_step(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, initial_scale=1e7)
-    with pytest.raises(TrainingError, match=r"step 1, instance [ab]: group scores: are not finite"):
+    with pytest.raises(TrainingError, match=r"step 1, instance [ab]: group scores are not finite"):
         train_encoder(LEARN, [], tmp_path / "encoder", settings)
 
 
 def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
-    with pytest.raises(ConfigError, match="there are no instances"):
+    with pytest.raises(ConfigError, match="no labelled instance is given"):
         train_encoder([], [], out, settings)
-    with pytest.raises(ConfigError, match="instance 'a': comes twice"):
+    with pytest.raises(ConfigError, match="instance 'a': is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'a-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'a-t0' was trained on"):
         train_encoder(LEARN, [replace(LEARN[0], name="copy")], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'h-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'h-t0' was trained on"):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[replace(UNSEEN, name="copy")])
-    with pytest.raises(ConfigError, match=r"train_layers=3: the start has 2 layers; expected 0 to 2, or all"):
+    with pytest.raises(ConfigError, match=r"train_layers=3: .* has 2 layers\. Choose 0 to 2, or all"):
         train_encoder(LEARN, [], out, settings.model_copy(update={"train_layers": 3}))
 
 
@@ -386,7 +386,7 @@ def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(tmp_path: Path, s
         train_encoder(LEARN, [UNSEEN], out, settings, progress=interrupt_at(6))
     stored = tmp_path / "encoder.partial" / "work" / "checkpoint.safetensors"
     stored.write_bytes(stored.read_bytes()[:-100])
-    with pytest.raises(ArtifactError, match=r"checkpoint.safetensors: is damaged.*start anew"):
+    with pytest.raises(ArtifactError, match=r"checkpoint.safetensors: is damaged.*\.partial.* start again"):
         train_encoder(LEARN, [UNSEEN], out, settings)
 
 
@@ -398,10 +398,13 @@ def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        *(({"train_layers": one}, "train_layers=.*expected all, or a number") for one in ("some", "-1", -1, 1.5, True)),
-        ({"betas": (0.9, 1.0)}, r"betas are \(0\.9, 1\.0\); expected two numbers from 0 up to, not including, 1"),
-        ({"betas": (float("nan"), 0.9)}, r"betas are \(nan, 0\.9\); expected two numbers from 0"),
-        ({"t_min": 2, "t_max": 1}, r"t_min is 2\.0 and t_max 1\.0; expected t_min to be at most t_max"),
+        *(
+            ({"train_layers": one}, "train_layers=.*must be all, or a whole number")
+            for one in ("some", "-1", -1, 1.5, True)
+        ),
+        ({"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\): both numbers must be at least 0 and less than 1"),
+        ({"betas": (float("nan"), 0.9)}, r"betas=\(nan, 0\.9\): both numbers must"),
+        ({"t_min": 2, "t_max": 1}, r"t_min=2\.0 is greater than t_max=1\.0"),
         *(
             ({name: value}, name)
             for name, value in (("steps", 0), ("initial_scale", -1.0), ("pool", "sum"), ("clip", 0))

@@ -177,7 +177,7 @@ class AuditSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not 0 < self.nearly <= self.contained <= 1:
-            raise ConfigError("audit: expected 0 < nearly <= contained <= 1 for the shares of n-grams. Correct them.")
+            raise ConfigError("audit: nearly and contained must be shares with 0 < nearly <= contained <= 1.")
         return self
 
 
@@ -297,7 +297,7 @@ def audit(
     asked, keep = list(as_examples(items, "items", index.asking)), index.mask(where)
     chosen = AuditSettings.given(settings, "audit")
     if not keep.any():
-        raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
+        raise ConfigError("audit: no training example matches the filter. Choose another filter.")
     looking = _Looking(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
     nearest = [None] * len(asked) if stored is None else stored.nearest(asked, keep)

@@ -150,7 +150,9 @@ class CleanResult(Answer):
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())
         if index.fingerprint != self.provenance.index:
-            raise ConfigError(f"{index.path}: is not the index that was cleaned, or was changed since. Clean it again.")
+            raise ConfigError(
+                f"{index.path}: is not the index that was cleaned, or has changed since. Run clean again."
+            )
         dropped = self.dropped(kinds)
         reasons = {
             row: [{"kind": one.kind, "value": one.value, "reason": one.reason} for one in found]
@@ -208,10 +210,10 @@ def clean(
     kinds = checked_kinds(kinds, KINDS)
     keep = index.mask(where)
     if not keep.any():
-        raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")
+        raise ConfigError(f"clean: no example matches the filter {where}. Choose another filter.")
     chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
-        raise ConfigError("clean: better answers are given without queries; expected both. Give the answers too.")
+        raise ConfigError("clean: better answers need queries. Give the queries too.")
     question = None if queries is None else index.question(queries, better)
     looking = _Looking(index, keep, chosen, label, question, encoder, progress)
     asked = [kind for kind in KINDS if kind in kinds]
@@ -237,9 +239,9 @@ def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = next((kind for kind in kinds if kind not in known), None)
     if unknown is not None or not kinds:
-        named = "is asked for nothing" if unknown is None else f"has no kind '{unknown}'"
-        meant = "Name those." if unknown is None else near(unknown, known, "Name those.")
-        raise ConfigError(f"clean: {named}; expected some of {', '.join(known)}. {meant}")
+        named = "no kind is given" if unknown is None else f"kind '{unknown}' does not exist"
+        meant = "" if unknown is None else near(unknown, known, "")
+        raise ConfigError(f"clean: {named}. Choose from {', '.join(known)}. {meant}".rstrip())
     return kinds
 
 
@@ -280,11 +282,11 @@ class _Looking:
         outlier = kind == "outlier"
         least = 2 + (self._settings.outlier_neighbours if outlier else self._settings.neighbours)
         if len(self._rows) < least:
-            return f"there are {len(self._rows)} examples; expected {least} or more"
+            return f"there are only {len(self._rows)} examples; at least {least} are needed"
         if kind == "label" and len(set(self._labels) - {None}) < 2:
             return f"the field '{self._label}' has fewer than two values"
         known = len(self._known(kind))
-        told = f"there are {known} examples whose words the encoder knows; expected {least} or more"
+        told = f"the encoder knows the words of only {known} examples; at least {least} are needed"
         return told if known < least else ""
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
@@ -354,7 +356,7 @@ class _Looking:
         with np.errstate(invalid="ignore"):
             doubted = np.flatnonzero(reaches(-votes.own, -self._settings.own_share) & reaches(votes.most, 0.5))
         for place in doubted[descending(votes.most[doubted] - votes.own[doubted])].tolist():
-            reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
+            reason = f"of the nearest prompts {votes.most[place]:.0%} have the label '{votes.best[place]}', "
             yield int(known[place]), votes.own[place], f"{reason}{votes.own[place]:.0%} '{labels[place]}'"
 
     def _wrong_answers(self) -> Iterator[_Reason]:
@@ -363,7 +365,7 @@ class _Looking:
         odd = robust_deviations(disagreement(self._prompts.units[known], self._responses.units[known], nearest))
         for place in _above(odd, self._settings.disagreement):
             near = int(known[nearest.places[place, 0]])
-            reason = f"its answer is unlike those of its nearest prompts, the first '{self._examples[near].id}'"
+            reason = f"its answer is unlike the answers to the nearest prompts, such as '{self._examples[near].id}'"
             yield int(known[place]), odd[place], reason, near
 
     def _outliers(self) -> Iterator[_Reason]:
@@ -373,7 +375,7 @@ class _Looking:
         far = robust_deviations(-near.cosines.astype(np.float64).mean(axis=1))
         for place in _above(far, self._settings.outlier):
             cosine = near.cosines[place].mean()
-            reason = f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
+            reason = f"its mean cosine to the nearest examples is {cosine:.2f}, far lower than usual"
             yield int(known[place]), far[place], reason
 
     def _duplicates(self) -> Iterator[_Reason]:
@@ -382,7 +384,7 @@ class _Looking:
         records = [keys.of(example) for example in self._examples]
         found, self.templates = find_duplicates(texts, self._settings.duplicate, records)
         for place, first, share in sorted(found, key=lambda one: -one.share):
-            reason = f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
+            reason = f"shares {share:.0%} of their combined word 3-grams with '{self._examples[first].id}'"
             yield place, share, reason, first
 
     def _harmful(self) -> Iterator[_Reason]:

@@ -105,10 +105,8 @@ class MixResult(Answer):
         weights = {name: weight for name, weight in self._rounded().items() if weight > 0}
         bad = next((name for name in weights if "," in name or name != name.strip()), None)
         if bad is not None:
-            raise ConfigError(
-                f"mix: the source '{bad}' has a comma, or a space at its start or end, and commas separate names. "
-                "Rename it."
-            )
+            told = "contains a comma, or starts or ends with a space, which LLaMA-Factory cannot read"
+            raise ConfigError(f"mix: the source '{bad}' {told}. Rename the source.")
         arguments = {
             "dataset": ",".join(weights),
             "mix_strategy": "interleave_under",
@@ -163,7 +161,7 @@ def mix(
     """
     index = as_index(index)
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
-        raise ConfigError(f"mix: top is {top}; expected a share above 0 and at most 1. Change it.")
+        raise ConfigError(f"mix: top is {top}; it must be above 0 and at most 1.")
     keep = index.mask(where)
     names, codes = _coded(index, keep, by)
     without = int((codes[keep] < 0).sum())
@@ -175,8 +173,7 @@ def mix(
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError(
-            "mix: all examples teach a worse answer more than a better one; expected some that do not. Give other "
-            "queries or another index."
+            "mix: every example teaches a worse answer more than the better one. Give other queries or another index."
         )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)
@@ -189,7 +186,9 @@ def _coded(index: Index, keep: Mask, by: str) -> tuple[list[str], np.ndarray]:
     named = kept_values(index, keep, by)
     names = sorted({name for name in named if name is not None})
     if len(names) < 2:
-        raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
+        raise ConfigError(
+            f"mix: the field '{by}' has {len(names)} values; at least two are needed. Name another field."
+        )
     number: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     codes = np.full(index.rows, -1)
     codes[keep] = [number.get(name, -1) for name in named]
@@ -201,7 +200,7 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
     keep = codes >= 0
     best = top_k(asked, count, keep=keep).scores.astype(np.float64)
     if not best.any():
-        raise DataError(f"mix: {ZERO}; expected some scores above 0. Give other queries, or another index.")
+        raise DataError(f"mix: {ZERO}. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
     above, tied = np.zeros((2, len(asked), sources))
     for rows, scores in stream_scores(asked, keep):
@@ -260,7 +259,7 @@ def write_axolotl(
     or it was changed since; or answers to avoid are among the examples.
     """
     if index.fingerprint != result.provenance.index:
-        raise ConfigError(f"{index.path}: is not the index that was weighed, or was changed since. Mix again.")
+        raise ConfigError(f"{index.path}: is not the index that was mixed, or has changed since. Run mix again.")
     _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}
@@ -290,8 +289,8 @@ def _check_targets(index: Index, where: str | None) -> None:
         if count:
             left = " and ".join([*both, f"{field} != {value}"])
             raise ConfigError(
-                f"mix: {count:,} of the examples have the {field} {value}, which marks answers to avoid, but a "
-                f"trainer would learn to give them. Leave them out: --where {shlex.quote(left)}."
+                f"mix: {count:,} examples have the {field} {value}, which marks answers to avoid, but a trainer would "
+                f"learn these answers. Leave them out: --where {shlex.quote(left)}."
             )
 
 

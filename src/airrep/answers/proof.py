@@ -86,7 +86,9 @@ class ProofResult(Answer):
     cautions: tuple[str, ...]
     provenance: Provenance
     kind: ClassVar[str] = "proof"
-    note: ClassVar[str] = "These are losses after fine-tunes, not scores: of this model, these settings and this data."
+    note: ClassVar[str] = (
+        "These are losses after fine-tunes, not scores. They hold for this model, these settings and this data."
+    )
 
     columns: ClassVar[tuple[str, ...]] = ("answer", "number", "without", "low", "high", "random", "difference")
 

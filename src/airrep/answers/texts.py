@@ -44,10 +44,9 @@ def find_row(index: IndexRows, name: str) -> int:
     ids = chain.from_iterable(shard.examples.ids.to_pylist() for shard in index.shards)
     known = [str(one) for _, one in zip(range(LOOKED_THROUGH), ids, strict=False)]
     near = [one for one in known if one.startswith(name)][:3] or get_close_matches(name, known, n=3)
-    told = f"; near: {', '.join(near)}" if near else ""
+    told = f" Similar ids: {', '.join(near)}." if near else ""
     raise ConfigError(
-        f"{index.path}: has no example '{name}'{told}; expected an id, a place such as train.jsonl:12, or 'row 12'. "
-        "Take one that a hit shows."
+        f"{index.path}: has no example '{name}'. Give an id, a place such as train.jsonl:12, or 'row 12'.{told}"
     )
 
 

@@ -96,7 +96,7 @@ def top_of_set(
     spread = spread_of(asked, keep)
     uneven = np.flatnonzero(spread.deviation > 0)
     if not len(uneven):
-        raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
+        raise DataError("queries: for every query, all examples have the same score. Give other queries.")
     chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
     sign = -1.0 if least else 1.0
     leaders = Leaders(1, k)

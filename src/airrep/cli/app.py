@@ -46,15 +46,15 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Results of top, group and what-if; or of clean, audit and mix; or evaluations, comparisons and "
-            "diagnoses.",
+            help="Directories that --out wrote, by top, group and what-if; or by clean, audit and mix; or by evaluate "
+            "and compare.",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
     title: Annotated[str | None, Setting("Title of the page.")] = None,
     figures: Annotated[Path | None, Setting("For evaluations: also write each figure as SVG into this folder.")] = None,
     curve: Annotated[
-        list[str] | None, Setting("For evaluations: draw a curve of the values against this numeric tag.")
+        list[str] | None, Setting("For evaluations: plot the values over this tag, which must hold numbers.")
     ] = None,
     join: Annotated[
         bool, Setting("For evaluations: join those with the same tags, queries and labels into one.")
@@ -81,9 +81,7 @@ def report_command(
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return
     if figures is not None or curve or join:
-        raise ConfigError(
-            "report: --set figures=, curve= and join= are for evaluations; expected none of them here. Leave them out."
-        )
+        raise ConfigError("report: --set figures=, curve= and join= work only with evaluations. Leave them out.")
     from airrep.reports.results import write_report
 
     write_report(folders, out, title=title, replace=replace)
@@ -104,13 +102,14 @@ def show_command(
             "of a recipe.",
         ),
     ] = None,
-    verify: Annotated[bool, "Check every byte against its checksum."] = False,
+    verify: Annotated[bool, "Check the bytes of every file against its checksum."] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest, or the example, as JSON.")] = False,
     k: Annotated[int, typer.Option("-k", min=0, help="Number of nearest examples to show beside an example.")] = 3,
-    wide: Annotated[bool, "Print raw numbers, and longer texts of these examples."] = False,
+    wide: Annotated[bool, "Print more of the nearest examples: raw scores and longer texts."] = False,
 ) -> None:
-    """Show what a directory holds and which commands made it. It also shows an example of an index beside its nearest
-    ones, the recipes, and the methods with their settings."""
+    """Show what a directory holds and which commands made it; or one example, the recipes or the methods.
+
+    An example is shown with the examples nearest to it, a method with its settings."""
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return
@@ -119,7 +118,7 @@ def show_command(
         return
     if example is not None:
         if verify:
-            raise ConfigError("show: an example is shown alone; expected no --verify. Leave it out.")
+            raise ConfigError("show: --verify checks a whole directory, not one example. Leave out --verify or the ID.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
     from airrep.labels.labels import holds_labels
@@ -198,7 +197,7 @@ def _show_record(path: Path, *, as_json: bool) -> None:
 
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
-    note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
+    note(f"{path}: intact: all {len(manifest['files'])} files have the checksums in the manifest")
 
 
 def _show_recipes(name: str | None, *, as_json: bool) -> None:
@@ -233,23 +232,23 @@ def _show_methods(name: str, chosen: str | None, *, as_json: bool) -> bool:
 def push_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished directory that airrep wrote.")],
     to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
-    licence: Annotated[str | None, "Licence of what is pushed, such as apache-2.0 or cc-by-4.0."] = None,
+    licence: Annotated[str | None, "Licence to state on the card, such as apache-2.0 or cc-by-4.0."] = None,
     no_texts: Annotated[bool, "Push an index without its texts. Scores stay the same."] = False,
-    evaluation: Annotated[str | None, Setting("An evaluation of this index, for the card.")] = None,
+    evaluation: Annotated[str | None, Setting("Evaluation of this index, to show on the card.")] = None,
     public: Annotated[bool, Setting("Make a new repository public instead of private.")] = False,
 ) -> None:
     """Push a directory to the Hugging Face Hub, with a card. After an interruption, run it again to go on.
 
-    Log in first: hf auth login. Every command then takes hf://owner/name[@revision] in place of the directory.
+    Log in first: hf auth login. Every command then takes hf://owner/name or hf://owner/name@revision like a directory.
     """
     from airrep.reports.pushing import local_models, push
 
     made = push(folder, to, licence=licence, texts=not no_texts, evaluation=evaluation, private=not public)
-    card = "; its card was written by others and stays as it is" if made.kept_card else ""
-    note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; pinned:")
+    card = "; its card stays as it is, because airrep did not write it" if made.kept_card else ""
+    note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; this version is at:")
     if local := local_models(folder):
         note(
-            f"{to}: it needs {local[0]}, which is only on this machine; push that too, and name its new place when "
+            f"{to}: it needs {local[0]}, which is only on this machine. Push that too, and name its new place when "
             "you open the index"
         )
     typer.echo(made.place.url)
@@ -258,7 +257,7 @@ def push_command(
 @own.command("demo")
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
-    learn: Annotated[bool, "Also train the encoder on labels from a small language model. This takes minutes."] = False,
+    learn: Annotated[bool, "Show learning from fine-tunes of a small LM instead. Takes about 5 minutes."] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""
@@ -336,7 +335,7 @@ def main() -> None:
         make_app(next((word for word in sys.argv[1:] if not word.startswith("-")), None))(prog_name="airrep")
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            note("airrep: interrupted; run the same command again: it goes on if it kept something, or starts over")
+            note("airrep: interrupted. Run the same command again: it goes on from what it saved, or else starts over")
         raise
     except (AirRepError, OSError) as error:
         note(f"airrep: error: {error}")

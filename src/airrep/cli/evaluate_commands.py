@@ -38,12 +38,12 @@ class EvaluationOptions:
         typer.Option(
             "--out",
             metavar="RUN",
-            help="Also write the evaluation here. If it is there already, for the same inputs, it is only shown.",
+            help="Also write the evaluation here. If one of the same inputs is there already, it is only shown.",
         ),
     ] = None
-    tag: Annotated[
-        list[str] | None, "A tag for this evaluation, as key=value, such as role=tasks; may be repeated."
-    ] = None
+    tag: Annotated[list[str] | None, "A tag that reports show, as key=value, such as role=tasks; may be repeated."] = (
+        None
+    )
     replace: ReplaceOption = False
     track: options.TrackOption = None
 
@@ -76,7 +76,7 @@ class EvaluationOptions:
         found = self._found(request)
         lacking = found is not None and not (found.complete or partial)
         if lacking:
-            note(f"{self.run}: was finished without some failed fine-tunes; these are run now")
+            note(f"{self.run}: some fine-tunes had failed and are missing; airrep runs them now")
 
         def make_tagged() -> "Evaluation":
             made = replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:]))
@@ -87,7 +87,7 @@ class EvaluationOptions:
             lambda _: found,
             make_tagged,
             print_made,
-            ", with these names and tags; --replace makes it again",
+            ", with the names and tags shown; --replace makes it again",
         )
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
@@ -110,7 +110,7 @@ def parse_named(text: str) -> tuple[str, Path]:
     if not equals or Path(text).exists():
         return text, Path(text)
     if not name or not path:
-        raise ConfigError(f"'{text}': names no index; expected INDEX or NAME=INDEX. Correct it.")
+        raise ConfigError(f"'{text}': does not name an index. Write INDEX or NAME=INDEX.")
     return name, Path(path)
 
 
@@ -125,7 +125,7 @@ def open_named(texts: Sequence[str], settings: Mapping[str, Any]) -> "list[tuple
         name = next((name for name in moved if text.startswith(f"{name}:")), None)
         if name is None:
             raise ConfigError(
-                f"--set {text}: names no index of this command; expected NAME:key=value. Name an index as NAME=INDEX."
+                f"--set {text}: does not begin with the name of an index. Write NAME:key=value, and give NAME=INDEX."
             )
         moved[name][text.removeprefix(f"{name}:")] = value
     return [(name, open_moved_index(path, moved[name])) for name, path in paths]
@@ -137,9 +137,9 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
-            raise ConfigError(f"--tag {text}: is not a tag; expected key=value, such as role=tasks. Correct it.")
+            raise ConfigError(f"--tag {text}: must be key=value, such as role=tasks.")
         if key in tags:
-            raise ConfigError(f"--tag {text}: '{key}' comes twice; expected each key once. Leave one out.")
+            raise ConfigError(f"--tag {text}: the key '{key}' is given twice. Remove one of the two tags.")
         tags[key] = value
     return tags
 
@@ -150,12 +150,12 @@ DataOption = Annotated[
 ]
 LabelsOption = Annotated[
     list[str] | None,
-    f"Labels to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout.",
+    f"Measured losses to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout.",
 ]
 SettingsOption = Annotated[
     Mapping[str, Any],
     SetFlag(
-        "A changed setting of one index, as NAME:key=value, such as NAME:recipe=kind; or a setting of the "
+        "A setting to change in one index, as NAME:key=value, such as NAME:recipe=kind; or a setting of the "
         "fine-tuning or the LM, such as learning_rate=1e-4."
     ),
 ]
@@ -191,10 +191,9 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[list[str] | None, "Other labels, used to choose the temperature of each attention pool."] = None
     why: Annotated[bool, "Show why an LDS is low: check the labels, and each INDEX that you name."] = False
-    resamples: Annotated[int, Setting("Bootstrap draws behind each interval, of labels.", 50)] = 1000
+    resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
-        bool,
-        Setting("Predict what a removal does by the change of the whole pool's group score, as `airrep what-if` does."),
+        bool, Setting("With labels of `airrep sample --removals`: predict the effects as `airrep what-if` does.")
     ] = False
 
 
@@ -261,14 +260,13 @@ def evaluate_command(
     """Measure how good indexes are, against real fine-tunes or against the classes of queries.
 
     --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
-    rank
-    correlation of predicted with measured losses. The index must contain all examples of the labels. For a fair
-    comparison give --tune, with other labels. For labels of `airrep sample --removals K`, the value is the rank
-    correlation of scores with the effects of leaving examples out. Labels with two or more seeds also give the noise
-    ceiling, the value of a perfect predictor. --why prints checks; docs/diagnosis.md explains each.
+    rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
+    from. For a fair comparison, choose temperatures on other labels: --tune. For labels of `airrep sample --removals`,
+    the value is the rank correlation of scores with the effects of leaving examples out. Labels with two or more seeds
+    also give the noise ceiling, the value of a perfect predictor. --why prints checks; docs/diagnosis.md explains each.
 
-    --queries: how often does the top training example have the query's label, or its value of --by? Copies of the query
-    itself do not count. All indexes must hold the same data.
+    --queries: how often does the top training example have the same label as the query (or the same value of the field
+    --by)? Copies of the query itself do not count. All indexes must hold the same data.
 
     --queries --lm --count: select examples for each task, fine-tune the LM on them, and score its answers (unigram F1).
     --training takes the settings of the fine-tuning from your own training. With --out, run it again after an
@@ -278,7 +276,7 @@ def evaluate_command(
     loss rises, compared with leaving out random examples.
 
     --queries --rows: does the index rank the examples that taught a fact first? The values are mean reciprocal rank and
-    recall. With --lm and --count it also trains one step on each top example, and measures the gain.
+    recall. With --lm and --count it also trains the LM for one step on each top example, and measures the gain.
     """
     gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -293,7 +291,7 @@ def evaluate_command(
     moved = {name: value for name, value in settings.items() if by_queries.lm is None or ":" in name}
     opened = open_named(indexes or [], moved)
     if not opened:
-        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX. Name one.")
+        raise ConfigError("evaluate: no index is given. Add INDEX or NAME=INDEX.")
     if by_queries.lm is None and by_queries.rows is None:
         _by_classes(opened, by_queries, reading, judging)
         return
@@ -307,20 +305,19 @@ def evaluate_command(
 def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
     """Refuse options that lack others."""
     asked = by_queries
-    others = "--queries and --count, to select examples for each task; or --remove or --rows in place of --count"
     needs = {
-        f"--lm needs {others}. Give them.": asked.queries is None and asked.lm is not None,
-        "--remove needs --queries and --lm, which is fine-tuned without their top examples. Give them.": (
+        "--lm needs --queries, and --count or --remove. Add them.": asked.queries is None and asked.lm is not None,
+        "--remove needs --queries and --lm, the model that is fine-tuned without the top examples. Add them.": (
             asked.remove is not None and (asked.queries is None or asked.lm is None)
         ),
-        "--rows needs --queries, whose facts it names. Give them.": asked.rows is not None and asked.queries is None,
-        "--count needs --lm, which is fine-tuned on the selected examples. Give it.": (
+        "--rows names a field of the queries. Add --queries.": asked.rows is not None and asked.queries is None,
+        "--count needs --lm, the model that is fine-tuned on the selected examples. Add --lm.": (
             asked.queries is not None and asked.lm is None and asked.count is not None
         ),
-        "--lm needs --count beside --rows, the top examples to take a step on. Give it.": (
+        "--rows with --lm needs --count, the number of top examples to train on. Add --count.": (
             asked.rows is not None and asked.remove is None and asked.lm is not None and asked.count is None
         ),
-        "--why needs --labels and --data, whose LDS it explains. Give them.": by_labels.why and not by_labels.labels,
+        "--why needs --labels and --data, to explain their LDS. Add them.": by_labels.why and not by_labels.labels,
     }
     lacking = next((text for text, holds in needs.items() if holds), None)
     if lacking is not None:
@@ -333,7 +330,7 @@ def _check_given(ctx: typer.Context, by: str) -> None:
     idle = sorted(options.typed(ctx) & known - {*_EFFECTIVE[by]})
     if idle:
         flag = options.flag_of(ctx, idle[0])
-        raise ConfigError(f"evaluate: {flag} has no effect beside --{by}; expected one of them. Leave one out.")
+        raise ConfigError(f"evaluate: {flag} has no effect with --{by}. Leave one of them out.")
 
 
 def _by_classes(
@@ -395,7 +392,7 @@ def _by_selection(
     from airrep.evaluation.select import DataSelection
 
     if asked.count is None:
-        raise ConfigError("evaluate: --lm needs --count, the examples selected for each task. Give it.")
+        raise ConfigError("evaluate: --lm needs --count, the number of examples to select for each task. Add --count.")
     chosen = SelectSettings.of({"count": asked.count, "where": asked.where, **asked.selection})
     contest = Contest(opened, reading.read(asked.queries or ""), reading.read_if(asked.selecting), chosen)
     study = DataSelection(contest, *configuring.of_lm(asked.lm or "", reading=reading), asked.running.make())
@@ -422,13 +419,12 @@ def _by_labels(
     from airrep.labels.gather import gather
 
     if not (indexes or asked.why):
-        raise ConfigError("evaluate: names no index; expected INDEX or NAME=INDEX, or --labels with --why. Name one.")
+        raise ConfigError("evaluate: no index is given. Add INDEX or NAME=INDEX; only --labels with --why needs none.")
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(
-            "evaluate: names neither --labels nor --queries; expected losses after fine-tunes: --labels LABELS. "
-            f"`airrep sample DATA --out SUBSETS` and `airrep label` make them; `airrep prove {index} QUERIES --lm "
-            "MODEL --budget 30m` does it all in one step."
+            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make labels; "
+            f"`airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and evaluates in one step."
         )
     opened, tune = open_named(indexes, settings), asked.tune or []
     corpora = [reading.read(path) for path in asked.data or ()]
@@ -440,12 +436,12 @@ def _by_labels(
     if asked.why:
         if judging.tag or judging.track:
             name = "--tag" if judging.tag else "--track"
-            raise ConfigError(f"evaluate: {name} has no effect beside --why; expected one of them. Leave one out.")
+            raise ConfigError(f"evaluate: {name} has no effect with --why. Leave one of them out.")
         _tell_why(asked.labels, judged, [index for _, index in opened], judging, *pool)
         return
     kind = _study(asked.labels, judged, what_if=asked.what_if)
     if tune and kind.measure == "loo":
-        raise ConfigError("evaluate: --tune has no effect on labels of removals. Leave it out.")
+        raise ConfigError("evaluate: --tune has no effect on labels of `airrep sample --removals`. Leave --tune out.")
     study = kind(opened, judged, *pool, tune=tuned, resamples=asked.resamples)
     judging.deliver(study.request, study.run, print_correlations)
 
@@ -491,18 +487,17 @@ def compare_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
     ],
-    to: Annotated[str | None, "Compare only with the row of this name."] = None,
+    to: Annotated[str | None, "Compare each row only with the row of this name."] = None,
     resamples: Annotated[
-        int | None, Setting("Number of bootstrap draws behind intervals of lds and loo. Default: 1,000.", 50)
+        int | None, Setting("Bootstrap draws behind the intervals of LDS and leave-one-out. Default: 1,000.", 50)
     ] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
-    """Test whether rows of evaluations differ, pair by pair, on the same queries and subsets.
+    """Test whether the rows (indexes) of evaluations differ, pair by pair, on the same queries and subsets.
 
     All runs must have the same measure, queries and labels. p-values are two-sided. Adjusted p-values (Holm) account
-    for
-    the number of pairs.
+    for the number of pairs.
     """
     from airrep.cli.show.evaluations import print_comparison
     from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request

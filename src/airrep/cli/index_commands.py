@@ -34,13 +34,14 @@ class MakingOptions:
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe, by name or as a YAML file. Default: text; lm with --lm; lm-warm with --warmed.",
+            help="Recipe, which combines methods: a name or a YAML file. Default: text; lm with --lm; lm-warm with "
+            "--warmed.",
         ),
     ] = None
-    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists them."] = None
+    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists the methods."] = None
     encoder: options.EncoderOption = None
     lm: Annotated[str | None, "Target language model before fine-tuning, a folder or a Hub id."] = None
-    warmed: Annotated[str | None, "The same model after `airrep warmup`."] = None
+    warmed: Annotated[str | None, "Folder that `airrep warmup` wrote: the same model after a brief fine-tune."] = None
     precision: options.PrecisionOption = None
     device: options.DeviceOption = None
     memory: Annotated[str | None, "With --lm: memory limit of the process, such as 8GB."] = None
@@ -50,8 +51,8 @@ class MakingOptions:
         chosen = self.method is not None or self.recipe is not None
         if self.encoder is not None and not chosen and (self.lm is not None or self.warmed is not None):
             raise ConfigError(
-                "index: --encoder without a recipe uses only the encoder, so --lm has no effect; expected --recipe lm "
-                "too, which adds both. Add it, or leave --lm out."
+                "index: --encoder without --recipe uses only the encoder, so --lm and --warmed have no effect. Add "
+                "--recipe lm to use both, or leave --lm and --warmed out."
             )
         flags = {name: value for name, value in vars(self).items() if name not in ("recipe", "method")}
         values = configuring.values(flags)
@@ -66,25 +67,25 @@ class ShardOptions:
     shard_rows: Annotated[
         int | None,
         Setting(
-            "Examples in one shard. An interruption loses the work of one shard at most. Default: 4096 to 32768, for "
-            "12 shards or more."
+            "Number of examples in a shard, which airrep writes at once. An interruption loses at most the work on one "
+            "shard. Default: a twelfth of the examples, but at least 4096 and at most 32768."
         ),
     ] = None
     part: Annotated[
         str | None,
-        "i/n: build only the i-th of n parts. Give all of DATA each time. `airrep append NEW-INDEX PART...` joins "
-        "the parts.",
+        "As i/n: build only the i-th of n parts of the index. Give the whole DATA each time. `airrep append NEW-INDEX "
+        "PART...` joins the parts.",
     ] = None
     state: Annotated[
         Path | None,
-        Setting("With --part: a part that is finished. This part takes over what its method learnt."),
+        Setting("With --part: directory of a finished part. The new part reuses what the method learnt there."),
     ] = None
 
 
 @app.command("index")
 def index_command(
     train: options.DataArgument,
-    out: Annotated[Path, "Directory to make."],
+    out: Annotated[Path, "Directory to write the index to."],
     reading: options.ReadingOptions,
     making: MakingOptions,
     *,
@@ -96,7 +97,7 @@ def index_command(
 ) -> None:
     """Build an index of training data. After an interruption, run it again: it goes on where it stopped."""
     if shards.state is not None and shards.part is None:
-        raise ConfigError("index: --set state= belongs to --part. Leave it out.")
+        raise ConfigError("index: --set state= works only with --part. Add --part, or leave state out.")
     from airrep.index.building import build_index
     from airrep.index.sharing import build_part
     from airrep.runtime.artifacts import is_free, real_path
@@ -175,13 +176,13 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
     try:
         method = make_attributor(lineage["method"], lineage["settings"])
     except AirRepError as error:  # joining needs no package and no model that a channel needs
-        note(f"{out}: airrep cannot tell which examples its channels miss: {error}")
+        note(f"{out}: airrep could not check which examples its channels (methods) cannot read: {error}")
         return
     if isinstance(method, ChannelsAttributor):
         for some in examples:
             unseen.update(method.unseen(some))
     for channel, count in unseen.items():
-        note(f"{out}: channel '{channel}' finds nothing to read in {count:,} examples, so it scores them 0")
+        note(f"{out}: channel (method) '{channel}' finds nothing to read in {count:,} examples; they score 0 there")
 
 
 def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
@@ -195,7 +196,7 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
     if count:
         note(
             f"{out}: {count:,} responses have no spaces between words, so whole clauses count as one word. --set "
-            "signs=true reads them sign by sign"
+            "signs=true counts single characters instead"
         )
 
 
@@ -222,7 +223,7 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
 
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
-        note(f"{out}: the method sees nothing in {built.empty - before:,} examples, so they score 0 with every query")
+        note(f"{out}: the method finds nothing in {built.empty - before:,} examples, so they score 0 with every query")
 
 
 @app.command("append")
@@ -238,7 +239,7 @@ def append_command(
 ) -> None:
     """Add examples to an index, or join the parts that `airrep index --part` made.
 
-    New data are read with the same options as the data of the index. Options that you type override these.
+    New data are read with the options that the index's data were read with, unless you type other options.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.sharing import is_part
@@ -277,8 +278,8 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
         note(
-            f"{index.path}: its data were read with {options.flags_of(recorded)}, so the new data are too. Options "
-            "that you type override these; one --...-field overrides all fields"
+            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are too. Options that "
+            "you type override these; if you type one --...-field option, airrep forgets the others"
         )
     return reading.with_recorded(recorded)
 
@@ -286,15 +287,15 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
 @app.command("delete")
 def delete_command(
     path: options.IndexArgument,
-    where: options.WhereOption = None,
-    ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; may be repeated.")] = None,
-    compact: Annotated[bool, "Rewrite the index, so that deleted examples take no room."] = False,
+    where: Annotated[str | None, "Delete the examples that match this filter, such as 'label == \"gsm8k\"'."] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example to delete; may be repeated.")] = None,
+    compact: Annotated[bool, "Rewrite the index to free the disk space of deleted examples."] = False,
 ) -> None:
     """Delete examples from an index."""
     from airrep.cli.show.console import Meter
 
     if (where is None) == (not ids) and not (compact and where is None):
-        raise ConfigError("delete: expected --where or --id, one of the two. Say which examples to delete.")
+        raise ConfigError("delete: give either --where or --id, to say which examples to delete.")
     now = opened = open_moved_index(path)
     if where is not None or ids:
         now = opened.delete(opened.where(where) if where is not None else opened.rows_of(ids or []))
@@ -320,22 +321,22 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: a file of examples that select, clean, mix or top --json wrote. Citations "
-            "also take a result of top.",
+            help="For records and citations: export only the examples in this file, which select, clean, mix or top "
+            "--json wrote. For citations it can also be what top --out wrote.",
         ),
     ] = None,
     data: Annotated[
         str | None,
         "The data that the index was built from. Records are copied from it; citations are checked against it.",
     ] = None,
-    vectors: Annotated[bool, Setting("Write dense features as a column.")] = True,
+    vectors: Annotated[bool, Setting("Also write a column with the dense features of each example.")] = True,
     exact: Annotated[bool, Setting("For csv: do not protect cells that a spreadsheet would run as formulas.")] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
-    Records keep what examples lack: messages, tools and rejected answers. A citation names the data set, revision,
-    line, source, licence and hash of an example.
+    Records are the original rows, with what the examples lack: messages, tools and rejected answers. A citation
+    names the data set, revision, line, source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
@@ -347,7 +348,7 @@ def export_command(
         export(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
         return
     if only is not None or data is not None:
-        raise ConfigError("export: --only and --data belong to --to records and citations. Leave them out.")
+        raise ConfigError("export: --only and --data work only with --to records or citations. Leave them out.")
     how: dict[str, Any] = {"where": where, "vectors": vectors, "exact": exact, "replace": replace}
     with Meter("exporting") as meter:
         made = export_index(index, out, to, **how, progress=meter)
@@ -376,15 +377,15 @@ def _export_records(
     from airrep.runtime.remote.outputs import is_same_file, write_output
 
     if data is None or only is None:
-        raise ConfigError("export: records need --data DATA and --only FILE. Give both.")
+        raise ConfigError("export: --to records needs both --data DATA and --only FILE.")
     if index.reading.mixed:
         note(
-            f"{index.path}: its data were read in parts, with options that differ. If {data} was "
-            "appended later, type the options it was read with"
+            f"{index.path}: its data were read at several times, with different options. If {data} was "
+            "appended later, type the options that it was read with"
         )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only)):
-        raise ConfigError(f"export: --out {out} is one of the files that are read. Give another file.")
+        raise ConfigError(f"export: --out {out} is also an input file. Give another file.")
     records = list(reading.taken(data, str(only)))
     write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
     note(f"{out}: {len(records):,} records of {data}, copied unchanged")
@@ -416,4 +417,6 @@ def _export_citations(
     if (told := unknown(found)) != "":
         note(f"{out}: {told.rstrip('.').lower()}")
     if differ := [one for one in found if one.check not in (SAME, UNCHECKED)]:
-        note(f"{out}: {len(differ):,} examples have changed since; the first, {differ[0].id}: {differ[0].check}")
+        note(
+            f"{out}: {len(differ):,} examples have changed or are gone; the first is {differ[0].id}: {differ[0].check}"
+        )

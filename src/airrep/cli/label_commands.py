@@ -35,7 +35,7 @@ SamplingOptions = Annotated[
 @app.command("sample")
 def sample_command(
     data: options.DataArgument,
-    out: Annotated[Path, "Directory to make."],
+    out: Annotated[Path, "Directory to write the subsets to."],
     reading: options.ReadingOptions,
     queries: QueriesOption = None,
     *,
@@ -56,9 +56,7 @@ def sample_command(
     kind = {"kind": "removals"} if values.get("removals") or values.get("removals_by") else {}
     idle = next((name for name in ("subsets", "size") if kind and values.get(name) is not None), None)
     if idle is not None:
-        raise ConfigError(
-            f"--{idle}: is only for random subsets, not for removals; expected one or the other. Leave --{idle} out."
-        )
+        raise ConfigError(f"--{idle} works only with random subsets, not with removals. Leave --{idle} out.")
     chosen = SamplingSettings.of(values | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
@@ -67,8 +65,8 @@ def sample_command(
     following = f"airrep label {out} {data}{others} --lm MODEL --out LABELS"
     if write is not None:
         write_subset_files(plan, corpus, asked, write, replace=replace)
-        note(f"{write}: subsets and queries as JSONL, listed in {LIST}")
-        following = f"train on each, then: airrep label {out} {data}{others} --import LOSSES --out LABELS"
+        note(f"{write}: wrote the subsets and queries as JSONL; {LIST} lists the files")
+        following = f"train on each subset, then: airrep label {out} {data}{others} --import LOSSES --out LABELS"
     note(f"{out}: {_drawn(plan, count)}; next: {following}")
 
 
@@ -109,21 +107,21 @@ class ElsewhereOptions:
             need("airrep label", "lm", *LM)
             if lm is None:
                 raise ConfigError(
-                    "label: does not say which model to fine-tune; expected --lm MODEL, or --import LOSSES or "
-                    "--command for another trainer. Give one."
+                    "label: no model to fine-tune is given. Add --lm MODEL; or use another trainer, with --import "
+                    "LOSSES or --command COMMAND."
                 )
             return
         if dry_run:
-            raise ConfigError("label: --dry-run times airrep's own fine-tunes; expected no --import and no --command.")
+            raise ConfigError("label: --dry-run cannot be used with --import or --command. Leave one of them out.")
         if self.imported is not None and self.command is not None:
-            raise ConfigError("label: --import and --command are two sources of losses; expected one. Leave one out.")
+            raise ConfigError("label: --import and --command both give the losses. Leave one of them out.")
         if settings:
             raise ConfigError(
-                f"label: {', '.join(sorted(settings))}: would not reach another trainer; expected no settings with "
-                "--import or --command. Leave them out, and set it there."
+                f"label: {', '.join(sorted(settings))}: these settings have no effect with --import or --command. "
+                "Set them in the other trainer."
             )
         if self.imported is not None and part is not None:
-            raise ConfigError("label: --part divides fine-tunes, and --import runs none. Leave --part out.")
+            raise ConfigError("label: --part divides the fine-tunes, but --import runs none. Leave --part out.")
 
 
 @dataclass(frozen=True)
@@ -142,9 +140,9 @@ def label_command(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="Directory that `airrep sample` wrote.")],
     data: options.DataArgument,
-    out: Annotated[Path, "Directory of the losses."],
+    out: Annotated[Path, "Directory to write the losses to."],
     reading: options.ReadingOptions,
-    lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command only a name."] = None,
+    lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command, only a name to record."] = None,
     queries: QueriesOption = None,
     *,
     elsewhere: ElsewhereOptions,
@@ -229,7 +227,7 @@ class WarmupOptions:
     count: Annotated[
         int | None, typer.Option(min=1, help="Number of examples to train on, drawn at random. Default: all.")
     ] = None
-    seed: Annotated[int, Setting("Random seed of the draw and of the order of the examples.", 0)] = 0
+    seed: Annotated[int, Setting("Random seed for the choice and the order of the examples.", 0)] = 0
     checkpoints: Annotated[
         int, Setting("Number of checkpoints to keep, for TracIn and TRAK; the last one is the final model.", 0)
     ] = 0

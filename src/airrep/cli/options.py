@@ -41,34 +41,34 @@ DATA_HELP = (
     "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, a Hub id, or - for "
     "JSON lines on standard input."
 )
-CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
-LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
+CHOICE_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes only instances 0, 3, 4 and 5."
 START_HELP = "Encoder to start from: 'default', 'untrained', 'static', a folder or a Hub id."
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 LabelDataOption = Annotated[list[str] | None, f"The files that the labels were made from; may be repeated. {DATA_HELP}"]
-WhereOption = Annotated[str | None, "Only training examples that pass this filter, such as 'label == \"gsm8k\"'."]
+WhereOption = Annotated[str | None, "Use only training examples that match this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "How member scores make a group score: sum, mean, diminishing, attention or signed-attention (attention:0.2 sets "
-    "a temperature), order-K, order-inf or ngram-lm. Default: the method's own.",
+    "How a group's score is made from its members' scores: sum, mean, diminishing, attention or signed-attention "
+    "(attention:0.2 sets the temperature), order-K, order-inf or ngram-lm. Default: the method's own.",
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-ReplaceOption = Annotated[bool, "Replace what is there."]
+ReplaceOption = Annotated[bool, "Replace output that exists already."]
 PartialOption = Annotated[bool, "Accept unfinished labels."]
-MixedOption = Annotated[bool, Setting("Accept labels of several LMs, fine-tunings or precisions.")]
+MixedOption = Annotated[bool, Setting("Accept labels made with different LMs, fine-tuning settings or precisions.")]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 SetOption = Annotated[Mapping[str, Any], SetFlag("One setting, as key=value, or a YAML file of them; may be repeated.")]
 ChangedOption = Annotated[
     Mapping[str, Any],
-    SetFlag("Change a setting of the index, as key=value, such as the new place of a model that has moved."),
+    SetFlag("Change a setting of the index, as key=value: for example lm=NEW-FOLDER if the LM has moved."),
 ]
 RecipeOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="Recipe whose weights are used; the recipe kind finds examples of the same kind as the query.",
+        help="Recipe whose method weights replace the index's own. The recipe kind finds examples of the same kind as "
+        "the query.",
     ),
 ]
 BetterOption = Annotated[
@@ -76,10 +76,10 @@ BetterOption = Annotated[
     "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Examples then rank "
     "high if they teach the answer in QUERIES and not the better one.",
 ]
-LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
+LM_HELP = "Target language model: a folder (a full model, peft adapters or a trainer's checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
-PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
-DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
+PrecisionOption = Annotated[str | None, "Precision of matrix products: auto, float32 or bfloat16."]
+DeviceOption = Annotated[str | None, "Device: auto, cpu, cuda or cuda:N."]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Number of worker processes, with one thread each. Default: 1; on Ray as many as fit."),
@@ -88,7 +88,7 @@ ComputeOptions = Annotated[Mapping[str, Any], SettingsFlags("airrep.lm.settings:
 RetriesOption = Annotated[int, Setting("Number of times a failed fine-tune is tried again.", 0)]
 
 
-TrackOption = Annotated[str | None, "Log numbers live: trackio, wandb or mlflow, or one of them as NAME:PROJECT."]
+TrackOption = Annotated[str | None, "Log numbers live to trackio, wandb or mlflow; NAME:PROJECT also sets the project."]
 
 
 def tracker(ctx: typer.Context, asked: str | None) -> "Tracker":
@@ -155,7 +155,7 @@ class ConfigOptions:
 
 TrainingOption = Annotated[
     Path | None,
-    "Folder or config file of your trainer. The fine-tunes take its settings; flags and --set override them.",
+    "Output folder or config file of your own training. Fine-tunes use its settings; flags and --set override them.",
 ]
 
 
@@ -173,7 +173,7 @@ class TuningOptions(ConfigOptions):
         tuning = self.as_trained(lm, own, merged=bool(model.merged))
         if "learning_rate" not in tuning.model_fields_set:
             note(
-                f"fine-tunes use airrep's default learning rate: {tuning.summary}. The results hold for that. "
+                f"fine-tunes use airrep's default learning rate: {tuning.summary}. The results hold for this setting. "
                 "To train as your model was trained: --training FOLDER, or --set learning_rate=..."
             )
         return model, tuning
@@ -184,7 +184,7 @@ class TuningOptions(ConfigOptions):
         if read is None:
             return given
         own = given.model_dump(include=given.model_fields_set)
-        changed = f"; set here: {', '.join(sorted(own))}" if own else ""
+        changed = f"; set on the command line: {', '.join(sorted(own))}" if own else ""
         note(f"fine-tunes use the settings of your training: {read.sentence}{changed}")
         return type(given).of({**read.values, **own})
 
@@ -197,7 +197,7 @@ class TuningOptions(ConfigOptions):
         try:
             return None if merged else training_beside(lm)
         except ConfigError as error:  # nobody asked for it
-            note(f"{error} Nothing of it is taken")
+            note(f"{error} Until then, fine-tunes ignore this training")
             return None
 
 
@@ -210,11 +210,9 @@ def _tell_checkpoint(lm: object) -> None:
     taken = settled(Path(lm))
     steps = list(checkpoints_in(Path(lm)))
     if taken != Path(lm) and not steps:
-        note(f"{lm}: holds only adapters, in a subfolder; these are used: {taken.name}")
+        note(f"{lm}: holds no model itself; airrep uses the adapters in its subfolder {taken.name}")
     elif taken != Path(lm):
-        note(
-            f"{lm}: holds a trainer's checkpoints ({', '.join(map(str, steps))}) alone; the last is taken: {steps[-1]}"
-        )
+        note(f"{lm}: holds only checkpoints ({', '.join(map(str, steps))}); airrep uses the last, {steps[-1]}")
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ class EngineOptions:
         from airrep.runtime.ray_engine import make_engine
 
         if self.engine != "ray" and (self.address is not None or self.gpus):
-            raise ConfigError("--set address=, gpus=: are only for Ray. Add --set engine=ray, or leave them out.")
+            raise ConfigError("--set address= and gpus= work only with Ray. Add --set engine=ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
         if self.engine == "local":
@@ -288,11 +286,11 @@ class ReadingOptions:
 
     panel: ClassVar = "Reading data"
 
-    prompt_field: Annotated[str | None, "Field of the prompt."] = None
-    response_field: Annotated[str | None, "Field of the response."] = None
-    id_field: Annotated[str | None, "Field of the id."] = None
-    label_field: Annotated[str | None, "Field of the label."] = None
-    source_field: Annotated[str | None, "Field of the source."] = None
+    prompt_field: Annotated[str | None, "Field that holds the prompt."] = None
+    response_field: Annotated[str | None, "Field that holds the response."] = None
+    id_field: Annotated[str | None, "Field that holds the id."] = None
+    label_field: Annotated[str | None, "Field that holds the label."] = None
+    source_field: Annotated[str | None, "Field that names the source."] = None
     turns: Annotated[
         str | None, "Which assistant turns of a conversation become examples: last or all. Default: last."
     ] = None
@@ -304,8 +302,8 @@ class ReadingOptions:
     trained_with: Annotated[
         str | None, "Read rows as this trainer does: trl, axolotl, llamafactory, ms-swift or open-instruct."
     ] = None
-    split: Annotated[str | None, "Split of a dataset, or of a folder of files."] = None
-    data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
+    split: Annotated[str | None, "Split to read, such as train, of a dataset or of a folder of files."] = None
+    data_config: Annotated[str | None, "Config (subset) of a Hub dataset."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
     longest_line: Annotated[int, "Largest size of one line or record, in MiB."] = 64
 
@@ -340,7 +338,7 @@ class ReadingOptions:
         if told:
             note(f"{path}: {len(corpus):,} examples; records read: {', '.join(told)}")
         if corpus.apart:
-            note(f"{path}: {len(corpus.apart):,} files are not read, the first: {corpus.apart[0]}")
+            note(f"{path}: {len(corpus.apart):,} files were skipped, the first: {corpus.apart[0]}")
         if corpus.skipped.count:
             note(
                 f"{path}: {corpus.skipped.count:,} records left out, the first: {_as_typed(corpus.skipped.messages[0])}"
@@ -395,7 +393,7 @@ def typed_example(prompt: str, response: str, where: str, span: str | None = Non
             raise DataError(f"{where}: {error}") from None
     if spans and span is None:
         told = ", ".join(f"'{text[start:stop]}' ({start}:{stop})" for start, stop in spans)
-        note(f"{where}: the span is {told}; for real brackets write \\[[")
+        note(f"{where}: you ask about the span {told}; to type real brackets, write \\[[")
     return Example(prompt=prompt, response=text, id="query", span=spans or None)
 
 
@@ -422,9 +420,9 @@ class QueryOptions:
     def question(self, index: "Index", span: str | None = None) -> "tuple[Sequence[Example], Better | None]":
         """The queries of the file, or the one typed in with its *span*; and the better answers if there are any."""
         if span is not None and self.queries is not None:
-            raise ConfigError("--span: needs --response. Give both, or put a field span into the file of queries.")
+            raise ConfigError("--span needs --response. Give both, or put a field named span into the file of queries.")
         if (self.queries is None) == (self.prompt is None and self.response is None):
-            raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
+            raise ConfigError("queries: give either a file of queries, or --prompt and --response.")
         if self.queries is not None:
             from airrep.corpus.corpus import with_spans
 
@@ -432,9 +430,9 @@ class QueryOptions:
             read = with_spans(reading.read(self.queries))
             return read, better_of(self.better, reading, read)
         if self.response is None:
-            raise ConfigError("queries: --prompt is given without --response. airrep explains an answer. Give both.")
+            raise ConfigError("queries: --prompt needs --response, the answer to explain. Give both.")
         if not self.response.strip():
-            raise ConfigError("queries: --response is blank; expected the text that the model gave. Type it in.")
+            raise ConfigError("queries: --response is blank. Give the answer that the model gave.")
         asked = [typed_example(self.prompt or "", self.response, "--response", span)]
         return asked, None if self.better is None else [self._typed_better(self.better)]
 
@@ -510,7 +508,7 @@ class OutputOptions:
 class HitOptions(OutputOptions):
     """Options of the output of a result that has training examples in it."""
 
-    wide: Annotated[bool, "Print raw numbers and longer texts, and each query if there are several."] = False
+    wide: Annotated[bool, "Print more: raw scores, longer texts, and the result of each of several queries."] = False
 
     def deliver(self, result: "Kept", print_result: Callable[..., None], told: str | None = None) -> None:
         """Write a result if asked, and show it."""
@@ -524,16 +522,16 @@ def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, f
 
     count, reading = sum(1 for prompt in prompts if prompt and holds_turns(prompt)), index.reading
     facts = {
-        "examples of preference pairs have one answer each": any(
+        "an example holds one answer of its preference pair": any(
             form.startswith(PAIRED) and "as one" not in form for form in reading.forms
         ),
-        f"{count:,} prompts were several messages and are one text here": count > 0,
-        "examples are single turns of conversations": reading.options.get("turns") == "all",
+        f"{count:,} prompts join several messages into one text": count > 0,
+        "an example holds one turn of its conversation": reading.options.get("turns") == "all",
     }
     told = [fact for fact, holds in facts.items() if holds]
     if told:
         export = f"airrep export {index.path} --to records --data YOUR-DATA --only {out / file} --out records.jsonl"
-        note(f"{out}: {'; '.join(told)}; to train on the records themselves: {export}")
+        note(f"{out}: {'; '.join(told)}. To train on the original records: {export}")
 
 
 def typed_pool(text: str | None) -> tuple[str | None, float]:
@@ -545,7 +543,7 @@ def typed_pool(text: str | None) -> tuple[str | None, float]:
         return name, float(temperature or 1)
     except ValueError:
         raise ConfigError(
-            f"--pool {text}: '{temperature}' is not a temperature; expected a number, as in attention:0.2. Give one."
+            f"--pool {text}: the temperature '{temperature}' is not a number. Give one as in attention:0.2."
         ) from None
 
 
@@ -584,7 +582,8 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     vars(wrapper)["__signature__"] = inspect.Signature(options)
     wrapper.__annotations__ = {option.name: option.annotation for option in options}
-    wrapper.__doc__ = "\n\n".join([inspect.cleandoc(command.__doc__ or ""), *map(_told, rare.values())])
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__ or ""))  # or help would keep these ends
+    wrapper.__doc__ = "\n\n".join([text, *map(_told, rare.values())])
     return wrapper
 
 
@@ -597,9 +596,7 @@ def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) ->
     given = read_settings(texts)
     taken = {name: _checked(one, given.pop(name)) if name in given else one.default for name, one in rare.items()}
     if given and not others:
-        raise ConfigError(
-            f"--set {next(iter(given))}: is not a setting of this command; expected one of {', '.join(rare)}."
-        )
+        raise ConfigError(f"--set {next(iter(given))}: this command has no such setting. Use one of {', '.join(rare)}.")
     return {**taken, "settings": given}
 
 
@@ -613,16 +610,16 @@ def _checked(option: Option, value: Any) -> Any:
     try:
         checked = TypeAdapter(kind, config=ConfigDict(coerce_numbers_to_str=True)).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"--set {option.name}={value}: {error.errors()[0]['msg'].lower()}. Correct it.") from None
+        raise ConfigError(f"--set {option.name}={value}: {error.errors()[0]['msg'].lower()}.") from None
     for one in checked if isinstance(checked, list) else [checked]:
         if setting.least is not None and one is not None and one < setting.least:
-            raise ConfigError(f"--set {option.name}={value}: expected {setting.least} or more. Correct it.")
+            raise ConfigError(f"--set {option.name}={value}: the value must be {setting.least} or more.")
     return checked
 
 
 def _told(option: Option) -> str:
     """A line of help on what --set alone takes."""
-    default = "" if option.default in (None, False) else f" (default {option.default})"
+    default = "" if option.default in (None, False) else f" (default {option.default!r})"
     return f"--set {option.name}=...: {_split(option.annotation)[1].text.removesuffix('.')}{default}."
 
 

@@ -50,15 +50,15 @@ class NamedRows:
             "`select` or the page of `airrep serve`.",
         ),
     ] = None
-    where: Annotated[str | None, "Rows that pass this filter, such as 'source == \"forum\"'."] = None
+    where: Annotated[str | None, "Leave out the rows that match this filter, such as 'source == \"forum\"'."] = None
 
     def of(self, index: "Index") -> "RowsLike | Path":
         """The rows as :func:`airrep.prove` takes them (ConfigError: none are named, or in two ways)."""
         given = [one for one in (self.rows, self.file, self.where) if one]
         if len(given) != 1:
             raise ConfigError(
-                f"prove: rows are named in {len(given)} ways; expected one of --rows ID, --where FILTER and --from "
-                "FILE, or --budget TIME to judge the whole index. Give one."
+                f"prove: {len(given)} options name the rows to test. Give exactly one of --rows ID, --where FILTER and "
+                "--from FILE, or --budget TIME to judge the whole index."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 
@@ -96,12 +96,12 @@ def prove_command(
 ) -> None:
     """Fine-tune with and without some rows, and say whether they taught an answer. Random rows are the control.
 
-    --set changes settings of the fine-tuning, such as --set learning_rate=1e-4. Train as your model was trained.
-    After an interruption, or with more --seeds, run it again to go on.
+    --set changes settings of the fine-tuning, such as --set learning_rate=1e-4. Use the settings that your model was
+    trained with. Run it again to go on after an interruption, or to add more --seeds.
 
-    With --budget it tests whether the index can be trusted on your queries. It fine-tunes the LM on as many random
-    subsets of the data as the time allows. It then compares how well the index, counting, TF-IDF, gradients and random
-    scores predict the losses.
+    With --budget, airrep tests whether the index can be trusted on your queries. It fine-tunes the LM on as many random
+    subsets of the data as the time allows. It then compares how well the index, n-gram counts, TF-IDF, gradients and
+    random scores predict the losses.
     """
     need("airrep prove", "lm", *LM)
     from airrep.cli.show.learning import TaskMeter

@@ -31,11 +31,11 @@ def top_command(
     delivery: options.HitOptions,
     k: Annotated[int, typer.Option("-k", help="Number of training examples to show for each query, at most.")] = 10,
     least: Annotated[bool, "Show the most harmful examples instead of the most helpful."] = False,
-    aggregate: Annotated[bool, "Give one ranking for all queries together; each query counts alike."] = False,
+    aggregate: Annotated[bool, "Give one ranking for all queries together, each with the same weight."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Show what each channel (method) added to a score, and which words both texts share."] = False,
     tokens: Annotated[
-        bool, "As --why, and also show which words of an example taught which words of the answer."
+        bool, "Like --why; also show which words of an example taught which words of the answer."
     ] = False,
     span: Annotated[
         str | None,
@@ -45,10 +45,9 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better: those that taught this answer and not the
-    better one.
+    """Find the training examples that taught an answer (with --better: in place of the better one).
 
-    Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught it.
+    Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught the answer.
     """
     from airrep.answers.verdict import top
     from airrep.cli.show.console import Meter
@@ -57,7 +56,7 @@ def top_command(
     if (why or tokens) and aggregate:
         named = "--tokens" if tokens else "--why"
         raise ConfigError(
-            f"top: {named} explains the hits of one query, so it does not go with --aggregate. Leave one out."
+            f"top: {named} explains the hits of one query, but --aggregate ranks for all. Leave one of them out."
         )
     delivery.check("top-of-set" if aggregate else "top")
     opened, asked, better = asking.opened(span)
@@ -80,8 +79,8 @@ def group_command(
         str,
         typer.Option(
             metavar="FIELD|FILE",
-            help="FIELD: a group for each of its values, such as source. FILE.json: an object of groups' names with "
-            "lists of ids or rows, or a list of such lists. cluster: groups of similar examples.",
+            help="FIELD, such as source: one group for each value. FILE.json: a JSON object from group names to lists "
+            "of ids or row numbers, or a list of lists. cluster: groups of similar examples.",
         ),
     ],
     pool: options.PoolOption = None,
@@ -120,16 +119,16 @@ def what_if_command(
     remove: Annotated[str | None, "Leave out the examples that match this filter."] = None,
     keep: Annotated[str | None, "Keep only the examples that match this filter."] = None,
     pool: options.PoolOption = None,
-    why: Annotated[bool, "Show the change of each channel (method)."] = False,
+    why: Annotated[bool, "Show how much the score of each channel (method) changes."] = False,
 ) -> None:
-    """Predict what leaving out part of the training data would do to each query."""
+    """Predict how leaving out part of the training data would affect the answer to each query."""
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_what_if
 
     delivery.check("what-if")
     chosen_pool = _pool(pool)
     if (remove is None) == (keep is None):
-        raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
+        raise ConfigError("what-if: give either --remove FILTER or --keep FILTER.")
     opened, asked, better = asking.opened()
     how: dict[str, Any] = {"remove": remove, "keep": keep, "pool": chosen_pool, "why": why}
     with Meter("encoding queries") as meter:
@@ -145,41 +144,41 @@ class PickOptions:
     where: options.WhereOption = None
     drop_duplicates: Annotated[bool, Setting("Pick only the first of several examples with the same texts.")] = False
     diversity: Annotated[
-        float, Setting("From 0 to below 1: penalty for an example that resembles an earlier pick.")
+        float, Setting("Penalty for examples that resemble earlier picks: a number from 0 to below 1.")
     ] = 0.0
-    by: Annotated[str | None, "Field whose values get the quotas of --most, such as source."] = None
+    by: Annotated[str | None, "Field that --most applies to, such as source."] = None
     most: Annotated[
         list[str] | None,
-        "Pick at most this many examples for each value of --by, as 500, or for one value, as "
-        "forum=500; may be repeated.",
+        "Pick at most this many examples: 500 limits each value of the field --by, forum=500 limits the value forum. "
+        "May be repeated.",
     ] = None
     tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None
     tokenizer: Annotated[
         str | None,
         Setting(
-            "How tokens are counted: words, subwords, or by the tokenizer of a model (folder or Hub id). Default: "
+            "How --tokens counts: words, subwords, or a model's folder or Hub id, whose tokenizer counts. Default: "
             "subwords."
         ),
     ] = None
     resample: Annotated[
         bool,
         Setting(
-            "Draw examples at random by importance weight, for all queries together. Needs an index of the method dsir."
+            "Draw examples at random by importance weight, for all queries together. Needs an index of --method dsir."
         ),
     ] = False
-    seed: Annotated[int | None, Setting("Random seed of resample. Default: 0.", 0)] = None
+    seed: Annotated[int | None, Setting("With resample=true: random seed. Default: 0.", 0)] = None
 
     def check(self, *, contrast: bool) -> None:
         """Refuse options that do not go together, before any work."""
         if self.seed is not None and not self.resample:
-            raise ConfigError("--set seed: is only for resample=true. Add that, or leave seed out.")
+            raise ConfigError("--set seed= works only with --set resample=true. Add that, or leave seed out.")
         if self.tokenizer is not None and self.tokens is None:
-            raise ConfigError("--set tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
+            raise ConfigError("--set tokenizer= works only with --tokens. Add --tokens, or leave tokenizer out.")
         others = (self.diversity, self.by, self.most, self.tokens is not None, contrast)
         if self.resample and (self.count is None or any(others)):
             raise ConfigError(
-                "--set resample=true: needs --count and does not go with diversity, --by, --most, --tokens or "
-                "--better. Change that."
+                "--set resample=true needs --count and cannot be used with diversity, --by, --most, --tokens or "
+                "--better. Add --count, or leave the others out."
             )
         _quotas(self.most)
 
@@ -199,10 +198,10 @@ class PickOptions:
         how |= {"most": _quotas(self.most), "better": better}
         with Meter("encoding queries") as meter:
             picked = select(index, queries, self.count, **how, **alike, progress=meter)
-        told = f"the last at rank {picked[-1].rank} for its query"
+        told = f"the last at rank {picked[-1].rank} for the query that ranks it best"
         told += "" if any(one.score for one in picked) else f"; {ZERO}"
         total = sum(one.tokens or 0 for one in picked)
-        return picked, told if self.tokens is None else f"of {total:,} tokens, {told}"
+        return picked, told if self.tokens is None else f"{total:,} tokens in all, {told}"
 
 
 @app.command("select")
@@ -213,14 +212,14 @@ def select_command(
     as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Pick the training examples that rank best for any of the queries (min-rank), and say why for each."""
+    """Pick the training examples that rank best for any of the queries (min-rank), and say why each was picked."""
     from airrep.index.selection import check_selection
 
     picking.check(contrast=asking.better is not None)
     if out is not None:
         check_selection(out, replace=replace)
     elif not as_json:
-        raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
+        raise ConfigError("select: give --out FILE, --json, or both, to say where the examples go.")
     opened, asked, better = asking.opened()
     selection, how = picking.pick(opened, asked, better)
     if out is not None:
@@ -237,16 +236,16 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
     for text in most or ():
         name, equals, number = text.rpartition("=")
         if not number.isdecimal():
-            raise ConfigError(f"--most {text}: expected one number for each value, or VALUE=NUMBER. Correct it.")
+            raise ConfigError(f"--most {text}: must be a number, or VALUE=NUMBER for one value of the field --by.")
         if not equals and len(most or ()) > 1:
             raise ConfigError(
-                f"--most {text}: holds for every value, so no other --most may be given; expected it alone, or "
-                "VALUE=NUMBER for each value. Give one kind."
+                f"--most {text}: limits every value, so it must be the only --most. Remove the others, or give "
+                "VALUE=NUMBER for each value."
             )
         if not equals:
             return int(number)
         if name in named:
-            raise ConfigError(f"--most {text}: '{name}' has a quota already. Give one for each value.")
+            raise ConfigError(f"--most {text}: '{name}' has a limit already. Give one --most for each value.")
         named[name] = int(number)
     return named or None
 
@@ -266,7 +265,7 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free port.")] = 8766,
     token: Annotated[
         str | None,
-        Setting("Access token of the page. Default: a random one. 'none' lets every user of this machine ask."),
+        Setting("Access token of the page. Default: a random one. 'none' opens it to every user of this machine."),
     ] = None,
     api: Annotated[bool, "Serve only the HTTP routes for programs, without the page."] = False,
     recipe: options.RecipeOption = None,
@@ -281,7 +280,7 @@ def serve_command(
     from airrep.explorer.explorer import Explorer
 
     if better is not None and queries is None:
-        raise ConfigError("serve: --better belongs to --queries; a typed query has a field for it. Give both.")
+        raise ConfigError("serve: --better needs --queries. Give both, or type better answers on the page.")
     secret = security.choose_token(None if token == "none" else token, token == "none", host)
     with security.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, recipe)
@@ -292,7 +291,7 @@ def serve_command(
         explorer = Explorer(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
-        note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")
+        note(f"{path}: {len(moved):,} examples, method {moved.method}. Open the page in a browser. Ctrl-C ends it")
         serving.serve(explorer, host, open_socket, secret, say, page=not api)
 
 
@@ -324,7 +323,7 @@ def mcp_command(
     from airrep.explorer.explorer import Explorer
 
     if port is None and (token is not None or host != LOCAL):
-        raise ConfigError("mcp: --host and --set token= belong to HTTP. Give --port too, or leave them out.")
+        raise ConfigError("mcp: --host and --set token= work only over HTTP. Add --port, or leave them out.")
     explorers = agents.named([Explorer(options.open_moved_index(path, settings)) for path in paths], paths)
     for explorer in explorers.values():
         explorer.prepare()
@@ -337,6 +336,6 @@ def mcp_command(
     secret = security.choose_token(None if token == "none" else token, token == "none", host)
     with security.listen(host, port) as open_socket:
         rules = security.Rules.of(host, open_socket, secret)
-        note(f"serving {told}; clients bring the token as Authorization: Bearer TOKEN; Ctrl-C ends it")
+        note(f"serving {told}. Clients send the token as Authorization: Bearer TOKEN. Ctrl-C ends the server")
         say(security.address_of(host, rules.port, secret, agents.PATH))
         agents.serve_http(served, rules, open_socket)

@@ -29,17 +29,17 @@ def clean_command(
         list[str] | None,
         "What to look for: label, answer, duplicate, outlier or harmful; or several, as label,answer. Default: all.",
     ] = None,
-    label: Annotated[str, "Field of the label; write response if the answers are the labels."] = "label",
+    label: Annotated[str, "Field that holds the class label, or response if the answers are the labels."] = "label",
     where: options.WhereOption = None,
     lists: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        Setting("Kinds of findings that --lists puts on the drop list, such as duplicate,label. Default: all."),
+        Setting("Kinds of findings that --lists writes to drop.jsonl, such as duplicate,label. Default: all."),
     ] = None,
     near_by: Annotated[
-        str, Setting("Sentence encoder that measures how near texts are: 'static', 'default', a folder or a Hub id.")
+        str, Setting("Sentence encoder that measures how similar texts are: 'static', 'default', a folder or a Hub id.")
     ] = "static",
     *,
     settings: options.ChangedOption,
@@ -55,7 +55,7 @@ def clean_command(
     kinds = checked_kinds(_split(kind) or KINDS, KINDS)
     dropped = checked_kinds(_split(drop) or kinds, kinds)
     if drop and lists is None:
-        raise ConfigError("clean: --set drop= says what goes on the lists of --lists DIR. Give both, or none.")
+        raise ConfigError("clean: --set drop= works only with --lists DIR. Add --lists, or leave drop out.")
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
     opened = options.open_moved_index(path, settings)
@@ -87,7 +87,7 @@ def audit_command(
     reading: options.ReadingOptions,
     delivery: options.HitOptions,
     where: options.WhereOption = None,
-    order: Annotated[int, Setting("Words of an n-gram, 4 or more.")] = 8,
+    order: Annotated[int, Setting("Number of words in an n-gram, 4 or more.")] = 8,
     contained: Annotated[
         float, Setting("An item is contained if one example has at least this share of its n-grams.")
     ] = 0.95,
@@ -95,7 +95,7 @@ def audit_command(
         float, Setting("An item is nearly contained if one example has at least this share of its n-grams.")
     ] = 0.5,
     cosine: Annotated[
-        float, Setting("An item is alike in meaning if the cosine of the embeddings is at least this.")
+        float, Setting("An item is alike in meaning if the cosine of its embedding with an example's is at least this.")
     ] = 0.97,
     *,
     settings: options.ChangedOption,
@@ -125,7 +125,7 @@ def _places(texts: list[str] | None) -> dict[str, Path]:
         form, _, place = text.partition("=")
         if form not in FORMS or not place or form in found:
             raise ConfigError(
-                f"--write {text}: expected FORM=PLACE, each form once, of {', '.join(FORMS)}. Correct it."
+                f"--write {text}: must be FORM=PLACE. FORM is one of {', '.join(FORMS)}; give each only once."
             )
         found[form] = Path(place)
     return found
@@ -136,15 +136,17 @@ def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
     by: Annotated[str, "The field that names the source."] = "source",
-    top: Annotated[float, Setting("Share of the examples, from the top of each query's ranking, that count.")] = 0.01,
+    top: Annotated[
+        float, Setting("Share of the examples that count, taken from the top of each query's ranking.")
+    ] = 0.01,
     where: options.WhereOption = None,
-    seed: Annotated[int, Setting("Random seed of the resamples of queries.", 0)] = 0,
+    seed: Annotated[int, Setting("Random seed for the draws of queries behind the intervals.", 0)] = 0,
     write: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FORM=PLACE",
-            help="Also write the weights: yaml=FILE; llama-factory=FILE, arguments for that trainer; axolotl=DIR, "
-            "sampled examples and the entries for its config. May be repeated.",
+            help="Also write the weights: yaml=FILE; llama-factory=FILE (arguments for LLaMA-Factory); axolotl=DIR "
+            "(sampled examples, and entries for Axolotl's config). May be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -164,7 +166,7 @@ def mix_command(
     taken = [str(path.resolve()) for path in (*places.values(), delivery.run) if path is not None]
     twice = next((path for path in taken if taken.count(path) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{twice}: is asked for twice, by --write and --out. Change one.")
+        raise ConfigError(f"{twice}: --write and --out name this place twice. Change one of them.")
     for file in files:
         check_writable(file, replace=delivery.replace)
     opened, asked, better = asking.opened()
@@ -173,7 +175,7 @@ def mix_command(
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]
     if axolotl is not None:  # first, as it may be refused
         drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)
-        note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
+        note(f"{axolotl}: wrote {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples")
     for file, text in zip(files, texts, strict=True):  # all could be made: a source's name may fit into none
         write_output(file, text.encode())
         note(f"{file}: written")

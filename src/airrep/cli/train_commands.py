@@ -28,13 +28,13 @@ class LabelOptions:
     """Options of labels: to learn from, to choose the best step by, and to test on."""
 
     labels: Annotated[
-        list[str], typer.Argument(metavar="LABELS...", help=f"Labels to learn from. {options.LABELS_HELP}")
+        list[str], typer.Argument(metavar="LABELS...", help=f"Labels to learn from. {options.CHOICE_HELP}")
     ]
     data: options.LabelDataOption = None
     held_out: Annotated[
-        list[str] | None, "Labels of other examples; the training step that ranks them best is kept."
+        list[str] | None, "Labels made from other examples; the step that ranks their subsets best is kept."
     ] = None
-    test: Annotated[list[str] | None, "Labels of examples in neither set, used once at the end for a test."] = None
+    test: Annotated[list[str] | None, "Labels made from further examples, used once at the end as a test."] = None
     partial: options.PartialOption = False
     mixed: options.MixedOption = False
 
@@ -62,14 +62,14 @@ TrainingOptions = Annotated[
 @app.command("train")
 def train_command(
     ctx: typer.Context,
-    out: Annotated[Path, "Folder of the trained encoder."],
+    out: Annotated[Path, "Folder to write the trained encoder to."],
     reading: options.ReadingOptions,
     parts: LabelOptions,
     learning: TrainingOptions,
     method: Annotated[
         Literal["encoder", "datamodels"],
-        "datamodels: predict each query's loss from which examples were in the subset, by linear regression. It uses "
-        "one instance and knows only the queries and examples of that.",
+        "datamodels: instead of an encoder, train a linear regression of each query's loss on which examples were in "
+        "the subset. It works only for the queries and examples of one instance.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -158,8 +158,8 @@ def _report(out: Path, result: "TrainingResult") -> None:
         note(f"{out}: trained; next: airrep index DATA --encoder {out}{seen} --out INDEX")
     else:
         note(
-            f"{out}: no training step ranked the held-out subsets better than the start, so it has the weights of "
-            "the start"
+            f"{out}: no training step ranked the held-out subsets better than the start, so the encoder keeps the "
+            "weights of the start"
         )
 
 
@@ -170,7 +170,7 @@ class GivenLabels:
     labels: Annotated[
         list[str] | None, f"Learn from these labels, and fine-tune nothing; may be repeated. {options.CHOICE_HELP}"
     ] = None
-    held_out: Annotated[list[str] | None, "With --labels: labels of other queries, to judge the result."] = None
+    held_out: Annotated[list[str] | None, "With --labels: labels for other queries, to judge the result."] = None
     recipe: Annotated[
         str | None,
         "With --labels: learn weights for the channels of this recipe, a name or a YAML file.",
@@ -226,16 +226,16 @@ def adapt_command(
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError("adapt: --dry-run times fine-tunes, and --labels takes none. Leave one out.")
+        raise ConfigError("adapt: --dry-run times fine-tunes, but --labels runs none. Leave out one of them.")
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)
     else:
         if lm is None or given.held_out or given.recipe:
-            what = "no --lm to fine-tune" if lm is None else "--held-out or --recipe without --labels"
-            raise ConfigError(f"adapt: has {what}; expected --lm, or --labels with --held-out. Give them.")
+            what = "no --lm to fine-tune is given" if lm is None else "--held-out and --recipe work only with --labels"
+            raise ConfigError(f"adapt: {what}. Give --lm alone, or --labels with --held-out.")
         if len(asked) > 1:
-            raise ConfigError(f"adapt: has {len(asked)} --queries; expected one without --labels. Join the files.")
+            raise ConfigError(f"adapt: takes one --queries without --labels, not {len(asked)}. Join the files.")
         from airrep.planning.budget import parse_duration
 
         tell = typer.echo if dry_run else note

@@ -120,8 +120,8 @@ class Example:
             return self, None
         if self.span is not None:
             raise DataError(
-                f'example "{self.id}": is a preference pair with a span; expected a span of one response. Ask about a '
-                "response, or leave the span out."
+                f'example "{self.id}": is a preference pair with a span, but a span must lie in a single response. '
+                "Remove the span, or ask about one of the two responses."
             )
         chosen, rejected = sides(self.response, self.chat or {})
         parts = [replace(self, response=said, chat=chat) for said, chat in filter(None, (chosen, rejected))]
@@ -174,7 +174,10 @@ class Corpus(Sequence[Example]):
         table = with_all_columns(table)
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
-            raise DataError(f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected")
+            raise DataError(
+                f"corpus table: has the columns {found}, but must have {', '.join(COLUMNS)}, all of type "
+                "large_string. Use Corpus.from_table, which converts types"
+            )
         self.table = table
         self.skipped = Skipped() if skipped is None else skipped
         self.forms = dict(forms or {})
@@ -219,8 +222,8 @@ class Corpus(Sequence[Example]):
         """
         if isinstance(records, str | bytes | Mapping) or hasattr(records, "__arrow_c_stream__"):
             raise ConfigError(
-                f"records: are a {type(records).__name__}; expected a list of dicts. Give one, such as "
-                "table.to_dict('records'); functions that ask for data take tables, paths and one dict as they are."
+                f"records: must be a list of dicts, not a {type(records).__name__}. Pass table.to_dict('records'), "
+                "for example. Functions such as airrep.build_index also accept a table, a path or one dict."
             )
         schema = Schema(
             prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with
@@ -256,12 +259,12 @@ class Corpus(Sequence[Example]):
         given = np.asarray(rows) if len(rows) else np.empty(0, np.int64)
         wanted = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (len(self),) else given
         if wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
-            raise DataError("rows: are not whole numbers; expected some, or a truth value for each row. Give those")
+            raise DataError("rows: must be row numbers, or one True or False for each row. Pass a list such as [0, 2]")
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
-            raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")
+            raise IndexError(f"row {outside[0]} does not exist: the corpus has {len(self)} examples")
         if len(distinct(wanted)) < len(wanted):
-            raise DataError("rows: one is given twice; a corpus holds each example once. Leave repeats out")
+            raise DataError("rows: a row number occurs twice, but a corpus holds each example once. Remove the repeats")
         return Corpus(take(self.table, wanted.astype(np.int64)), reading=self.reading)
 
     def __iter__(self) -> Iterator[Example]:
@@ -449,7 +452,7 @@ def read_corpus(
     """
     schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with)
     if longest_line < 1:
-        raise ConfigError(f"longest_line={longest_line}: expected 1 MiB or more. Correct the value.")
+        raise ConfigError(f"longest_line={longest_line}: must be 1 or more, in MiB.")
     source = open_source(path, split, config, longest_line)
     if (tell := teller(progress, "reading")) is not None:
         source = source._replace(records=_counted(source.records, tell))
@@ -472,6 +475,8 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str,
         raise DataError(f"{source.name}: {why}; at least one record is expected. Check that it is the right file")
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
-            raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
+            raise DataError(
+                f'{source.name}: no record has a value in the {column} field "{given}". Check {column}_field'
+            )
     reading = Reading(schema.chosen, tuple(sorted(forms)), hub=() if source.hub is None else (source.hub,))
     return {"table": table, "skipped": skipped, "forms": forms, "reading": reading}

@@ -32,7 +32,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 """Comparisons by their names in pyarrow, beside "equal"."""
 
 _KEYS_LISTED = 20
-_NO_PART = '{}: there is no field "{}"; expected a part that some example has. Correct the name.'
+_NO_PART = '{}: there is no field "{}" in any example. Check the name.'
 _MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -89,8 +89,8 @@ class Comparisons:
             held = self.held.get(field, set())
             if held and not held & kinds:
                 raise ConfigError(
-                    f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared "
-                    f"with {literal!r}; a literal of its type is expected"
+                    f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared with {literal!r}. "
+                    "Compare it with a value of the same type"
                 )
 
 
@@ -236,8 +236,8 @@ def _text_column(column: Any, field: Field) -> Column:
     def text(literal: Scalar) -> str:
         if not isinstance(literal, str):
             raise ConfigError(
-                f"{field.where}: {field.name} holds text and is compared with {literal!r}; "
-                f'text is expected. Write "{literal}"'
+                f"{field.where}: {field.name} holds text and is compared with {literal!r}; text is expected. Write "
+                f'"{literal}"'
             )
         check_unicode(f"{field.where}: the text", literal)
         return literal

@@ -30,7 +30,7 @@ from airrep.errors import ConfigError, escaped
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
 """A piece of a translated expression: from the values of its fields to one truth value for each row."""
 
-_WANTED = 'comparisons of a field with a literal are expected, joined by and, or, not. Write such as label == "a"'
+_WANTED = 'Compare fields with values, as in label == "a", and join comparisons with and, or, not'
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
 _DEEPEST = 100  # below where Python itself gives up
@@ -70,7 +70,7 @@ class Filter:
 def compile_filter(expression: str) -> Filter:
     """Translate a where-expression; ConfigError has the column of the first thing wrong."""
     if not isinstance(expression, str):
-        raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")
+        raise ConfigError(f"where: is {expression!r}, but must be text, such as 'label == \"a\"'.")
     parser = _Parser(expression)
     node = parser.parse()
     return Filter(tuple(parser.fields), node)
@@ -115,10 +115,10 @@ class _Parser:
         except SyntaxError as error:
             single = _SINGLE_EQUALS.search(_QUOTED.sub(lambda text: " " * len(text[0]), self._expression))
             column = single.start() + 1 if single else error.offset or 1
-            reason = "a single = compares nothing" if single else error.msg
-            raise ConfigError(f"{self._at(column)}: {reason}; {_WANTED}") from None
+            reason = "= is not a comparison (write ==)" if single else error.msg
+            raise ConfigError(f"{self._at(column)}: {reason}. {_WANTED}") from None
         except (ValueError, RecursionError, MemoryError, Warning) as error:
-            raise ConfigError(f"{self._at(1)}: cannot be parsed ({escaped(str(error))}); {_WANTED}") from None
+            raise ConfigError(f"{self._at(1)}: cannot be parsed ({escaped(str(error))}). {_WANTED}") from None
         return self._node(tree.body, 0)
 
     def _at(self, column: int) -> str:
@@ -132,12 +132,12 @@ class _Parser:
         return self._at(len(line[: node.col_offset].decode()) + 1)
 
     def _error(self, node: ast.expr, what: str, wanted: str = _WANTED) -> ConfigError:
-        return ConfigError(f"{self._place(node)}: {what}; {wanted}")
+        return ConfigError(f"{self._place(node)}: {what}. {wanted}")
 
     def _node(self, node: ast.expr, depth: int) -> Node:
         """Translate what is true or false."""
         if depth > _DEEPEST:
-            raise self._error(node, f"is nested more than {_DEEPEST} deep", "a flatter expression is expected")
+            raise self._error(node, f"is nested more than {_DEEPEST} levels deep", "Write a flatter expression")
         match node:
             case ast.BoolOp(op=joint, values=values):
                 return _join([self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And))
@@ -147,7 +147,7 @@ class _Parser:
                 pairs = zip([left, *rights], operators, rights, strict=False)  # a < b < c is a < b and b < c
                 return _join([self._pair(*pair) for pair in pairs], every=True)
             case _:
-                raise self._error(node, f"{_words(node)} stands where a comparison is expected")
+                raise self._error(node, f"{_words(node)} is not a comparison")
 
     def _pair(self, left: ast.expr, kind: ast.cmpop, right: ast.expr) -> Node:
         """Translate one comparison."""
@@ -156,7 +156,7 @@ class _Parser:
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
             node = _ask(self._field(left), "in", tuple(self._literal(element) for element in right.elts))
         elif isinstance(right, ast.Constant):
-            raise self._error(right, "a literal stands right of in", 'a list or a field is expected. Write ["…"]')
+            raise self._error(right, "the right side of in must be a list or a field", 'Write ["…"]')
         else:
             node = _ask(self._field(right), "contains", self._literal(left))
         return _negate(node) if isinstance(kind, _NEGATED) else node
@@ -168,15 +168,15 @@ class _Parser:
             left, right, test = right, left, _MIRRORED.get(test, test)
         field, literal = self._field(left), self._literal(right)
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
-            raise self._error(right, "is compares with None only", "None is expected. Write ==")
+            raise self._error(right, "is works only with None", "Write ==")
         if literal is None and test != "equal":
-            raise self._error(right, "None is neither below nor above anything", "a value is expected. Write is None")
+            raise self._error(right, "None cannot be compared with < or >", "Write is None")
         return _ask(field, test, literal)
 
     def _field(self, node: ast.expr) -> Field:
         match _path(node):
             case ["metadata"]:
-                raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
+                raise self._error(node, "metadata alone is not a field", 'Write metadata["key"]')
             case [name]:
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
             case [first, _, *_] as keys if first not in TEXT_FIELDS:  # which have no parts
@@ -184,8 +184,11 @@ class _Parser:
             case keys:
                 wanted = _WANTED
                 if keys:
-                    wanted = f'{keys[0]} is a text without parts. A key of this name is metadata["{".".join(keys)}"]'
-                raise self._error(node, f"{_words(node)} stands where a field is expected", wanted)
+                    wanted = (
+                        f"{keys[0]} is plain text and has no parts. For the metadata key of this name, write "
+                        f'metadata["{".".join(keys)}"]'
+                    )
+                raise self._error(node, f"{_words(node)} is not a field", wanted)
         self.fields.append(field)
         return field
 
@@ -204,8 +207,8 @@ class _Parser:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
                 return -value
             case _:
-                wanted = f'a text stands in quotes. Write "{node.id}"' if isinstance(node, ast.Name) else _WANTED
-                raise self._error(node, f"{_words(node)} stands where a literal is expected", wanted)
+                wanted = f'Put text in quotes: "{node.id}"' if isinstance(node, ast.Name) else _WANTED
+                raise self._error(node, f"{_words(node)} is not a literal value", wanted)
 
 
 def _path(node: ast.expr) -> list[str]:
@@ -232,4 +235,4 @@ def _words(node: ast.expr) -> str:
         case ast.Attribute():
             return "an attribute"
         case _:
-            return f"{type(node).__name__}, which no where-expression holds,"
+            return f"the Python expression {type(node).__name__}"

@@ -40,10 +40,7 @@ def as_corpus(
     found = _as_corpus(data, where, options or {})
     if have_spans(found) and not spanned:
         first = next(one for one in found if one.span is not None)
-        raise DataError(
-            f"{where}: example '{first.id}' has a span, which only questions to an index have; whole answers are "
-            "expected. Leave span out."
-        )
+        raise DataError(f"{where}: example '{first.id}' has a span, but only queries may have spans. Remove the span.")
     return found
 
 
@@ -92,7 +89,7 @@ def as_examples(
         else:
             found = with_spans(as_corpus(items, where, options, spanned=True))
     if len(found) == 0:
-        raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
+        raise ConfigError(f"{where}: is empty. Pass at least one example.")
     if isinstance(found, Corpus):
         return found
     checked = []
@@ -109,13 +106,15 @@ def given_or_typed(
 ) -> QueriesLike:
     """Queries as they are given; or the one whose texts are. ConfigError: both, neither, or a blank response."""
     if queries is not None and (prompt is not None or response is not None):
-        raise ConfigError(f"{where}: are given, and prompt or response too; expected one of the two. Leave one out.")
+        raise ConfigError(
+            f"{where}: cannot be combined with prompt or response. Pass {where}, or prompt and response, but not both."
+        )
     if queries is None and response is None:
-        raise ConfigError(f"{where}: there are none; expected examples, or prompt and response. Give one of the two.")
+        raise ConfigError(f"{where}: nothing was given. Pass {where}, or prompt and response.")
     if response is None:
         return queries
     if not response.strip():
-        raise ConfigError(f"{where}: the response is blank; expected the text that the model gave. Give it.")
+        raise ConfigError(f"{where}: the response is blank. Pass the text that the model gave.")
     return replace(_text(response, where), prompt=prompt or "", id="query")
 
 
@@ -128,8 +127,8 @@ def _text(text: str, where: str) -> Example:
     """A text as the response to an empty prompt, as records that hold a text alone are read."""
     if is_place(text):
         raise ConfigError(
-            f"{where}: '{text}' is the name of a file or a folder; expected a text. Give pathlib.Path({text!r}) or "
-            f"airrep.read_corpus({text!r}) to read it, or airrep.Example('', {text!r}) for an answer that reads so."
+            f"{where}: '{text}' is the name of a file or folder, but a plain string is read as a response. Pass "
+            f"pathlib.Path({text!r}) to read the file, or airrep.Example('', {text!r}) if the response is this text."
         )
     return Example(prompt="", response=text)
 
@@ -160,16 +159,17 @@ def _items(data: Any, where: str) -> list[Any]:
         parts = [name for name, part in data.items() if hasattr(part, "column_names")]
         if parts:
             raise ConfigError(
-                f"{where}: has the splits {', '.join(map(str, parts))}; expected one. Give data[{parts[0]!r}]."
+                f"{where}: has several splits ({', '.join(map(str, parts))}). Pass one of them, such as "
+                f"data[{parts[0]!r}]."
             )
         columns = _are_columns(data)  # as ``dataset[:5]`` gives them
         return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)] if columns else [data]
     if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
-        raise ConfigError(f"{where}: is a {type(data).__name__}; expected {EXPECTED}. Give one of these.")
+        raise ConfigError(f"{where}: is of type {type(data).__name__}, but must be {EXPECTED}.")
     if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
         raise ConfigError(
-            f"{where}: is a {type(data).__name__}, one column or one row; expected {EXPECTED}. Give list(column) for "
-            "texts of queries, or row.to_dict()."
+            f"{where}: is a single column or row (type {type(data).__name__}). Pass list(column) for the texts of "
+            f"queries, row.to_dict() for one record, or {EXPECTED}."
         )
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
         return _rows(data, where)
@@ -184,8 +184,8 @@ def _rows(data: Any, where: str) -> list[Any]:
         table = data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
         raise DataError(
-            f"{where}: a column holds values of several types ({first_line(error)}); one type for each is expected. "
-            "Give data.to_dict('records'), or make the column's values of one type"
+            f"{where}: a column holds values of several types ({first_line(error)}), but each column must have one "
+            "type. Convert the column, or pass data.to_dict('records')"
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
     duckdb = type(data).__name__ == "DuckDBPyRelation"
@@ -213,7 +213,7 @@ def _record(item: Any, where: str) -> Mapping[str, Any] | DataError:
         return item.to_dict()
     if isinstance(item, str):  # most likely names of files
         shown = item if len(item) <= NAMES_SHOWN else item[:NAMES_SHOWN] + "…"
-        raise DataError(f"{where}: holds the text {shown!r}; expected records. Give dicts, or the path of one file.")
+        raise DataError(f"{where}: holds the text {shown!r}, but must hold dicts. Pass dicts, or the path of one file.")
     if not isinstance(item, Mapping):
-        raise ConfigError(f"{where}: holds a {type(item).__name__}; expected {EXPECTED}. Give one of these.")
+        raise ConfigError(f"{where}: holds a value of type {type(item).__name__}. It must be {EXPECTED}.")
     return item

@@ -78,7 +78,10 @@ def take_records(
             yield without_missing(record)
     wanted.check_found(source.name)
     if partly:
-        told = f"{source.name}: {partly:,} of the records have turns or answers that are not among {wanted.name}, too."
+        told = (
+            f"{source.name}: {partly:,} of the records that were taken also hold turns or answers that are not in "
+            f"{wanted.name}."
+        )
         caution(_log, told)
 
 
@@ -100,8 +103,8 @@ class _Wanted:
         texts = self._left[key]
         if texts is not None and texts != content_hash(fields.prompt, fields.response):
             raise DataError(
-                f'the example "{key}" has another prompt or response than in {self.name}; the data it was read from '
-                "are expected. Give these, and the options of reading that they were indexed with"
+                f'the example "{key}" has another prompt or response here than in {self.name}. Give the data that the '
+                "examples were read from, with the reading options of the index"
             )
         del self._left[key]
         return True
@@ -117,11 +120,11 @@ class _Wanted:
     def check_found(self, data: str) -> None:
         """Refuse that some were not found."""
         if self._left:
-            others = f", nor {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
+            others = f" and {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
             raise DataError(
-                f'{data}: has no example "{next(iter(self._left))}"{others} of the {self.count:,} in {self.name}; '
-                "all data they were read from are expected. Give these (a folder of them after an append), "
-                "and the options of reading that they were indexed with"
+                f'{data}: lacks the example "{next(iter(self._left))}"{others} of the {self.count:,} in {self.name}. '
+                "Give all data that the examples were read from (a folder of all files, if the index was appended "
+                "to), with the reading options of the index"
             )
 
 
@@ -137,7 +140,7 @@ def listed_examples(
             elif isinstance(example, Example) and example.id is not None:
                 yield example.id, content_hash(example.prompt, example.response)
             else:
-                raise DataError(f"examples: holds {describe(example)}; ids, or examples that have one, are expected")
+                raise DataError(f"examples: holds {describe(example)}, but must hold ids, or examples that have an id")
         return
     source = open_source(examples, longest=longest_line)
     for number, record in source.records:
@@ -150,8 +153,8 @@ def listed_examples(
         hits = list(hits_in(record))
         if not hits:
             raise DataError(
-                f"{source.place(number)}: has no id and no hits; expected examples as select, clean, mix and "
-                "`top --json` write them"
+                f"{source.place(number)}: has neither an id nor hits. Give a file that select, clean, mix or `top "
+                "--json` wrote"
             )
         yield from hits
 

@@ -63,7 +63,7 @@ class Schema:
         for setting, known in (("turns", get_args(Turns)), ("preferences", get_args(Preferences))):
             given = getattr(self, setting)
             if given not in known:
-                raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. {near(given, known)}")
+                raise ConfigError(f"{setting} {given!r}: must be {' or '.join(known)}. {near(given, known)}")
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -80,7 +80,9 @@ class Schema:
         form, pairs = self._read(rest)
         key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
-            raise DataError(f'the id field "{self.id_field}" is empty, null or missing; found {names(record)}')
+            raise DataError(
+                f'the id field "{self.id_field}" is empty, null or missing. This record has {names(record)}'
+            )
         of_label = _taken(rest, self.label_field or "label")
         source = _taken(rest, self.source_field or "source")
         metadata = _merged(rest) if "metadata" in rest else rest
@@ -150,8 +152,8 @@ def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, An
     wanted = " or ".join(f'"{key}"' for key in keys)
     meant = near(keys[0], found, "") if len(keys) == 1 and state == "missing" else ""
     raise DataError(
-        f"the {what} field {wanted} is {state}; found {names(found)}. {meant and f'{meant} '}"
-        f"Name the field of the {what} with {what}_field"
+        f"the {what} field {wanted} is {state}. This record has {names(found)}. {meant and f'{meant} '}Set "
+        f"{what}_field to the name of the {what} field"
     )
 
 
@@ -162,7 +164,9 @@ def _merged(rest: dict[str, Any]) -> dict[str, Any]:
         return rest
     others = {key: value for key, value in rest.items() if key != "metadata"}
     if twice := [str(key) for key in inner if key in others]:
-        raise DataError(f'"{twice[0]}" stands both in the record and in its metadata; one is expected. Rename one')
+        raise DataError(
+            f'the field "{twice[0]}" occurs both in the record and in its metadata object. Rename one of the two'
+        )
     return {**others, **inner}
 
 
@@ -235,7 +239,7 @@ def encode_chat(chat: Mapping[str, Any]) -> str:
         return _TOLD
     if not is_chat_of_example(chat):
         raise DataError(
-            f"chat is {describe(chat)} that is none of an example; an object with {', '.join(CHAT_KEYS)} is expected"
+            f"the field chat must be an object with only the keys {', '.join(CHAT_KEYS)}, as airrep writes it"
         )
     return _encoded(dict(chat), sort_keys=False)
 
@@ -251,8 +255,8 @@ def _not_json(values: Mapping[Any, Any]) -> str:
             what_to_do = remedy_of_text(f"{key} {value}") or "Remove it"
             return f'field "{escaped(key)}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
         except (TypeError, ValueError, RecursionError) as error:
-            return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
-    return "the metadata is no JSON object; text as field names is expected"
+            return f'field "{key}" is not valid JSON ({error}). Remove the field, or write its value as text'
+    return "the metadata is not a valid JSON object: every field name must be text"
 
 
 def encode_metadata_text(encoded: str) -> str | None:

@@ -17,7 +17,7 @@ FIELD = "span"
 """Field of records of queries, and key of what a corpus keeps of an example, that holds spans."""
 OPEN, CLOSE = "[[", "]]"
 """Marks of a span in a text that is typed."""
-EXPECTED = "pairs of numbers, such as [[11, 14]]: first character of the response, counted from 0, and the one behind"
+EXPECTED = "pairs of character positions, such as [[11, 14]], counted from 0 in the response, with the end excluded"
 _TYPED = re.compile(r"\s*(\d+)\s*:\s*(\d+)\s*")
 _MARKS = re.compile(r"\\(\[\[|\]\])|(\[\[)|(\]\])")
 _JOINERS = "\u200d\ufe0e\ufe0f"
@@ -42,23 +42,23 @@ def check_spans(response: str, spans: object) -> Spans:
     found = plain_spans(spans)
     if not isinstance(found, tuple) or not found or not all(isinstance(pair, tuple) for pair in found):
         what = "empty" if isinstance(found, list | tuple) and not found else describe(spans)
-        raise DataError(f"{FIELD} is {what}; expected {EXPECTED}. Correct it, or leave it out")
+        raise DataError(f"{FIELD} is {what}, but must be {EXPECTED}. Correct or remove it")
     length, before = len(response), 0
     for start, stop in found:
         shown = f"{FIELD} {start}:{stop}"
         if not 0 <= start <= stop <= length:
             raise DataError(
-                f"{shown} lies outside of the response, which has {length:,} characters; expected START:END with "
-                f"0 <= START < END <= {length}. Correct it"
+                f"{shown} lies outside the response, which has {length:,} characters. Choose START:END with 0 <= "
+                f"START < END <= {length}"
             )
         if not response[start:stop].strip():
-            raise DataError(f"{shown} holds no word of the response. Choose a longer span")
+            raise DataError(f"{shown} covers no text of the response. Choose a longer span")
         if start < before:
-            raise DataError(f"{shown} overlaps the one before it; expected spans apart. Make one of the two")
+            raise DataError(f"{shown} overlaps the span before it. Merge the two")
         for place in (start, stop):
             if _parts_a_character(response, place):
                 sign = response[max(0, place - 1) : place + 1]
-                raise DataError(f"{shown} parts the character '{sign}' at {place}; expected whole ones. Move that end")
+                raise DataError(f"{shown} cuts the character '{sign}' in two at {place}. Move that end of the span")
         before = stop
     return found
 
@@ -77,8 +77,8 @@ def typed_spans(text: str) -> Spans:
     found = [_TYPED.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise ConfigError(
-            f"--span {text}: expected START:END, characters of --response counted from 0, the last one not among them, "
-            "as in 11:14; several with commas. Correct it."
+            f"--span {text}: must be START:END, such as 11:14, or several of them separated by commas. Characters of "
+            "--response count from 0, and END is excluded."
         )
     return tuple(sorted((int(one[1]), int(one[2])) for one in found if one is not None))
 
@@ -109,8 +109,8 @@ def take_marks(text: str, where: str) -> tuple[str, Spans]:
             continue
         if found[2] and begun is not None:
             raise ConfigError(
-                f"{where}: a mark {OPEN} stands within another span; expected {CLOSE} before it. Close that first, or "
-                f"write \\{OPEN} for the brackets themselves."
+                f"{where}: a mark {OPEN} stands inside another span. Close that span with {CLOSE} first, or write "
+                f"\\{OPEN} for the brackets themselves."
             )
         parts.append(text[done : found.start()])
         length, done = length + len(parts[-1]), found.end()
@@ -124,8 +124,8 @@ def take_marks(text: str, where: str) -> tuple[str, Spans]:
             begun = None
     if begun is not None:
         raise ConfigError(
-            f"{where}: the mark {OPEN} has no {CLOSE} behind it; expected one at the end of the span. Close it, or "
-            f"write \\{OPEN} for the brackets themselves."
+            f"{where}: the mark {OPEN} is never closed. Write {CLOSE} at the end of the span, or \\{OPEN} for the "
+            "brackets themselves."
         )
     return "".join([*parts, text[done:]]), tuple(spans)
 

@@ -140,8 +140,8 @@ def _without_repeats(
     later, first = repeats(table["id"])
     for row, earlier in zip(later.tolist(), first.tolist(), strict=True):
         message = (
-            f'{source.place(numbers[row])}: the id "{table["id"][row].as_py()}" is already that of '
-            f"{source.number(numbers[earlier])}; unique ids are expected. Change one, or leave the ids out"
+            f'{source.place(numbers[row])}: the id "{table["id"][row].as_py()}" is also the id of '
+            f"{source.number(numbers[earlier])}, but ids must be unique. Change one of them, or remove the ids"
         )
         if not skip_invalid:
             raise DataError(message)
@@ -159,12 +159,17 @@ def checked_table(table: pa.Table) -> pa.Table:
     missing = [column for column in _REQUIRED if column not in table.column_names]
     if unknown or missing:
         wrong = f"no column {missing[0]!r}" if missing else f"an unknown column {unknown[0]!r}"
-        raise DataError(f"corpus table: has {wrong}; expected {', '.join(COLUMNS)}. Use Corpus.from_records")
+        raise DataError(
+            f"corpus table: has {wrong}. Its columns must be {', '.join(COLUMNS)}. Use Corpus.from_records for other "
+            "data"
+        )
     columns = [_checked_column(table, column) for column in COLUMNS]
     result = pa.Table.from_arrays(columns, schema=SCHEMA)
     later, first = repeats(result["id"])
     if len(later):
-        raise DataError(f"corpus table: row {later[0] + 1}: has the id of row {first[0] + 1}; unique ids are expected")
+        raise DataError(
+            f"corpus table: row {later[0] + 1}: has the same id as row {first[0] + 1}, but ids must be unique"
+        )
     return result
 
 
@@ -190,7 +195,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
                 if chat is not None:
                     encode_chat(json.loads(chat))
             except (ValueError, DataError) as error:
-                raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
+                raise DataError(f"corpus table: row {row}: the column chat is not valid: {error}") from None
         return values
     wrong = compute.fill_null(compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:

@@ -137,7 +137,7 @@ class Encoder(ABC):
     ) -> DenseFeatures:
         """Features of texts that are already rendered, but for the prompt: all else as :meth:`encode`."""
         if isinstance(texts, str):
-            raise DataError("texts: a single string was given; expected a list of them. Put it in a list.")
+            raise DataError("texts: is a single string. Pass a list of strings.")
         return self._encode(len(texts), lambda part: texts[part], progress, queries)
 
     def _encode(

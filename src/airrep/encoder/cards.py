@@ -49,7 +49,7 @@ def with_template(name: str, card: Card, template: str | None) -> Card:
     """The card with another template, unless that is None; ConfigError if it has no field."""
     chosen = card.template if template is None else template
     if "{prompt}" not in chosen and "{response}" not in chosen:
-        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
+        raise ConfigError(f"encoder {name}: the template {chosen!r} must contain {{prompt}} or {{response}}. Add one.")
     return replace(card, template=chosen)
 
 
@@ -57,18 +57,18 @@ def _check_card(path: Path, card: Card) -> None:
     sizes = card.trained_group_sizes
     pools = get_args(TrainedPool)
     expected = {
-        "caution, a text": isinstance(card.caution, str),
-        f"trained_pool, {', '.join(pools)} or null": card.trained_pool in (*pools, None),
-        "template, a text": isinstance(card.template, str),
-        "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
-        "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
-        "trained_group_sizes, two whole numbers or null": sizes is None
+        "caution must be a text": isinstance(card.caution, str),
+        f"trained_pool must be {', '.join(pools)} or null": card.trained_pool in (*pools, None),
+        "template must be a text": isinstance(card.template, str),
+        "prompt_words must be a whole number, at least 1": type(card.prompt_words) is int and card.prompt_words > 0,
+        "trained_for_attribution must be true or false": isinstance(card.trained_for_attribution, bool),
+        "trained_group_sizes must be two whole numbers or null": sizes is None
         or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
-        "training, an object or null": card.training is None or isinstance(card.training, dict),
+        "training must be an object or null": card.training is None or isinstance(card.training, dict),
     }
     for what, holds in expected.items():
         if not holds:
-            raise DataError(f"{path}: a field is of the wrong type; expected {what}. Correct the file.")
+            raise DataError(f"{path}: {what}. Correct the file.")
 
 
 _TYPES = {
@@ -150,7 +150,8 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
     named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
     if not (named and isinstance(default, str)):
         raise DataError(
-            f"{folder / SETTINGS}: its prompts are of the wrong type; expected texts by their names. Correct the file."
+            f"{folder / SETTINGS}: prompts must map names to texts, and default_prompt_name must be one of these "
+            "names or null. Correct the file."
         )
     own = {key: text or "" for key, text in prompts.items()}
     return Prompts(
@@ -167,8 +168,8 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
     if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text
         names = ", ".join(sorted(own)) or "none"
         raise ConfigError(
-            f"{where}='{asked}': the model has no prompt of that name; expected one of its own ({names}), or a text "
-            "that ends in a colon or a space. Correct it."
+            f"{where}='{asked}': the model has no prompt of that name; its prompts: {names}. Give one of these names, "
+            "or a text that ends in a colon or a space."
         )
     return asked
 

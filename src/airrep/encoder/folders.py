@@ -78,14 +78,14 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if path.is_dir():
         return path
     if path.exists():
-        raise ConfigError(f"encoder {name}: is a file; expected a folder with a model. Give the folder.")
+        raise ConfigError(f"encoder {name}: is a file. Give the folder of the model.")
     if _HUB_ID.fullmatch(name) is None:
-        moved = "Check the path; where one has moved, say where it is: --set encoder=FOLDER."
+        moved = "Check the path; if the folder was moved, give its new path: --set encoder=FOLDER."
         raise ConfigError(
-            f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
+            f"encoder {name}: there is no such folder. Give 'default', a folder, or owner/name on the "
             f"Hugging Face Hub. {near(name, BUNDLED, near_path(path, moved))}"
         )
-    instead = "Use 'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
+    instead = "Use 'default', which needs no network, or download it elsewhere (hf download) and give its folder."
     return download("encoder", name, (*DOWNLOADED, *extra), instead)
 
 
@@ -99,7 +99,7 @@ def read_layout(folder: Path) -> Layout:
     else:
         raise DataError(
             f"{folder}: is not a model folder: it has neither modules.json nor config.json. "
-            "Give the folder of an encoder, such as SentenceTransformer.save writes."
+            "Give the folder of an encoder, such as a folder that SentenceTransformer.save wrote."
         )
     _check_weights(folder, layout)
     return layout
@@ -115,7 +115,7 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
     paths = [folder / str(entry.get("path", "")) for entry in entries]
     outside = next((path for path in paths if not path.resolve().is_relative_to(folder.resolve())), None)
     if outside is not None:
-        raise DataError(f"{modules}: names a module outside its folder ({outside}); expected one inside. Correct it.")
+        raise DataError(f"{modules}: names a module outside the model's folder ({outside}). Correct its path.")
     weighted = kinds[:1] != ["BoW"]
     by_library = Layout(folder, "library", paths[0] if paths else folder, modules=tuple(paths), weighted=weighted)
     names = " ".join(kinds)
@@ -196,17 +196,17 @@ def _check_weights(folder: Path, layout: Layout) -> None:
     pickle = next(_pickles(folder, layout), None)
     if pickle is not None:
         raise DataError(
-            f"{pickle}: are pickled weights, which can run any program and are refused; expected "
-            "safetensors. Convert them where you trust them: SentenceTransformer(folder).save(new_folder)"
+            f"{pickle}: holds pickled weights, which airrep refuses because they can run any program. If you trust "
+            "them, convert the model to safetensors: SentenceTransformer(folder).save(new_folder)"
         )
     if layout.weighted and not any(folder.rglob("*.safetensors")):
         exported = next((path for kind in _EXPORTS for path in sorted(folder.rglob(kind))), None)
         raise DataError(
-            f"{layout.transformer}: has no weights; expected {WEIGHTS} (pickled weights are neither read nor "
-            "downloaded). Restore it, or convert the model: SentenceTransformer(folder).save(new_folder)"
+            f"{layout.transformer}: has no {WEIGHTS} (pickled weights are neither read nor downloaded). Restore it, or "
+            "convert the model: SentenceTransformer(folder).save(new_folder)"
             if exported is None
-            else f"{exported}: are weights exported for ONNX or OpenVINO, and there are no others; expected {WEIGHTS}. "
-            "Give the folder of the model that they were made from."
+            else f"{exported}: is an export for ONNX or OpenVINO, and the folder has no {WEIGHTS}. Give the folder "
+            "of the model that was exported."
         )
 
 
@@ -225,7 +225,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; DataError without one."""
     value = parse_json(path)
     if not isinstance(value, dict):
-        raise DataError(f"{path}: holds no JSON object; expected one. Restore it or download the model again.")
+        raise DataError(f"{path}: does not hold a JSON object. Restore it or download the model again.")
     return value
 
 
@@ -239,11 +239,11 @@ def parse_json(path: Path) -> object:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; a model folder has one. Restore it or download again.") from error
+        raise DataError(f"{path}: is missing. Restore it or download the model again.") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Correct its permissions.") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON. Restore it or download the model again.") from error
+        raise DataError(f"{path}: is not valid JSON. Restore it or download the model again.") from error
 
 
 def write_json(path: Path, content: object) -> None:

@@ -64,7 +64,7 @@ def load_encoder(
     """
     name = pinned(str(name_or_path))
     if batch_tokens is not None and batch_tokens < 1:
-        raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; expected 1 or more. Change it.")
+        raise ConfigError(f"encoder {name}: batch_tokens is {batch_tokens}; must be at least 1.")
     layout, code = _read_layout(name, trust_remote_code)
     prompts = choose_prompts(layout.folder, name, query_prompt, train_prompt)
     if layout.format == "static":
@@ -101,7 +101,7 @@ def _read_static(name: str, layout: Layout, template: str | None, max_tokens: in
     tokenizer = stored.tokenizer
     if max_tokens is not None:
         if max_tokens < 1:
-            raise ConfigError(f"encoder {name}: max_tokens is {max_tokens}; expected 1 or more. Change it.")
+            raise ConfigError(f"encoder {name}: max_tokens is {max_tokens}; must be at least 1.")
         tokenizer = cut_after(tokenizer, max_tokens)
     return replace(stored, card=with_template(name, stored.card, template), tokenizer=tokenizer)
 
@@ -130,8 +130,8 @@ def refuse_other_kinds(folder: Path) -> None:
         kind = next((kind for part, kind in _OTHERS.items() if part in plain), None)
         if kind is not None:
             raise ConfigError(
-                f"{folder}: holds {kind} ({name}), not an encoder; expected a BERT-type encoder or a "
-                "sentence-transformers folder, which makes one vector of a text. Give the folder of an encoder."
+                f"{folder}: holds {kind} ({name}), not an encoder that makes one vector from a text. Give the folder "
+                "of an encoder: a BERT-type model, or what sentence-transformers saved."
             )
 
 

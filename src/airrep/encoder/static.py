@@ -98,17 +98,21 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     name = ROWS if ROWS in tensors else _MODEL2VEC
     rows = tensors.get(name)
     if rows is None:
-        raise DataError(f"{path}: has no tensor {ROWS}, the vectors of word pieces. {_WAY_OUT}")
+        raise DataError(f"{path}: lacks tensor {ROWS}, which holds the vectors of word pieces. {_WAY_OUT}")
     _check_kind(path, name, rows, 2)
     kind = rows.dtype
     if name == _MODEL2VEC and (mapping := tensors.get(_MAPPING)) is not None:
         if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or np.any(mapping >= len(rows)) or np.any(mapping < 0):
-            raise DataError(f"{path}: {_MAPPING} points outside the {len(rows)} rows of {name}. {_WAY_OUT}")
+            raise DataError(
+                f"{path}: tensor {_MAPPING} must hold row numbers of {name} (0 to {len(rows) - 1}). {_WAY_OUT}"
+            )
         rows = rows[mapping]
     if name == _MODEL2VEC and (factors := tensors.get(_FACTORS)) is not None:
         _check_kind(path, _FACTORS, factors, 1)
         if len(factors) != len(rows):
-            raise DataError(f"{path}: has {len(factors)} {_FACTORS} for {len(rows)} word pieces. {_WAY_OUT}")
+            raise DataError(
+                f"{path}: tensor {_FACTORS} has {len(factors)} numbers for {len(rows)} word pieces. {_WAY_OUT}"
+            )
         rows = (rows.astype(np.float32) * factors[:, None]).astype(kind)  # rounded as sentence_transformers does
     return np.ascontiguousarray(rows, np.float32)
 
@@ -116,8 +120,8 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
 def _check_kind(path: Path, name: str, array: np.ndarray, axes: int) -> None:
     if array.ndim != axes or array.dtype.kind != "f":
         raise DataError(
-            f"{path}: tensor {name} is of type {array.dtype} and shape {array.shape}; expected {axes} axes of float32, "
-            f"float16 or bfloat16. {_WAY_OUT}"
+            f"{path}: tensor {name} has type {array.dtype} and shape {array.shape}; must be float32, float16 or "
+            f"bfloat16 with {axes} axes. {_WAY_OUT}"
         )
 
 
@@ -162,11 +166,10 @@ def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             metadata = stored.metadata() or {}
         return arrays | (_read_bfloat16(path) if _BFLOAT16 in types.values() else {}), metadata
     except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; a model folder has its weights there. {_WAY_OUT}") from error
+        raise DataError(f"{path}: is missing; it should hold weights of the model. {_WAY_OUT}") from error
     except (SafetensorError, OSError, TypeError) as error:
         raise DataError(
-            f"{path}: is damaged or cut short ({str(error).partition(chr(10))[0]}); expected a whole safetensors file. "
-            f"{_WAY_OUT}"
+            f"{path}: is a damaged or incomplete safetensors file ({str(error).partition(chr(10))[0]}). {_WAY_OUT}"
         ) from error
 
 
@@ -280,8 +283,8 @@ class StaticEncoder(Encoder):
             if any(text.strip() for text, some in zip(part, known.tolist(), strict=True) if not some):
                 caution(
                     _log,
-                    f"encoder {self.name}: some texts have no word piece that its vocabulary knows; their features are "
-                    "0, so they are like no other text.",
+                    f"encoder {self.name}: some texts have no word piece that is in its vocabulary. Their features are "
+                    "0, so they score 0 with every text.",
                 )
             yield np.arange(start, start + len(part)), features
 
@@ -301,7 +304,7 @@ class StaticEncoder(Encoder):
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         if model_format == "airrep":
             raise ConfigError(
-                f"saving {self.name}: the airrep format holds only BERT-type encoders, and this one has no layers. "
+                f"saving {self.name}: the airrep format holds only BERT-type encoders, and this encoder is static. "
                 "Use model_format='sentence-transformers'."
             )
         write_static(self.checkpoint, folder, storage)
@@ -321,28 +324,28 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
     """Refuse a matrix that does not fit its tokenizer or is not finite; return the digest of the vocabulary."""
     rows, largest = len(stored.matrix), max(tokenizer.vocabulary.values(), default=-1)
     if largest >= rows or stored.vocabulary not in (None, vocabulary):
-        what = f"has a token number {largest}, its matrix {rows} rows only" if largest >= rows else "is another one"
+        many = f" (it has token number {largest}, and there are vectors for {rows} tokens)" if largest >= rows else ""
         raise DataError(
-            f"encoder {name}: its tokenizer {what}; expected the one that its vectors were made for. Restore the "
-            "folder, or download the model again."
+            f"encoder {name}: its vectors were made for another tokenizer than its own{many}. Restore the folder, or "
+            "download the model again."
         )
     for what, part in (("matrix", stored.matrix), *zip(("head", "head"), stored.head or (), strict=False)):
         if not np.isfinite(part).all():
             raise DataError(
-                f"encoder {name}: its {what} has values that are not finite (NaN or infinite), as a failed training "
-                "leaves them. Use an earlier checkpoint."
+                f"encoder {name}: its {what} has values that are not finite (NaN or infinite), as happens when "
+                "training fails. Use an earlier checkpoint."
             )
     width = None if stored.head is None else stored.head.weight.shape[1]
     if not stored.matrix.shape[1] or width not in (None, stored.matrix.shape[1]):
         raise DataError(
-            f"encoder {name}: its vectors are of {stored.matrix.shape[1]} numbers; expected "
-            f"{width or 'some'}, as what follows them takes. Restore the folder, or download the model again."
+            f"encoder {name}: its vectors have {stored.matrix.shape[1]} numbers each; the next module needs "
+            f"{width or 'at least 1'}. Restore the folder, or download the model again."
         )
     if rows > largest + 1 and stored.vocabulary is None:
         caution(
             _log,
-            f"encoder {name}: its matrix has {rows} rows, its tokenizer {largest + 1} tokens. Check that it is the "
-            "tokenizer that the vectors were made for.",
+            f"encoder {name}: it has {rows} vectors, but its tokenizer has {largest + 1} tokens. Check that the "
+            "vectors were made for this tokenizer.",
         )
     return vocabulary
 

@@ -37,13 +37,13 @@ class TextTokenizer:
         largest = max(self._tokenizer.get_vocab().values(), default=0)
         if largest >= vocabulary:
             raise DataError(
-                f"{where}: its tokenizer has a token number {largest}, its encoder embeddings for "
-                f"{vocabulary} only. Use the tokenizer that the encoder was trained with."
+                f"{where}: its tokenizer has token number {largest}, but its encoder has only {vocabulary} embeddings. "
+                "Use the tokenizer that the encoder was trained with."
             )
         if not self._tokenizer.encode("").ids:
             raise DataError(
-                f"{where}: its tokenizer adds no special tokens, so an empty text has no token; expected "
-                "[CLS] and [SEP]. Use the tokenizer that the encoder was trained with."
+                f"{where}: its tokenizer adds no special tokens, such as [CLS] and [SEP], so an empty text would have "
+                "no token. Use the tokenizer that the encoder was trained with."
             )
 
     def __call__(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
@@ -104,7 +104,7 @@ def unknown_of(content: dict[str, Any], tokenizer: Tokenizer) -> int | None:
 def check_max_tokens(max_tokens: int, most: int, where: str) -> int:
     """Return *max_tokens* if the encoder can read so many."""
     if not LEAST_TOKENS <= max_tokens <= most:
-        raise ConfigError(f"{where}: max_tokens is {max_tokens}; expected {LEAST_TOKENS} to {most}. Change it.")
+        raise ConfigError(f"{where}: max_tokens is {max_tokens}; must be from {LEAST_TOKENS} to {most}.")
     return max_tokens
 
 
@@ -112,13 +112,13 @@ def check_texts(texts: Sequence[object], first: int = 0) -> None:
     """Refuse what is no string or no valid Unicode; errors number texts from *first* on."""
     for number, text in enumerate(texts, first):
         if not isinstance(text, str):
-            raise DataError(f"text {number}: is of type {type(text).__name__}; expected a string. Correct the data.")
+            raise DataError(f"text {number}: is not a string but of type {type(text).__name__}. Correct the data.")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"text {number}: has half of a surrogate pair at character {error.start}; expected valid "
-                "Unicode. Correct or leave out the text."
+                f"text {number}: is not valid Unicode: it has half of a surrogate pair at character {error.start}. "
+                "Correct the text or leave it out."
             ) from error
 
 
@@ -128,7 +128,7 @@ def parse_tokenizer(content: dict[str, Any] | str, where: str) -> Tokenizer:
         return Tokenizer.from_str(content if isinstance(content, str) else json.dumps(content))
     except Exception as error:  # the library raises nothing more precise
         raise DataError(
-            f"{where}: its tokenizer.json is not a tokenizer ({error}). Restore it or download the model again."
+            f"{where}: its tokenizer.json cannot be read ({error}). Restore it or download the model again."
         ) from error
 
 

@@ -48,7 +48,7 @@ class ClassifySettings(Settings):
     @classmethod
     def _at_least_one(cls, votes: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in votes):
-            raise ValueError(f"votes are {votes}; expected numbers from 1 on")
+            raise ValueError("each number of votes must be at least 1")
         return tuple(sorted(set(votes)))
 
 
@@ -90,7 +90,7 @@ class Classification:
     def __init__(self, indexes: Named, queries: Corpus, settings: ClassifySettings) -> None:
         """Read the texts of the indexes; nothing is encoded."""
         if not indexes:
-            raise ConfigError("classify: expected at least one index. Name some.")
+            raise ConfigError("classify: no index is given. Give at least one.")
         check_names([name for name, _ in indexes])
         self._indexes, self._queries, self._settings = indexes, queries, settings
         self._pools = TrainingPool.of(indexes, settings.by, settings.where)
@@ -126,19 +126,20 @@ class Classification:
         settings = self._settings
         lacking = [number for number, value in enumerate(self._wanted) if value is None]
         if len(lacking) == len(self._wanted):
-            raise DataError(f"queries: none has a {settings.by}; expected one for each. Name their field.")
+            raise DataError(f"queries: no query has a {settings.by}. Name the field with their classes: --by FIELD.")
         if lacking and not settings.skip_unlabelled:
             raise DataError(
-                f'query "{self._queries[lacking[0]].id}": has no {settings.by}, like {len(lacking) - 1:,} '
-                "others; expected one for each. Add them, or leave such queries out with --set skip_unlabelled=true."
+                f"queries: {len(lacking):,} of {len(self._wanted):,} have no {settings.by}; the first is "
+                f'"{self._queries[lacking[0]].id}". Add what is missing, or leave these queries out with --set '
+                "skip_unlabelled=true."
             )
         # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *settings.votes)) if "votes" in settings.model_fields_set else 1
         if self._reach < asked:
             where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
             raise ConfigError(
-                f"classify: {where}the top {asked} are asked for, but there are {self._reach:,} examples "
-                "besides a query's own text. Ask for fewer votes, or give more examples."
+                f"classify: {where}the top {asked} examples are needed, but there are only {self._reach:,} besides a "
+                "query's own text. Lower --set vote=..., or use more examples."
             )
 
     @cached_property

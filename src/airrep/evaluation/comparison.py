@@ -192,29 +192,27 @@ class _Contestant(NamedTuple):
         instance = self.run.facts["instances"][place]
         found = self.run.matrices.get(f"{name}/{instance}")
         if found is None:
-            raise ArtifactError(
-                f"{self.side.run}: has no matrix {name}/{instance}, from which its rows are paired. Evaluate again."
-            )
+            raise ArtifactError(f"{self.side.run}: lacks the matrix {name}/{instance}. Run the evaluation again.")
         return found
 
 
 def _check(runs: Named) -> None:
     twice = next((name for i, (name, _) in enumerate(runs) if name in [other for other, _ in runs[:i]]), None)
     if twice is not None:
-        raise ConfigError(f"compare: {twice} is given twice; expected different runs. Leave one out.")
+        raise ConfigError(f"compare: {twice} is given twice. Give each run once.")
     if sum(len(run.rows) for _, run in runs) < 2:
-        raise ConfigError("compare: there is only one row; expected two or more. Name more runs.")
+        raise ConfigError("compare: the runs have only one row in all, so there is no pair. Give more runs.")
     name, first = runs[0]
     for other, run in runs[1:]:
         if run.measure != first.measure:
             raise DataError(
-                f"{other}: is of measure {run.measure}, but {name} of {first.measure}; expected the same measure. "
-                "Compare them separately."
+                f"{other}: measures {run.measure}, but {name} measures {first.measure}. Compare only runs with the "
+                "same measure."
             )
         if run.subject != first.subject:
             raise DataError(
                 f"{other}: was judged on other queries, data or labels than {name} (subject {run.subject[:12]}; "
-                f"{first.subject[:12]}); expected the same, so that rows can be paired. Evaluate on the same."
+                f"{first.subject[:12]}), so rows cannot be paired. Judge both on the same data."
             )
 
 
@@ -231,8 +229,8 @@ def _find(sides: Sequence[ComparedRow], name: str) -> int:
     found = next((number for number, side in enumerate(sides) if side.name == name), None)
     if found is None:
         known = [side.name for side in sides]
-        meant = near(name, known, "Name one of them.")
-        raise ConfigError(f"--to {name}: is no row here; expected one of: {', '.join(known)}. {meant}")
+        meant = near(name, known, "Name one of these.")
+        raise ConfigError(f"--to {name}: no row has this name. The rows are: {', '.join(known)}. {meant}")
     return found
 
 

@@ -39,7 +39,7 @@ class SelectSettings(Settings):
     """Number of fine-tunes for each selection; their results are averaged. Each has its own data order and random
     examples."""
     random: bool = True
-    """Also fine-tune on as many random examples for each task."""
+    """Also fine-tune on the same number of random examples for each task."""
     full: bool = False
     """Also fine-tune once on all training examples, for all tasks."""
     none: bool = True
@@ -98,7 +98,7 @@ class Contest:
         rows of one name, other examples in some index, a query without task, or a task without queries to select by.
         """
         if not indexes:
-            raise ConfigError("evaluate: expected at least one index. Name some.")
+            raise ConfigError("evaluate: no index is given. Give at least one.")
         beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
         check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
         pools = TrainingPool.of(indexes, settings.by, settings.where)
@@ -114,8 +114,8 @@ class Contest:
         lacking = next((task for task in self.rows if task not in self._selecting_rows), None)
         if lacking is not None:
             raise DataError(
-                f"--set selecting=: has no query of the task '{lacking}'; expected some of each. Add them, or leave "
-                "the task out of the queries."
+                f"--set selecting=: has no query of the task '{lacking}', which --queries has. Add some, or remove the "
+                "task from --queries."
             )
         seen = np.append(queries.content_hashes, self.selecting.content_hashes)
         self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, seen)) for pool in pools]
@@ -123,8 +123,8 @@ class Contest:
         self._copies = len(pools[0].order) - len(self._pool.order)
         if settings.count > len(self._pool.order):
             raise ConfigError(
-                f"evaluate: {settings.count:,} examples are to be selected of {len(self._pool.order):,} "
-                "that are no query; expected no more than there are. Lower --count."
+                f"evaluate: --count is {settings.count:,}, but only {len(self._pool.order):,} training examples can be "
+                "selected (those that are also queries are left out). Lower --count."
             )
 
     @cached_property
@@ -212,8 +212,8 @@ def _task_of_each(queries: Corpus, by: str, known: Sequence[str]) -> list[str]:
     for row, task in enumerate(queries.values(by, known)):
         if task is None:
             raise DataError(
-                f'query "{queries[row].id}": has no {by}. Each query needs one: it names the task of the query. '
-                "Add it, or name the field with --label-field."
+                f'query "{queries[row].id}": has no {by}, which must name the task of the query. Add it, or name the '
+                "field with --label-field."
             )
         found.append(task)
     return found

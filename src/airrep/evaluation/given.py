@@ -41,7 +41,7 @@ def named_indexes(
     chosen = [names] if isinstance(names, str) else list(names)
     if len(chosen) != len(found):
         raise ConfigError(
-            f"{where}: there are {len(chosen)} names for {len(found)} indexes; expected one for each. Correct names."
+            f"{where}: there are {len(chosen)} names for {len(found)} indexes. Give one name for each index."
         )
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
@@ -64,8 +64,8 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     if twice is not None:  # results are kept, and compared, by the names
         distinct(found)  # which says more of an instance that was given twice
         raise ConfigError(
-            f"{where}: two instances are named {twice}; expected different names. Rename those of one directory, as "
-            "by dataclasses.replace(one, name=f'a/{one.name}')."
+            f"{where}: two instances are named {twice}. Give the instances of one directory other names: "
+            "dataclasses.replace(instance, name=f'a/{instance.name}')."
         )
     return found
 
@@ -97,7 +97,7 @@ def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
 
 
 def _wrong(where: str, verb: str, found: Any, expected: str) -> ConfigError:
-    return ConfigError(f"{where} {verb} a {type(found).__name__}; expected {expected}. Give a list of these.")
+    return ConfigError(f"{where} {verb} a {type(found).__name__}; must be a list of {expected}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +122,8 @@ class TrainingPool:
         for (name, _), pool in zip(indexes, pools, strict=True):
             if pool.fingerprint != first.fingerprint:
                 raise DataError(
-                    f"{name}: holds other examples than {indexes[0][0]} ({len(pool.order):,}; there "
-                    f"{len(first.order):,}), so they cannot be compared; expected the same texts and classes. Index "
-                    "the same data."
+                    f"{name}: holds other texts or classes ({len(pool.order):,} examples) than {indexes[0][0]} "
+                    f"({len(first.order):,}), so the two cannot be compared. Build both from the same data."
                 )
         return pools
 

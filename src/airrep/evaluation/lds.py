@@ -70,9 +70,9 @@ class RowFinder:
         missing = used[rows[used] < 0]
         if len(missing):
             raise DataError(
-                f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" of the train pool of '
-                f"instance {instance.name}, and {len(missing) - 1:,} more; expected all that are in some subset. "
-                "Index the data of the labels."
+                f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
+                f"{len(missing) - 1:,} more of instance {instance.name}. Build the index from the data that the labels "
+                "were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -180,28 +180,27 @@ class LdsStudy:
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)
         if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
-            raise ConfigError("evaluate: a temperature belongs to attention; the pool is sum. Add --pool attention.")
+            raise ConfigError("evaluate: a temperature has no effect on the pool sum. Add --pool attention.")
         if self.measure == "lds":
             for instance in everything:
                 refuse_removals(instance)
         if not self.indexes or not self.instances:
-            raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
+            raise ConfigError("evaluate: at least one index and one labelled instance are needed. Give both.")
         if self.resamples < 1:
-            raise ConfigError(f"resamples={self.resamples}: expected 1 or more. Correct the value.")
+            raise ConfigError(f"resamples={self.resamples}: must be at least 1.")
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
         if bare is not None:
-            raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
+            raise DataError(f"instance {bare}: has no losses. Finish the label run, or give other labels.")
 
     def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
         """Refuse to tune and judge on one content, whatever its name; *judged* has names by content."""
         if self.temperature != 1 and self.tune:
-            raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
+            raise ConfigError("evaluate: a temperature and labels to tune it on are both given. Leave one of them out.")
         for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
                 raise ConfigError(
-                    f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another "
-                    "one."
+                    f"instance {instance.name}: is among the labels to judge by{alias}. Tune on another instance."
                 )
 
     @property
@@ -306,13 +305,13 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept}: its subsets leave out more than a tenth of the pool, but those of other instances "
-                "less; expected one kind. Evaluate them separately."
+                f"instance {kept}: its subsets leave out more than a tenth of the pool, but the subsets of other "
+                "instances leave out less. Evaluate the two kinds separately."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune has no effect on labels of subsets that leave out little: their pool is sum. Leave "
-                "it out, or name a temperature with --pool."
+                "evaluate: --tune has no effect on subsets that leave out little, since their pool is sum. Remove "
+                "--tune; to use attention, set its temperature: --pool attention:0.2."
             )
         super()._check()
 

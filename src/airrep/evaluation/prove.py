@@ -52,7 +52,7 @@ class ProofSettings(Settings):
     seeds: int = Field(default=6, ge=2)
     """Number of repeats; each takes three fine-tunes. Each has its own context, random rows and order of data."""
     context: int = Field(default=500, ge=1)
-    """Number of other random examples in each fine-tune; all of them if there are fewer."""
+    """Number of other examples in each fine-tune, drawn at random; all of them if there are fewer."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 
@@ -281,23 +281,23 @@ def sentence_of(
     told = (
         f"Without {these} {answer} {_changes(loss.without_named)}; without {random} it {_changes(loss.without_random)}"
     )
-    it = "it" if answers == 1 else "them"
+    it = "the answer" if answers == 1 else "the answers"
     if contrast is not None:
-        it += " in place of the better"
+        it += f" in place of the better one{'s' * (answers > 1)}"
         verb = "lose" if contrast.without_named.value >= 0 else "gain"
         falls = f"the answer {verb}s" if answers == 1 else f"the {answers:,} answers {verb}"
         told = (
             f"Without {these} {falls} {_number(contrast.without_named, told=True)} against the better "
-            f"one{'s' * (answers > 1)}; without {random} {_number(contrast.without_random)} (the loss by itself "
-            f"{_changes(loss.without_named)}; {_number(loss.without_random)})"
+            f"one{'s' * (answers > 1)}; without {random} {_number(contrast.without_random)} (changes of the loss "
+            f"alone: {_number(loss.without_named)} and {_number(loss.without_random)})"
         )
     which = "this row" if rows == 1 else "these rows"
     end = {
         "taught": f"{which} taught {it}",
         "held back": f"{which} kept the model from {it}",
-        "not shown": f"that is no more than random rows do, so it is not shown that {which} taught {it}",
+        "not shown": f"random rows do as much, so it is not shown that {which} taught {it}",
         "not moved": (
-            f"nothing is shown, since the fine-tunes hardly moved the loss at all ({moved.before:.2f} before, "
+            f"nothing is shown, since the fine-tunes hardly changed the loss ({moved.before:.2f} before, "
             f"{moved.after:.2f} after). {REMEDY.rstrip('.')}"
         ),
     }[verdict]
@@ -342,13 +342,13 @@ class _Case:
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:
             raise ConfigError(
-                f"prove: of {len(trial.others):,} other examples too few differ from the {count:,} named "
-                "ones; expected others to compare with. Name fewer."
+                f"prove: too few of the {len(trial.others):,} other examples differ from the {count:,} named rows, so "
+                "there are no random rows to compare with. Name fewer rows."
             )
         sized = trial.sized + count
         self.tell(
-            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + count:,} examples each: "
-            f"{count:,} named, as many random ones, and a context of {trial.sized:,}; all is kept in {out}"
+            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + count:,} examples each: {trial.sized:,} "
+            f"other rows, with the {count:,} named rows, as many random rows, or both; results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
@@ -372,9 +372,9 @@ class _Case:
             others = np.sort(drawn)
         named, rest = (tuple(self.index.examples(rows)) for rows in (self.named, others))
         lm = self._loaded()
-        for what, examples in (("named", named), ("answer", tuple(self.question.all))):
+        for what, examples in (("a named row", named), ("an answer", tuple(self.question.all))):
             for reason in lm.unusable(examples).values():
-                raise DataError(f"prove: a {what} example cannot be read by the LM: {reason} Leave it out.")
+                raise DataError(f"prove: the LM cannot read {what}: {reason} Leave it out.")
         refused = lm.unusable(rest)
         readable = tuple(one for row, one in enumerate(rest) if row not in refused)
         trial = Trial(named, readable, tuple(self.question.all), self.settings.context, self.settings.seed)
@@ -392,11 +392,11 @@ class _Case:
         copies = sum(one.content_hash in texts for one in trial.others)
         share, of_all = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(trial.named) / len(self.index)
         told = {
-            f"{copies:,} other examples say the same as a named one; in a context they teach what was left out: name "
-            "these too": copies > 0,
-            f"the named rows are {share:.1%} of a fine-tune here and {of_all:.2%} of the data: in "
-            "a training on all of these they do less": share > FAR_MORE * of_all,
-            f"{refused:,} other examples cannot be read by the LM; they are left out": refused > 0,
+            f"{copies:,} other examples have the text of a named row and can teach it when that row is left out: name "
+            "these examples too": copies > 0,
+            f"the named rows are {share:.1%} of a fine-tune here, but {of_all:.2%} of the data: in a training on all "
+            "the data they do less": share > FAR_MORE * of_all,
+            f"{refused:,} other examples are left out, since the LM cannot read them": refused > 0,
         }
         return [text for text, holds in told.items() if holds]
 
@@ -448,7 +448,7 @@ def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
     """
     found = _of_file(index, Path(rows)) if isinstance(rows, PathLike) else index.check_rows(rows)
     if not len(found):
-        raise ConfigError("prove: no rows are named; expected one at least. Name some by id, by a filter or in a file.")
+        raise ConfigError("prove: no rows are named. Name at least one: by its id, with a filter or in a file.")
     gone = found[~index.live[found]]
     if len(gone):
         raise ConfigError(f"{index.path}: row {gone[0]} was deleted. Leave it out, or add the example again.")
@@ -456,8 +456,8 @@ def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
     others = len(index) - len(named)
     if others < LEFT_OVER * len(named):
         raise ConfigError(
-            f"prove: {len(named):,} of {len(index):,} examples are named, so {others:,} are left; expected "
-            f"{LEFT_OVER * len(named):,} or more, since as many random ones are left out to compare with. Name fewer."
+            f"prove: {len(named):,} rows are named, so {others:,} of {len(index):,} are left, and at least "
+            f"{LEFT_OVER * len(named):,} are needed to draw random rows from. Name fewer rows."
         )
     return named
 
@@ -469,20 +469,20 @@ def _of_file(index: Index, path: Path) -> Rows:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path}: cannot be read as a list of rows ({type(error).__name__}); expected JSON lines with an id each, "
-            "or a result of `airrep top`. Name such a file."
+            f"{path}: cannot be read as a list of rows ({type(error).__name__}). Give JSON lines with an id each, or a "
+            "result of `airrep top`."
         ) from None
     ids: list[str] = []
     for where, value in _values(text, path):
         named = _ids_of(value)
         if named is None:
             raise DataError(
-                f"{where}: names no example; expected a JSON object with an id as text, or with hits. Give what "
-                "`airrep top --json`, `airrep select` or the page wrote."
+                f"{where}: names no example; must be a JSON object with an id (a text), or with hits. Give a file that "
+                "`airrep top --json`, `airrep select` or the page of `airrep serve` wrote."
             )
         ids += named
     if not ids:
-        raise ConfigError(f"{path}: names no rows; expected an id in each line, or hits. Name some.")
+        raise ConfigError(f"{path}: names no rows. Put a JSON object with an id on each line.")
     return index.rows_of(list(dict.fromkeys(ids)))
 
 

@@ -209,8 +209,8 @@ class Evaluation(Kept):
         for row in self.rows:
             if row.per_query.shape != (len(self.queries),):
                 raise DataError(
-                    f"evaluation: row {row.name} has values {row.per_query.shape} for {len(self.queries):,} queries; "
-                    "expected one each. Give one value for each query."
+                    f"evaluation: row {row.name} has values of shape {row.per_query.shape} for {len(self.queries):,} "
+                    "queries. Give one value for each query."
                 )
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -288,7 +288,7 @@ class Evaluation(Kept):
     @classmethod
     def _of(cls, folder: Path, value: Mapping[str, Any], manifest: Mapping[str, Any]) -> Self:
         if "rows" not in value:
-            raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
+            raise ArtifactError(f"{folder}: was written by an older airrep. Run its command again with --replace.")
         table = pq.read_table(folder / QUERIES)
         columns = [table.column(f"row {number}").to_numpy() for number in range(len(value["rows"]))]
         keys = zip(*(table.column(name).to_pylist() for name in ("instance", "query")), strict=True)
@@ -305,7 +305,7 @@ def check_names(names: Sequence[str]) -> None:
     """Refuse two rows of one name, before any work (DataError)."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+        raise DataError(f"evaluation: two rows are called '{twice}'. Give each row its own name: NAME=INDEX.")
 
 
 def check_no_answers(path: str | Path) -> None:
@@ -313,14 +313,14 @@ def check_no_answers(path: str | Path) -> None:
     unfinished = partial_path(real_path(path))
     if any(unfinished.glob(f"{ANSWERS}/*")):
         raise ArtifactError(
-            f"{path}: is where an evaluation by select was begun; {unfinished} has its answers. Finish that one with "
-            "its own command, give another --out, or pass --replace."
+            f"{path}: an unfinished evaluation keeps its answers in {unfinished}. Finish it with its own command, give "
+            "another --out, or pass --replace."
         )
 
 
 def caution_on(queries: int) -> str:
     """Caution for so few different queries; empty if they are enough."""
-    caution = "so few queries say little about others, whatever intervals and p-values promise"
+    caution = "with so few queries, the result may not hold for others, whatever intervals and p-values say"
     return caution if queries < FEW_QUERIES else ""
 
 

@@ -249,8 +249,8 @@ class DataSelection:
             failed = self._answer(jobs, files, retries, on_task)
             if failed and not partial:
                 raise TrainingError(
-                    f"evaluate: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
-                    "kept beside --out. Run the same command again, or pass --partial to leave them out."
+                    f"evaluate: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is kept "
+                    "beside --out. Run the same command again, or pass --partial to leave out what failed."
                 )
             references, rows = [query.response for query in self._contest.queries], list[Row]()
             for competitor in competitors:
@@ -300,8 +300,8 @@ class DataSelection:
         if refused:
             raise DataError(
                 f"evaluate: {len(refused):,} of the {len(examples):,} selected examples cannot be used with the "
-                f"LM {self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the indexes, or "
-                "choose others with --where."
+                f"LM {self._lm['name']}; the first: {refused[min(refused)]} Remove these examples from the indexes, or "
+                "leave them out with --where."
             )
 
 
@@ -318,7 +318,7 @@ def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -
             found.setdefault(row, []).append(unigram_f1(answer, references[row]))
             wordless.append(not words(answer))
     if not found:
-        raise TrainingError(f"{competitor.name}: every fine-tune failed; expected some that did not. Look at why.")
+        raise TrainingError(f"{competitor.name}: every fine-tune failed. Run without --partial to see a reason.")
     values = np.array([np.mean(found[row]) if row in found else np.nan for row in range(len(references))])
     return values, float(np.mean(wordless))
 

@@ -116,14 +116,16 @@ def checked(
     """Attributor, corpus and rows of a shard of a build; arguments and errors as for :func:`build_index`."""
     train = as_corpus(train)
     if isinstance(method, Attributor) and settings is not None:
-        raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
+        raise ConfigError("settings: this attributor has its own settings. Remove settings, or give a method by name.")
     if len(train) == 0:
-        raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
+        raise DataError("train: the corpus is empty. Give at least one example.")
     if shard_rows is not None and whole_number("shard_rows", shard_rows) < 1:
-        raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
+        raise ConfigError(f"shard_rows is {shard_rows}; it must be at least 1.")
     if recipe is not None:
         if method is not None:
-            raise ConfigError("recipe: names methods, and a method is given as well; expected one. Leave one out.")
+            raise ConfigError(
+                "recipe: already names its methods, so method must not be given too. Remove one of the two."
+            )
         method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
     if method is None:
         method = "airrep" if "encoder" in (settings or {}) else ChannelsAttributor.name
@@ -164,8 +166,8 @@ def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[st
     told = ", ".join(f"{name.replace('_', ' ')} {one:.3f}" for name, one in noise.items())
     caution(
         _log,
-        f"{method.name}: bfloat16 moves gradients too far from float32 ({told} over 16 examples, below "
-        f"{LEAST_LIKENESS}); float32 is taken",
+        f"{method.name}: gradients in bfloat16 differ too much from float32 ({told} on 16 examples; at least "
+        f"{LEAST_LIKENESS} is needed). The index uses float32",
     )
     settings = method.settings
     plain = type(settings).of({**settings.model_dump(exclude_unset=True), "precision": "float32"})

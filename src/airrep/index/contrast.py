@@ -20,7 +20,7 @@ Better: TypeAlias = QueriesLike
 """Better answers: a text, the name of a field of the queries that holds one, or examples with the same prompts."""
 
 CONTRAST = "score for the answer minus score for the better answer"
-RANKED = "difference of the scores for the answer and the better answer, times the sum of their sizes"
+RANKED = "score for the answer minus score for the better answer, times the sum of their absolute values"
 AGAINST_SIGN = "above 0 = teaches the answer in place of the better one"
 TOWARDS_SIGN = "above 0 = teaches the better answer in place of the other"
 FIELD_PARTS = 60
@@ -63,7 +63,9 @@ class Question:
             found = _of_examples(asked, as_examples(better, "better", options))
         for answer, other in zip(asked, found, strict=True):
             if answer.response.strip() == other.response.strip():
-                raise ConfigError(f"answer '{answer.id}': the better answer is the same text. Give another one.")
+                raise ConfigError(
+                    f"answer '{answer.id}': its better answer is the same text. Give a better answer that differs."
+                )
         return cls(asked, tuple(map(_spanned_alike, asked, found)))
 
     @property
@@ -154,15 +156,14 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
         return better
     if answer.span is None:
         raise ConfigError(
-            f"answer '{answer.id}': its better answer has a span, and it has none; expected one in both, or in the "
-            "answer. Mark it in the answer."
+            f"answer '{answer.id}': only its better answer has a marked span. Mark a span in the answer too."
         )
     before, after = answer.response[: answer.span[0][0]], answer.response[answer.span[-1][1] :]
     text, stop = better.response, len(better.response) - len(after)
     if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
         raise ConfigError(
-            f"answer '{answer.id}': has a span, and its better answer has other words around that; expected a span of "
-            "its own. Mark it there too."
+            f"answer '{answer.id}': outside the marked span, its better answer has other words. Mark a span in the "
+            "better answer too."
         )
     return replace(better, span=((len(before), stop),))
 
@@ -176,21 +177,20 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
-            f"better: '{shown}' is no field of the queries, and they have several prompts, which one text cannot "
-            f"answer; expected a field, or a file of better answers. {near(better, fields, 'Name one.')}"
+            f"better: '{shown}' is not a field of the queries, and one text cannot answer several prompts. "
+            f"{near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     if not better.strip():
-        raise ConfigError("better: is blank; expected the text of a better answer. Give one.")
+        raise ConfigError("better is blank. Give the text of a better answer.")
     return [answered(example, better) for example in asked]
 
 
 def _field(example: Example, name: str) -> str:
     value = example.metadata.get(name)
     if not isinstance(value, str) or not value.strip():
-        told = "nothing" if value is None or value == "" else f"no text ({type(value).__name__})"
+        told = "is empty" if value is None or value == "" else f"holds no text ({type(value).__name__})"
         raise ConfigError(
-            f"answer '{example.id}': its field '{name}' holds {told}; expected the text of a better answer. Give one, "
-            "or leave the answer out."
+            f"answer '{example.id}': its field '{name}' {told}. Write a better answer there, or remove this answer."
         )
     return value
 
@@ -201,7 +201,7 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: {len(better):,} texts for {len(asked):,} answers; expected one for each. Give as many, or "
+            f"better: there are {len(better):,} texts for {len(asked):,} answers. Give one text for each answer, or "
             "examples with the same prompts."
         )
     pairs = zip(asked, better, strict=True)
@@ -220,8 +220,8 @@ def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[
     for answer in answers:
         if not waiting[answer.prompt]:
             raise ConfigError(
-                f"answer '{answer.id}': has no better answer to its prompt; expected one with exactly the same "
-                "prompt. Add it, or leave the answer out."
+                f"answer '{answer.id}': a better answer with exactly the same prompt is missing. Add it, or remove "
+                "this answer."
             )
         matched.append(waiting[answer.prompt].pop())
     return matched

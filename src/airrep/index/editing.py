@@ -68,7 +68,7 @@ class EditableIndex(IndexRows):
 
         more = as_corpus(more, "append", self.reading.options)
         if len(more) == 0:
-            raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
+            raise DataError("append: the corpus is empty. Give at least one example.")
         with _changing(self):
             now = self.reopened(self.attributor)
             more = usable(now.attributor, more, "append") if skip_invalid else more
@@ -94,9 +94,7 @@ class EditableIndex(IndexRows):
             _check_numbering(self, now)
             gone = np.union1d(now.deleted, now.check_rows(rows))
             if len(gone) == now.rows:
-                raise ConfigError(
-                    f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer."
-                )
+                raise ConfigError(f"{now.path}: an index must keep at least one example. Delete fewer examples.")
             if len(gone) == len(now.deleted):
                 return _tidied(now)
             return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
@@ -138,8 +136,8 @@ def _changing(index: IndexRows) -> Iterator[None]:
     """Hold an index that is changed in place (ArtifactError for a copy of one that is at a URL)."""
     if (url := shown(str(index.path))) != str(index.path):
         raise ArtifactError(
-            f"{url}: is at a URL, where an index is not changed in place. Change the index that it was published from, "
-            "or build it anew with --replace."
+            f"{url}: an index at a URL cannot be changed in place. Change the local index that was published there, or "
+            "build it again with --replace."
         )
     with locked(index.path):
         yield
@@ -206,14 +204,14 @@ def _has_all(index: IndexRows, more: Corpus) -> bool:
         if row is None:
             continue
         if index.example(row).content_hash != example.content_hash:
-            there = "has other texts in the index already"
+            there = "is already in the index with other texts"
         elif len(known) < len(more):
-            there = f"is in the index already, as {len(known):,} of {len(more):,} are"
+            there = f"is already in the index, like {len(known):,} of these {len(more):,} examples"
         else:
             continue
         raise DataError(
-            f"append: example '{example.id}' {there} (row {row}). "
-            "Leave it out, give it another id, or delete the old one first."
+            f"append: example '{example.id}' {there} (row {row}). Remove it from the data, give it another id, or "
+            "delete the old example first."
         )
     return True
 

@@ -256,7 +256,7 @@ def export_index(
     asked = vectors and to != "csv"
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
     if not columns.rows:
-        raise ConfigError(f"filter {where}: no example fulfils it; expected some. Choose another filter.")
+        raise ConfigError(f"filter {where}: no example matches. Choose another filter.")
     with new_place(path if url_of(path) else real_path(path), replace=True) as made:
         batches, guarded = _counted(columns, progress), 0
         if to == "csv":
@@ -273,9 +273,11 @@ def _check_format(to: str, exact: bool) -> None:
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
     if to == RECORDS:
-        raise ConfigError(f"format '{to}': copies lines of data. Take them: airrep.corpus.originals.take_records")
+        raise ConfigError(
+            f"format '{to}': export does not write it. Call airrep.corpus.originals.take_records instead."
+        )
     if to == CITATIONS:
-        raise ConfigError(f"format '{to}': cites examples. Cite them: airrep.reports.citing.citations")
+        raise ConfigError(f"format '{to}': export does not write it. Call airrep.reports.citing.citations instead.")
     if exact and to != "csv":
         raise ConfigError("exact: is only for csv; other formats are always exact. Leave it out.")
     if to == "lance":
@@ -287,7 +289,7 @@ def _check_suffix(path: Path, to: str) -> None:
     suffix = ".parquet" if to == "embedding-atlas" else f".{to}"
     if path.suffix.lower() in SUFFIXES and path.suffix.lower() != suffix:
         name = f"{path.stem.partition('.')[0]}{suffix}"
-        raise ConfigError(f"{path}: {to} is not written under this suffix; expected a name such as {name}. Give that.")
+        raise ConfigError(f"{path}: a file of format {to} cannot have this suffix. Use a name such as {name}.")
 
 
 def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[pa.RecordBatch]:

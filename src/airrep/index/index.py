@@ -74,8 +74,8 @@ class Index(EditableIndex):
         """
         if not isinstance(attributor, Attributor | None):
             raise ConfigError(
-                f"{path}: attributor is {attributor!r}; expected an Attributor, or None for the method by which the "
-                "index was built. Leave it out."
+                f"{path}: attributor is {attributor!r}; it must be an Attributor, or None to use the method that built "
+                "the index."
             )
         super().__init__(path, before=before)
         self.given = attributor
@@ -167,10 +167,10 @@ class Index(EditableIndex):
                 attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
             raise ArtifactError(
-                f"{self.path}: was built with another model or other settings than this {attributor.name}: "
-                f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
-                f"{self._other_packages(attributor)}. "
-                "Give the models that it was built with (--set encoder=, lm=, warmed=), or build it again: --replace."
+                f"{self.path}: was built with another model or other settings of {attributor.name} (fingerprint "
+                f"{self.manifest['attributor'][:12]}, now "
+                f"{attributor.fingerprint[:12]}{self._other_packages(attributor)}). Give the models that built it "
+                "(--set encoder=, lm=, warmed=), or build the index again with --replace."
             )
 
     def _other_packages(self, attributor: Attributor) -> str:
@@ -366,7 +366,7 @@ class Index(EditableIndex):
         """
         wanted = by if groups is None else groups
         if wanted is None or (groups is not None and by is not None):
-            raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
+            raise ConfigError("group_scores: pass either groups or by.")
         chosen = self.attributor.pooling(pool, temperature)
         members, question = self.groups(wanted), self.question(queries, better)
         found = by_channel(self.ask(question, progress), members, chosen, self.method, examples=len(self))
@@ -438,15 +438,15 @@ class Index(EditableIndex):
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
         if (remove is None) == (keep is None):
-            raise ConfigError("what_if: expected one of remove and keep. Give the rows to remove, or those to keep.")
+            raise ConfigError("what_if: pass either remove or keep.")
         mask = np.zeros(self.rows, dtype=bool)
         for rows in (remove, keep):
             if rows is not None:
                 mask[self.check_rows(rows)] = True
         kept = np.flatnonzero(self.live & (mask if remove is None else ~mask))
         if len(kept) in (0, len(self)):
-            extent = "nothing" if len(kept) else "everything"
-            raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
+            extent = "no examples" if len(kept) else "all examples"
+            raise ConfigError(f"what_if: this would remove {extent}. Choose other rows.")
         return kept
 
     def _left_out(self, kept: Rows) -> Rows:
@@ -473,8 +473,8 @@ class Index(EditableIndex):
         if pooling.kind != "order":
             return ""
         wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
-        series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
-        return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
+        series = " For groups of half the examples or more the series may not converge: use order-inf." if wide else ""
+        return f"Scores of {pooling} are in units of the loss only if features are H^(-1/2)·gradient.{series}"
 
     def provenance(self, pooling: Pooling | None = None, keep: Mask | None = None) -> Provenance:
         """The provenance of results of this index; *keep* are the rows that were ranked."""
@@ -529,7 +529,7 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
         titles = [channel.title for channel in attributor.channels]
         if int(number) >= len(titles):
             raise
-        raise ArtifactError(f"{error} It is what the channel '{titles[int(number)]}' learnt.") from error
+        raise ArtifactError(f"{error} The file holds what channel '{titles[int(number)]}' learnt.") from error
 
 
 class IndexKept:
@@ -592,7 +592,7 @@ def as_index(index: IndexLike) -> Index:
     if isinstance(index, str | Path):
         return open_index(index)
     if not isinstance(index, Index):
-        raise ConfigError(f"index: is a {type(index).__name__}; expected an index or its path. Give one.")
+        raise ConfigError(f"index has type {type(index).__name__}; it must be an Index or the path of one.")
     return index
 
 

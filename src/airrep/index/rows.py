@@ -102,7 +102,7 @@ def stacked(parts: Sequence[Encoded]) -> Encoded:
 def _refuse_data(path: Path) -> None:
     """Say of data where an index is expected what makes an index of them."""
     if path.name == MANIFEST and path.is_file():
-        raise ArtifactError(f"{path}: is a file inside an index; expected its folder. Give {path.parent}")
+        raise ArtifactError(f"{path}: is a file inside an index. Give the folder {path.parent}")
     if path.is_file() or (not (path / MANIFEST).exists() and any(one.suffix in DATA for one in path.glob("*"))):
         made = f"airrep index {shlex.quote(str(path))} --out runs/index"
         raise ArtifactError(f"{path}: holds data, not an index. Build one first: {made}")
@@ -272,7 +272,7 @@ class IndexRows:
         """
         numbers = self._inside(np.asarray(rows))
         if not len(numbers):
-            raise ConfigError("features: there are no rows; expected one at least. Give some.")
+            raise ConfigError("features: rows is empty. Pass at least one row.")
         parts = list(self._by_shard(numbers))
         below = stacked([shard.features(numbers[places] - shard.start, channels) for shard, places in parts])
         order = np.argsort(np.concatenate([places for _, places in parts]))
@@ -343,7 +343,7 @@ class IndexRows:
         if isinstance(groups, str):
             return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Iterable | Groups):
-            raise ConfigError(f"groups: are {groups!r}; expected a field, or lists of examples. Give by='source', say.")
+            raise ConfigError(f"groups is {groups!r}; it must be a field, such as 'source', or lists of examples.")
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
             groups = Groups.from_lists({name: self.check_rows(named[key]) for name, key in _as_texts(named).items()})
@@ -366,7 +366,7 @@ class IndexRows:
         if isinstance(rows, str):
             return self._fulfilling(rows)
         if not isinstance(rows, Iterable):
-            raise ConfigError(f"rows: {rows!r} is not a list of row numbers or ids, nor a filter. Give one of these.")
+            raise ConfigError(f"rows is {rows!r}; it must be a list of row numbers, a list of ids or a filter.")
         members = rows if isinstance(rows, np.ndarray) else list(rows)
         if len(members) and all(isinstance(member, str) for member in members):
             return self.rows_of([str(member) for member in members])
@@ -382,16 +382,15 @@ class IndexRows:
         for id_, row in self._having(pa.array(map(str, numbers.tolist()), pa.large_string())):
             if int(id_) != row:
                 raise ConfigError(
-                    f"{self.path}: {id_} as a number is a row, and is the id of row {row}; expected one meaning. Give "
-                    f"ids as text ({id_!r}), or row numbers as a NumPy array."
+                    f"{self.path}: {id_} can mean row {id_} or the id of row {row}. Write ids as text ({id_!r}), or "
+                    "pass row numbers as a NumPy array."
                 )
 
     def _inside(self, numbers: np.ndarray) -> Rows:
         """Row numbers as int64, once all are known to exist."""
         if numbers.ndim != 1 or (len(numbers) and not np.issubdtype(numbers.dtype, np.integer)):
             raise ConfigError(
-                f"rows: are not whole numbers; expected row numbers of {self.path}. Give those; rows_of([id, ...]) has "
-                "the rows of ids."
+                f"rows must be a list of row numbers of {self.path}. To find the rows of ids, call rows_of([id, ...])."
             )
         outside = numbers[(numbers < 0) | (numbers >= self.rows)]
         if len(outside):
@@ -403,7 +402,7 @@ class IndexRows:
     def _fulfilling(self, expression: str) -> Rows:
         found = self.where(expression)
         if not len(found):
-            raise ConfigError(f"filter {expression}: no example fulfils it; expected some. Choose another filter.")
+            raise ConfigError(f"filter {expression}: no example matches. Choose another filter.")
         return found
 
     def values(self, field: str, *, quoted: bool = False) -> list[str | None]:
@@ -441,13 +440,11 @@ class IndexRows:
 def _ids(ids: Any) -> list[str]:
     """Ids as they are, once all are known to be texts that an id can be."""
     if isinstance(ids, str) or not isinstance(ids, Iterable):
-        raise ConfigError(f"ids: are {ids!r}; expected several, as texts. Give a list, such as ['{ids}'].")
+        raise ConfigError(f"ids is {ids!r}; it must be a list of texts, such as ['{ids}'].")
     found = list(ids)
     for one in found:
         if not isinstance(one, str):
-            raise ConfigError(
-                f"ids: one is {one!r}; expected text. Give ids, or row numbers where those are asked for."
-            )
+            raise ConfigError(f"ids: {one!r} is not text. Write every id as text, such as '{one}'.")
         check_unicode("id", one)
     return [str(one) for one in found]
 
@@ -457,7 +454,5 @@ def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
     texts: dict[str, Any] = {}
     for name in named:
         if (other := texts.setdefault(str(name), name)) is not name:
-            raise ConfigError(
-                f"groups: {other!r} and {name!r} are the same name as text; expected different names. Rename one."
-            )
+            raise ConfigError(f"groups: the names {other!r} and {name!r} are the same text. Rename one of them.")
     return texts

@@ -67,7 +67,7 @@ def check_alike(attributor: Attributor, encoded: Encoded, like: Mapping[str, Any
     for one, other in zip(found, (KeptChannel(**entry) for entry in like["channels"]), strict=False):
         if one != other:
             words = [f"{each.kind} features of width {each.dimension:,}" for each in (one, other)]
-            raise bad_method(attributor.name, "encode_train", words[0], f"{words[1]}, as for the shard before")
+            raise bad_method(attributor.name, "encode_train", words[0], f"{words[1]}, as for earlier examples")
     return found
 
 
@@ -137,8 +137,8 @@ class EncodeSetup:
         attributor = self.source.make() if isinstance(self.source, Recipe) else self.source
         if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
             raise ArtifactError(
-                f"method '{attributor.name}': a worker has another model, or runs it in another precision; expected "
-                f"{self.fingerprint[:12]} {dict(self.execution)}. Put the same files everywhere, and set precision."
+                f"method '{attributor.name}': a worker uses another model or precision than {self.fingerprint[:12]} "
+                f"{dict(self.execution)}. Put the same model files on every machine, and set precision."
             )
         return lambda shard: _encode(attributor, shard)
 
@@ -166,7 +166,7 @@ def encode_shards(
             if outcome.value is None:
                 raise TrainingError(
                     f"examples from row {outcome.task.start}: cannot be encoded: {outcome.error}. Run the same command "
-                    "again: it goes on with the shards that are missing."
+                    "again: it continues with the missing examples."
                 )
             yield outcome.task, outcome.value
             on_rows(len(outcome.task.examples))  # only here, when the caller has written its features
@@ -348,8 +348,8 @@ def without_texts(index: IndexRows, made: Path) -> None:
     """
     if any(one.kind == "none" for one in index.channels):
         raise ConfigError(
-            f"{index.path}: method {index.method} needs the texts at every question; expected a method that keeps "
-            "features. Push it with its texts, or build another index."
+            f"{index.path}: method {index.method} reads the texts for every question. Push the index with its texts, "
+            "or build it with a method that stores features."
         )
     content, entries = dict(index.manifest), []
     for shard, entry in zip(index.shards, index.manifest["shards"], strict=True):

@@ -55,7 +55,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not isinstance(self.diversity, int | float | np.number) or not 0 <= self.diversity < 1:
-            raise ConfigError(f"select: diversity is {self.diversity}; expected 0 or more, below 1. Change it.")
+            raise ConfigError(f"select: diversity is {self.diversity}; it must be at least 0 and below 1.")
         for what, most in (*((f"quota of '{name}'", most) for name, most in self.quotas.items()), ("most", self.each)):
             if most is not None:
                 whole_number(f"select: {what}", most)
@@ -64,9 +64,9 @@ class Limits:
         low = next((name for name, most in self.quotas.items() if most < 0), None)
         if low is not None or (self.each is not None and self.each < 0):
             named = f"the quota of '{low}'" if low is not None else "the quota of each value"
-            raise ConfigError(f"select: {named} is below 0; expected 0 or more. Change it.")
+            raise ConfigError(f"select: {named} is negative; it must be 0 or more.")
         if self.tokens is not None and self.tokens < 1:
-            raise ConfigError(f"select: the budget is {self.tokens} tokens; expected 1 or more. Change it.")
+            raise ConfigError(f"select: the budget is {self.tokens} tokens; it must be at least 1.")
 
     def most(self, value: str | None) -> float:
         """How many of a value may be chosen."""
@@ -197,8 +197,8 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None)
     some = [one for one in index.channels if one.kind != "none" and (channels is None or one.name in channels)]
     if not some:
         raise ConfigError(
-            f"select: {index.method} keeps no features, so it cannot tell which examples are alike. Leave diversity "
-            "out, or use an index of another method."
+            f"select: {index.method} stores no features to compare examples by. Remove diversity, or use an index "
+            "built with another method."
         )
     dense = [one for one in some if one.kind == "dense"]
     width = sum(one.dimension for one in dense)
@@ -309,7 +309,7 @@ def check_selection(path: Path, *, replace: bool) -> None:
     """As :func:`check_writable`, of JSON lines: refuses the name of another format, which could not be read again."""
     if path.suffix.lower() in (".parquet", ".csv", ".tsv", ".json", ".gz", ".zst", ".arrow"):
         name = f"{path.stem.partition('.')[0]}.jsonl"
-        raise ArtifactError(f"{path}: a selection is written as JSON lines; expected a name such as {name}. Give that.")
+        raise ArtifactError(f"{path}: a selection is written as JSON lines. Use a name such as {name}.")
     check_writable(path, replace=replace)
 
 
@@ -415,7 +415,7 @@ class _Picking:
         chosen = chooser.choose(allowed if count is None else count)
         if not chosen:
             told = f"the first example has {chooser.tokens[0]} tokens, the budget is {limits.tokens}"
-            raise ConfigError(f"select: {told}. Give more.")
+            raise ConfigError(f"select: {told}. Raise the budget.")
         picks = self._told(chooser.ranking, np.array([one.place for one in chosen]))
         return tuple(
             replace(
@@ -449,9 +449,9 @@ def _limits(
 ) -> Limits | None:
     """Return what is wanted beside the best ranks; None if nothing is."""
     if (by is None) != (most is None):
-        raise ConfigError("select: by (a field) and most (how many of each value) belong together. Give both.")
+        raise ConfigError("select: by (a field) needs most (how many of each value), and most needs by. Give both.")
     if count is None and tokens is None:
-        raise ConfigError("select: expected a count, a budget of tokens, or both. Give one.")
+        raise ConfigError("select: give a count, a budget of tokens, or both.")
     if count is not None:
         whole_number("select: count", count)
     quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
@@ -465,12 +465,12 @@ def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep:
     rankable = int(keep.sum())
     allowed = limits.reach([values[row] for row in np.flatnonzero(keep).tolist()])
     if rankable and not allowed:
-        raise ConfigError("select: the quotas allow no example; expected one at least. Raise them.")
+        raise ConfigError("select: the quotas allow no example. Raise the quotas.")
     if count is not None and allowed < count <= rankable:
-        quota = f"at most {limits.each} of each {by}" if limits.each is not None else f"those of {by}"
+        quota = f"at most {limits.each} of each {by}" if limits.each is not None else f"by {by}"
         raise ConfigError(
-            f"select: count is {count}, but the quotas, {quota}, allow {allowed} of {rankable} examples. Ask for at "
-            f"most {allowed}, or raise the quotas."
+            f"select: count is {count}, but the quotas ({quota}) allow only {allowed} of {rankable} examples. Lower "
+            f"count to {allowed}, or raise the quotas."
         )
     check_count("select: count", allowed if count is None else count, allowed)
     return allowed
@@ -482,8 +482,8 @@ def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[st
     unknown = next((name for name in quotas if name not in known), None)
     if unknown is not None:
         raise ConfigError(
-            f"select: no example has the {by} '{unknown}', of which at most {quotas[unknown]} are asked for; expected "
-            "a value that some example has. Check it; case matters."
+            f"select: there is a quota of {quotas[unknown]} for {by} '{unknown}', but no example has this value. Check "
+            "the value; case matters."
         )
 
 
@@ -541,8 +541,8 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
     attributor = index.attributor
     if not isinstance(attributor, DsirAttributor):
         raise ConfigError(
-            f"{index.path}: method '{index.method}' has no importance weights to draw by; expected an index of the "
-            "method dsir. Build one, or pick by rank."
+            f"{index.path}: method '{index.method}' has no importance weights to sample by. Build an index with method "
+            "dsir, or select by rank, without resample."
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
     return np.asarray(score_all(ask(target, index.blocks(index.method)))[0])

@@ -168,7 +168,7 @@ def _check_finite(values: np.ndarray, rows: np.ndarray, corpus: Corpus) -> None:
         most = float(np.finfo(values.dtype).max)
         raise DataError(
             f"example '{corpus[int(rows[bad[0]])].id}': a feature is not finite or exceeds {most:.6g}, the largest "
-            f"{values.dtype}; expected ordinary numbers. Check the settings of the method."
+            f"{values.dtype}. Check the settings of the method."
         )
 
 
@@ -177,8 +177,8 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(
-            f"example '{corpus[row].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the largest float16; "
-            "expected ordinary numbers. Check the model for overflow; try --precision float32, or unit=true."
+            f"example '{corpus[row].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the largest float16. "
+            "Check the model for overflow; try --precision float32, or unit=true."
         )
 
 
@@ -257,8 +257,8 @@ class Shard:
             if len(self.channels) == 1:
                 raise
             raise ArtifactError(
-                f"{error} It holds the channel '{channel}'; to ask only the others, give a recipe without it: "
-                "--recipe FILE"
+                f"{error} The file belongs to channel '{channel}'. To ask the other channels, give a recipe without "
+                "it: --recipe FILE"
             ) from error
 
     def _opened(self, channel: str) -> "Block":

@@ -99,8 +99,8 @@ def build_part(
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(
-            f"--part {mine}: {len(train):,} examples are {shards} shards of {shard_rows:,}; expected one for each "
-            "part at least. Take fewer parts, or lower --set shard_rows=."
+            f"--part {mine}: {len(train):,} examples make only {shards} shards of {shard_rows:,}, and each part needs "
+            "one. Use fewer parts, or lower --set shard_rows=."
         )
     if state is None:
         plan = planned(method, train, shard_rows, progress)
@@ -117,7 +117,7 @@ def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows:
     """The plan of an index whose method takes what another part's has learnt."""
     where = "Give another part, or leave --set state= out."
     if part.lineage["method"] != method.name:
-        raise ArtifactError(f"{part.path}: is of method {part.lineage['method']}, not {method.name}. {where}")
+        raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
     check_digests(part.path, {name: entry for name, entry in part.files.items() if name.startswith("state/")})
     method.load()
     if part.state:
@@ -161,7 +161,7 @@ def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = 
             *out*, or it cannot be written.
     """
     if not paths:
-        raise ConfigError("append: there are no parts; expected all of an index. Name them.")
+        raise ConfigError("append: no parts are given. Name all parts of the index.")
     parts = _in_order([open_part(path) for path in paths])
     stage = index_stage(real_path(out), parts[0].lineage["request"], replace)
     if stage.finished() is None:
@@ -176,23 +176,24 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
     for part in parts:
         if part.share.of != first.share.of:
             raise ArtifactError(
-                f"{part.path}: is part {part.share}, but {first.path} is {first.share}; expected parts with the same "
-                "number of parts. Leave one out, or build it again."
+                f"{part.path}: is part {part.share}, but {first.path} is part {first.share}. Name only parts with the "
+                "same number after the slash."
             )
         refuse_difference(part.path, "a part of an index made", part.lineage, first.lineage, "Leave it out.")
         if part.state != first.state:
             raise ArtifactError(
-                f"{part.path}: its method learnt something else from the same corpus than that of {first.path}, as "
-                f"machines round. Build it again with: --set state={first.path}"
+                f"{part.path}: learnt other values than {first.path} from the same corpus, because machines round "
+                f"differently. Build this part again with: --set state={first.path}"
             )
         other = by_number.setdefault(part.share.number, part)
         if other is not part:
-            raise ArtifactError(f"{part.path}: is part {part.share}, as {other.path} is. Leave one out.")
+            raise ArtifactError(f"{part.path}: is part {part.share}, and so is {other.path}. Remove one of them.")
     missing = [str(number) for number in range(1, first.share.of + 1) if number not in by_number]
     if missing:
         raise ArtifactError(
-            f"append: of {first.share.of} parts, {len(missing)} are missing: {', '.join(missing[:8])}"
-            f"{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --part {missing[0]}/{first.share.of}"
+            f"append: {len(missing)} of {first.share.of} parts are missing: "
+            f"{', '.join(missing[:8])}{', …' if len(missing) > 8 else ''}. Make them with: airrep index … --part "
+            f"{missing[0]}/{first.share.of}"
         )
     return [by_number[number] for number in sorted(by_number)]
 

@@ -250,8 +250,8 @@ def check_tokens(attributor: Attributor) -> None:
 
 def _without_tokens(names: Iterable[str]) -> ConfigError:
     return ConfigError(
-        f"tokens: {' and '.join(names)} tell no part of a score by tokens; expected a method that reads gradients or "
-        "counts words. Build an index with such a method: --method logra or ngram."
+        f"tokens: {' and '.join(names)} cannot divide a score among tokens. Build an index with a method that reads "
+        "gradients or counts words: --method logra or ngram."
     )
 
 
@@ -323,7 +323,9 @@ class Reasons:
         """The score of each hit by pairs of words."""
         examples = [self._index.example(hit.row) for hit in hits]
         if has_pairs([query, *examples]):
-            raise ConfigError("tokens: are not told of pairs of a chosen and a rejected response. Ask without tokens.")
+            raise ConfigError(
+                "tokens: not available for pairs of a chosen and a rejected response. Ask without tokens."
+            )
         asking, words = TextWords(query), list(map(TextWords, examples))
         totals = [np.zeros((asking.count + 1, own.count + 1)) for own in words]
         rests = [dict(why.channels) for why in whys]

@@ -44,31 +44,30 @@ class SamplingSettings(Settings):
 
     kind: Literal["random", "removals", "paired"] = "random"
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
-    for leave-one-out. 'paired' draws them and fine-tunes all of an instance with one seed."""
+    for leave-one-out. 'paired' draws subsets and fine-tunes all subsets of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
-    """Number of instances; fewer if the data are too few. Each has its own train pool, queries and subsets."""
+    """Number of instances (each has its own training examples, queries and subsets); fewer if the data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of examples in each train pool; fewer if the data are too few. None takes every example that may be
-    drawn."""
+    """Number of examples that each instance draws subsets from; fewer if the data are too few. None takes every example
+    that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
     """Number of queries of each instance; fewer if the data are too few. None takes every one that may be drawn."""
     subsets: int = Field(default=100, ge=2)
-    """Subsets of each instance."""
+    """Number of subsets of each instance."""
     size: int | str = 1_000
-    """Number of examples in each subset, or a percentage of the pool, such as 99%; if left out, at most a fifth of the
-    pool. A size that you give is taken as it is."""
+    """Number of examples in each subset, or a percentage of the instance's examples, such as 99%; if left out, at most
+    a fifth of them. A size that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
-    """Leave out one example, this many times, instead of drawing subsets. Needs kind=removals; no two removals share
-    an example."""
+    """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
+    removals share an example."""
     removal_size: int = Field(default=1, ge=1)
-    """Examples that each removal leaves out."""
+    """Number of examples that each removal leaves out."""
     removals_by: Literal["source", "label"] | None = None
     """Leave out each whole source or label in turn, instead of drawing subsets. Needs kind=removals."""
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances (pools with their own queries) that share no text with the others.
-    Use them to judge a trained encoder."""
+    """Number of instances that share no text with the others, to judge a trained encoder on."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)
@@ -168,13 +167,13 @@ class SubsetPlan:
         asked = train if queries is None else queries
         for name, corpus, known in (
             ("train", train, self.train_fingerprint),
-            ("queries", asked, self.query_fingerprint),
+            ("query", asked, self.query_fingerprint),
         ):
             if corpus.fingerprint != known:
                 raise DataError(
-                    f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
-                    f"now {corpus.fingerprint[:12]}). Give the {name} corpus it was drawn from, as DATA or with "
-                    "--queries, or sample again."
+                    f"{self.path}: was drawn from other {name} data (fingerprint {known[:12]}, now "
+                    f"{corpus.fingerprint[:12]}). Give the same {name} data, as DATA or with --queries, or run "
+                    "`airrep sample` again."
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:

@@ -115,7 +115,7 @@ class Chat:
     def render(self, example: Example) -> Rendered:
         """Text of an example; refuses an empty response, and one that the chat template leaves out."""
         if not example.response.strip():
-            raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
+            raise DataError(f'example "{example.id}": its response is empty. Leave the example out.')
         example = example.sides[0]
         chat = example.chat or {}
         if self._stands(example):
@@ -168,8 +168,8 @@ class Chat:
                 prompt, whole = self._up_to_words(messages, given, whole)
             if prompt == whole or (learn is None and self._is_left_out(messages, given, prompt, whole)):
                 raise DataError(
-                    f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
-                    "nothing to learn. Use template=plain."
+                    f'example "{example.id}": the chat template of {self.name} does not write the response, so there '
+                    "is nothing to learn. Use template=plain."
                 )
         except ConfigError as error:
             raise self._refusal(example, messages, error) from error
@@ -198,7 +198,7 @@ class Chat:
         roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
         reason = str(error).partition(": its ")[2].removesuffix(" Use template=plain.") or str(error)
         return DataError(
-            f'example "{example.id}": the LM cannot read its messages ({roles}): its {reason} Leave the example out, '
+            f'example "{example.id}": the LM cannot read its messages ({roles}): the {reason} Leave the example out, '
             "or use template=plain."
         )
 
@@ -225,8 +225,8 @@ class Chat:
         own = next((name for name in given if name in _OURS), None)
         if own is not None:
             raise DataError(
-                f'example "{example.id}": {own} among its chat_template_kwargs is no variable of a template; those are '
-                "expected. Leave it out."
+                f'example "{example.id}": its chat_template_kwargs set {own}, but may only set variables of the chat '
+                f"template. Remove {own}."
             )
         if example.chat.get("tools"):
             given["tools"] = example.chat["tools"]
@@ -243,9 +243,9 @@ class Chat:
         if self._writes(usual, odd, given):
             return usual
         raise DataError(
-            f'example "{example.id}": the chat template of {self.name} does not write messages of the role '
-            f"'{messages[odd[0]]['role']}'. Rename the role to one that it knows, leave the example out, or use "
-            "template=plain."
+            f'example "{example.id}": the chat template of {self.name} does not write messages with the role '
+            f"'{messages[odd[0]]['role']}'. Rename the role to one that the template knows, leave the example out, or "
+            "use template=plain."
         )
 
     def _writes(self, messages: list[dict[str, Any]], places: Sequence[int], given: Mapping[str, Any]) -> bool:
@@ -323,9 +323,8 @@ class Chat:
             reason = short(" ".join(str(error).split()) or type(error).__name__)
             raise ConfigError(f"lm {self.name}: its chat template fails: {reason}. Use template=plain.") from error
         if not isinstance(text, str) or len(text) > _LONGEST + 8 * (len(str(messages)) + len(str(given))):
-            raise ConfigError(
-                f"lm {self.name}: its chat template makes {len(text):,} characters of a short text. Use template=plain."
-            )
+            told = f"lm {self.name}: its chat template turns a short text into {len(text):,} characters."
+            raise ConfigError(f"{told} Use template=plain.")
         return text
 
     def _template_with(self, given: Mapping[str, Any]) -> str | None:
@@ -363,7 +362,8 @@ class Chat:
     def _check_places(self) -> None:
         if not getattr(self.tokenizer, "is_fast", False):
             raise ConfigError(
-                f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
+                f"lm {self.name}: its tokenizer does not report the character positions of tokens. Save it as a fast "
+                "tokenizer, with a tokenizer.json."
             )
 
     def token_places(self, examples: Sequence[Example]) -> list[ResponsePlaces]:
@@ -452,8 +452,8 @@ class Chat:
         largest = max((max(ids, default=0) for ids in found), default=0)
         if largest >= self.vocabulary:
             raise ConfigError(
-                f"lm {self.name}: its tokenizer has a token number {largest}, its embeddings are for "
-                f"{self.vocabulary} only. Use the tokenizer that the LM was trained with."
+                f"lm {self.name}: its tokenizer gives token id {largest}, but the LM has only {self.vocabulary} "
+                "embeddings. Use the tokenizer that the LM was trained with."
             )
 
     def _begin_of(self, text: Rendered) -> list[int]:
@@ -467,12 +467,12 @@ class Chat:
         ids = begin + whole + (self._end if text.framed and not has_end else [])
         start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
         if len(ids) <= start:
-            raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
+            raise DataError(f'example "{example.id}": nothing comes before its response. Give the example a prompt.')
         first = start - len(begin)
         if self.cut == "drop" and len(ids) > self.max_tokens:
             raise DataError(
-                f'example "{example.id}": has {len(ids):,} tokens, and rows longer than {self.max_tokens:,} are '
-                "dropped (cut is drop), as by a trainer that drops them. Raise max_tokens, or leave the example out."
+                f'example "{example.id}": has {len(ids):,} tokens, and cut=drop refuses examples longer than '
+                f"max_tokens={self.max_tokens}. Raise max_tokens, or leave the example out."
             )
         if self.cut == "shares":
             asked, answered = _shares(start, len(ids) - start, self.max_tokens)
@@ -481,18 +481,17 @@ class Chat:
             ids = ids[: self.max_tokens]
             if len(ids) <= start:
                 raise DataError(
-                    f'example "{example.id}": its response starts at token {start + 1}, and the row is cut behind '
-                    f"{self.max_tokens} (cut is end), as a trainer that drops it does. Raise max_tokens, or leave the "
-                    "example out."
+                    f'example "{example.id}": its response starts at token {start + 1}, but cut=end keeps only the '
+                    f"first {self.max_tokens} tokens. Raise max_tokens, or leave the example out."
                 )
             return _Laid(ids, start, first)
         response = ids[start:]
         most = self.max_tokens - max(1, len(begin))
         if len(response) > most:
             raise DataError(
-                f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
-                f"token must come before it (max_tokens is {self.max_tokens}). Raise max_tokens if the LM reads more, "
-                "shorten the response, or leave the example out."
+                f'example "{example.id}": its response has {len(response)} tokens, but max_tokens={self.max_tokens} '
+                f"leaves room for {most}, since one token must come before the response. Raise max_tokens if the LM "
+                "reads more, shorten the response, or leave the example out."
             )
         head = self._fit(ids[:start], self.max_tokens - len(response))
         return _Laid(head + response, len(head), first)
@@ -519,7 +518,7 @@ def _shares_of(example: Example, places: ResponsePlaces) -> np.ndarray:
         return np.ones(len(places.starts))
     found = shares(example.response, example.span, *places)
     if not found.any():
-        raise DataError(f'example "{example.id}": its span lies behind the tokens that are read. Raise max_tokens.')
+        raise DataError(f'example "{example.id}": its span lies after the tokens that the LM reads. Raise max_tokens.')
     return found
 
 
@@ -629,11 +628,11 @@ def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
     try:
         template: str = tokenizer.get_chat_template(**given)
     except ValueError as error:
-        raise ConfigError(f"lm {name}: has chat templates, but none named default. Use template=plain.") from error
+        raise ConfigError(f"lm {name}: none of its chat templates is named default. Use template=plain.") from error
     if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE or _takes_powers(template):
         raise ConfigError(
-            f"lm {name}: its chat template is no text, has over {_LONGEST_TEMPLATE:,} characters, or takes powers of "
-            "numbers, which no chat needs. Use template=plain."
+            f"lm {name}: its chat template is not text, has over {_LONGEST_TEMPLATE:,} characters, or computes powers "
+            "(**), so airrep does not run it. Use template=plain."
         )
     return f"{_CLOCK}{template}" if "strftime_now" in template else template
 

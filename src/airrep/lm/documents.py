@@ -42,18 +42,19 @@ def factors_of(examples: Sequence[Example], loss: LossName) -> Float64[np.ndarra
 def lacking(example: Example, loss: LossName) -> str:
     """Return what an example lacks to be learnt by a loss; empty if it has all."""
     if loss in PAIRED:
-        return "" if example.is_pair else "rejected response. Read pairs with --preferences pairs, or leave it out"
+        missing = "rejected response. Read pairs with --preferences pairs, or leave the example out"
+        return "" if example.is_pair else missing
     if not np.isnan(factor_of(example, loss)):
         return ""
     wanted = f"{' or '.join(WEIGHTS)} that is a number" if loss == "weighted" else "label true or false"
-    return f"{wanted}. Give one, or leave it out"
+    return f"{wanted}. Add one, or leave the example out"
 
 
 def one_response(key: str, loss: LossName) -> str:
     """Why a pair is refused where one response is read."""
     return (
-        f'example "{key}": is a preference pair, and loss={loss} reads one response. Set loss=dpo or orpo, or read '
-        "with --preferences chosen."
+        f'example "{key}": is a preference pair, but loss={loss} reads one response. Set loss=dpo or loss=orpo, or '
+        "read the data with --preferences chosen."
     )
 
 

@@ -89,8 +89,8 @@ def copied_files(files: LmFiles) -> dict[Path, Path]:
         allowed = [whole, *([whole.parents[1] / "blobs"] if whole.parent.name == "snapshots" else [])]
         if not any(path.resolve().is_relative_to(one) for one in allowed):
             raise ConfigError(
-                f"lm {files.name}: {path.relative_to(folder)} is a link to {path.resolve()}, outside the folder, so it "
-                "is not copied. Put a copy of that file in its place, if it belongs to the model."
+                f"lm {files.name}: {path.relative_to(folder)} is a link to {path.resolve()}, outside the folder, so "
+                "airrep does not copy it. If that file belongs to the model, replace the link with a copy of the file."
             )
     return {path: path.relative_to(folder) for path, folder in folders.items()}
 
@@ -111,7 +111,7 @@ def take_weights(model: Any, stored: Mapping[str, "Tensor"], path: Path) -> None
 
     own = dict(model.named_parameters())
     if stored.keys() != own.keys() or any(stored[name].shape != own[name].shape for name in own):
-        raise ConfigError(f"weights {path}: are not those of a {type(model).__name__} of this shape. Give its own.")
+        raise ConfigError(f"weights {path}: do not fit this {type(model).__name__}. Give weights of the same LM.")
     with torch.no_grad():
         for name, weight in own.items():
             weight.copy_(stored[name])
@@ -122,7 +122,7 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
     need(f"lm {name}", "lm", "transformers")
     from transformers import AutoTokenizer
 
-    with _loading(name, "its tokenizer"):
+    with _loading(name, "its tokenizer cannot be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
     _tell_of_other_rules(tokenizer, folder / "tokenizer.json", name)
     return tokenizer
@@ -150,9 +150,9 @@ def _tell_of_other_rules(tokenizer: Any, path: Path, name: str) -> None:
     if ours.encode(_PROBE, add_special_tokens=False).ids != theirs.encode(_PROBE, add_special_tokens=False).ids:
         caution(
             _log,
-            f"lm {name}: transformers {__version__} splits its texts as {type(tokenizer).__name__} does, which "
-            "differs from its tokenizer.json. If you trained by the file's rules, as transformers 4 does, name "
-            "TokenizersBackend as tokenizer_class in tokenizer_config.json (no help where model_type is qwen2).",
+            f"lm {name}: transformers {__version__} splits texts by the rules of {type(tokenizer).__name__}, not of "
+            "tokenizer.json. If you trained by the file, as transformers 4 does, set tokenizer_class to "
+            "TokenizersBackend in tokenizer_config.json (this does not help where model_type is qwen2).",
         )
 
 
@@ -180,7 +180,7 @@ def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[st
     from airrep.lm.attention import NAME, attend
 
     AttentionInterface.register(NAME, attend)
-    with _loading(name, "a causal LM"):
+    with _loading(name, "cannot be loaded as a causal LM"):
         try:
             model, report = read(NAME)
         except (ValueError, KeyError) as error:  # of code that knows its own attention alone
@@ -193,8 +193,8 @@ def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[st
     # transformers draws such weights at random and says so in a warning alone.
     if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
-            f"lm {name}: {len(absent)} weights are missing or of another shape, the first {absent[0]}; expected those "
-            f"of a {type(model).__name__}. Give a folder with a causal LM."
+            f"lm {name}: {len(absent)} weights of {type(model).__name__} are missing or have another shape; the first "
+            f"is {absent[0]}. Give a folder with a complete causal LM."
         )
     return model
 
@@ -216,7 +216,7 @@ def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(name, path, "cannot be read") from error
         if path.stat().st_size != whole:
-            raise _damaged(name, path, f"has {path.stat().st_size:,} bytes, but its header tells of {whole:,}")
+            raise _damaged(name, path, f"has {path.stat().st_size:,} bytes, but its header describes {whole:,}")
         found |= header
     return found
 
@@ -224,7 +224,8 @@ def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
 def stored_weights(folder: Path, name: str) -> dict[str, "Tensor"]:
     """All tensors of the safetensors files of an LM's folder, in the types that they have there."""
     stored_tensors(folder, name)
-    parts = (read_weights(path, f"lm {name}: {path.name}", "Fetch it again.") for path in _weight_files(folder, name))
+    advice = "Download it again."
+    parts = (read_weights(path, f"lm {name}: {path.name}", advice) for path in _weight_files(folder, name))
     return {key: tensor for part in parts for key, tensor in part.items()}
 
 
@@ -239,12 +240,12 @@ def _weight_files(folder: Path, name: str) -> list[Path]:
         raise _damaged(name, index, "cannot be read") from error
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise _damaged(name, folder / missing[0], f"is missing: {len(missing)} of {len(names)} files of weights are")
+        raise _damaged(name, folder / missing[0], f"is missing ({len(missing)} of {len(names)} weight files are)")
     return [folder / name for name in names]
 
 
 def _damaged(name: str, path: Path, what: str) -> ConfigError:
-    return ConfigError(f"lm {name}: {path.name} {what}. Fetch it again.")
+    return ConfigError(f"lm {name}: {path.name} {what}. Download it again.")
 
 
 def _finite(part: "Tensor") -> bool:
@@ -287,10 +288,10 @@ def make_plain(model: Any) -> Any:
 
 
 @contextmanager
-def _loading(name: str, part: str) -> Iterator[None]:
+def _loading(name: str, what: str) -> Iterator[None]:
     """Load without progress bars; what goes wrong becomes a one-line ConfigError."""
     try:
         with without_bars():
             yield
     except FAILURES as error:
-        raise ConfigError(f"lm {name}: {part} cannot be loaded: {first_line(error)}. Give another LM.") from error
+        raise ConfigError(f"lm {name}: {what}: {first_line(error)}. Give another LM.") from error

@@ -327,7 +327,7 @@ def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
     """The error that a promise cannot be kept."""
     return ConfigError(
         f"{where}: memory is {promised / 1e9:.1f} GB, but the process, the weights, one layer in float32 and {what} "
-        f"take {least / 1e9:.1f} GB; expected that at least. Raise memory, lower max_tokens, or use a smaller LM."
+        f"need {least / 1e9:.1f} GB. Raise memory, lower max_tokens, or use a smaller LM."
     )
 
 

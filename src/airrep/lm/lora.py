@@ -67,7 +67,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
             warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft takes that of each layer's type
             adapters = LoraModel(model, config, NAME)
     except ValueError as error:
-        raise ConfigError(f"lora_targets: {first_line(error)}. Give names of linear maps of this LM.") from error
+        raise ConfigError(f"lora_targets: {first_line(error)}. Give names of linear layers of this LM.") from error
     _draw(model, seed)
     return adapters
 
@@ -80,11 +80,11 @@ def _check_targets(model: Any) -> None:
     for name, layer in model.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer.get_base_layer(), torch.nn.Linear | Conv1D):
             kind = type(layer.get_base_layer()).__name__
-            raise ConfigError(f"lora_targets: {name} is of type {kind}; expected linear maps. Leave it out.")
+            raise ConfigError(f"lora_targets: {name} is of type {kind}, not linear. Remove it from lora_targets.")
     if (tied := tied_layers(model)) is not None:
         raise ConfigError(
-            f"lora_targets: {tied[0]} has one weight with {tied[1]}, which would change with it when adapters are "
-            "merged; expected layers with weights of their own. Leave it out."
+            f"lora_targets: {tied[0]} shares its weight with {tied[1]}, so merging the adapters would change both "
+            f"layers. Remove {tied[0]} from lora_targets."
         )
 
 
@@ -160,7 +160,7 @@ def load_adapters(model: Any, folder: Path) -> None:
     for name in (ADAPTER_CONFIG, ADAPTER):
         if not (folder / name).is_file():
             raise ConfigError(
-                f"adapters {folder}: there is no {name}; expected what save_pretrained of peft writes. Give its folder."
+                f"adapters {folder}: there is no {name}. Give the folder that peft's save_pretrained wrote."
             )
     stored = StoredAdapters(folder, f"adapters {folder}", "Give the LM that they were trained on.")
     _check_kind(stored.weights, folder)
@@ -173,11 +173,11 @@ def _check_kind(weights: Mapping[str, Tensor], folder: Path) -> None:
     foreign = next((name for name in weights if not name.endswith((_A, _B))), None)
     if foreign is not None:
         raise ConfigError(
-            f"adapters {folder}: hold {foreign}; expected low-rank adapters of linear maps (LoRA) and nothing else. "
-            "Train adapters without DoRA, embeddings or modules_to_save."
+            f"adapters {folder}: hold {foreign}, but may hold only LoRA weights of linear layers. Train the adapters "
+            "without DoRA, embeddings or modules_to_save."
         )
     if not any(bool(tensor.any()) for name, tensor in weights.items() if name.endswith(_B)):
-        raise ConfigError(f"adapters {folder}: every B is 0, so they were not trained. Train them.")
+        raise ConfigError(f"adapters {folder}: every LoRA matrix B is 0, so they are not trained. Train them.")
 
 
 NAME = "default"
@@ -194,7 +194,7 @@ class StoredAdapters:
 
     def __init__(self, folder: Path, where: str, remedy: str) -> None:
         self._folder, self._where, self._remedy = folder, where, remedy
-        self.weights = read_weights(folder / ADAPTER, f"{where}: {ADAPTER}", "Save it again.")
+        self.weights = read_weights(folder / ADAPTER, f"{where}: {ADAPTER}", "Save the adapters again.")
         damaged = next((key for key, tensor in self.weights.items() if not bool(torch.isfinite(tensor).all())), None)
         if damaged is not None:
             raise ConfigError(f"{where}: weight {damaged} in {ADAPTER} is not finite. Use another checkpoint.")
@@ -239,25 +239,25 @@ class StoredAdapters:
         absent = next((name for name in loaded if name not in stored), None)
         if absent is not None:
             raise ConfigError(
-                f"{self._where}: {ADAPTER} has no {absent}, which would be random; expected all that {ADAPTER_CONFIG} "
-                "names. Save the adapters again."
+                f"{self._where}: {ADAPTER} has no {absent}, although {ADAPTER_CONFIG} asks for it, so this weight "
+                "would be random. Save the adapters again."
             )
         for name, tensor in stored.items():
             if name not in loaded or not torch.equal(loaded[name].detach().cpu(), tensor.to(loaded[name].dtype)):
                 raise ConfigError(
-                    f"{self._where}: {name} of {ADAPTER} is not in the LM after loading, so the adapters belong to "
-                    f"another. {self._remedy}"
+                    f"{self._where}: {name} of {ADAPTER} does not fit into this LM, so the adapters belong to another "
+                    f"LM. {self._remedy}"
                 )
 
 
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Beginnings of peft's ``init_lora_weights`` that change the base's weights before training."""
 
-_INSTEAD = "Give the LM before training, which is what data are asked about: the base of the adapters."
+_INSTEAD = "Give the LM before training instead, which is the base of the adapters."
 _NOT_MERGED = {
     "alora_invocation_tokens": "they act only after certain tokens (aLoRA)",
-    "layer_replication": "they are of an LM in which layers of the base stand several times",
-    "arrow_config": "they are mixed anew for each token (Arrow)",
+    "layer_replication": "they belong to an LM that repeats layers of the base",
+    "arrow_config": "they are mixed differently for each token (Arrow)",
 }
 """Settings of peft's LoRA that merging has no place for, with what they do."""
 
@@ -273,15 +273,14 @@ def load_whole(files: LmFiles, trusted: bool = False) -> Any:
     with_adapters = stored.put_into(model)
     if (tied := tied_layers(with_adapters)) is not None:
         raise ConfigError(
-            f"{where}: its adapters change {tied[0]}, whose weight is that of {tied[1]} too, so they cannot be "
-            "merged; expected layers with weights of their own. Name a copy of the LM in which they are not tied: "
-            "--set base=MODEL"
+            f"{where}: its adapters change {tied[0]}, which shares its weight with {tied[1]}, so they cannot be "
+            "merged. Give a copy of the base LM in which these weights are not tied: --set base=MODEL"
         )
     for place, module in with_adapters.named_modules():
         if any(getattr(module, "lora_bias", {}).values()) and getattr(module.get_base_layer(), "bias", None) is None:
             raise ConfigError(
-                f"{where}: its adapters have a bias of their own (lora_bias) on {place.removeprefix(PREFIX)}, which "
-                f"has none, so they cannot be merged; expected lora_bias=false. {_INSTEAD}"
+                f"{where}: its adapters add a bias (lora_bias) to {place.removeprefix(PREFIX)}, a layer without a "
+                f"bias, so they cannot be merged. {_INSTEAD}"
             )
     with stored.fitting(model, "merged"):
         whole = with_adapters.merge_and_unload(safe_merge=True)
@@ -302,23 +301,23 @@ def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
         kind = str(config.get("peft_type"))[:40]
         raise ConfigError(
-            f"lm {name}: its adapters are of type {kind!r}; expected LORA (also with DoRA or rsLoRA). Merge them "
-            "with peft's own merge_and_unload where it can, and give that LM."
+            f"lm {name}: its adapters are of type {kind!r}, but airrep merges only LORA (also with DoRA or rsLoRA). If "
+            "peft can merge them, run its merge_and_unload and give the merged LM."
         )
     start = config.get("init_lora_weights", True)
     if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
         raise ConfigError(
-            f"lm {name}: its adapters began as {start[:40]!r}, which changes the base too. Save them again with "
-            "path_initial_model_for_weight_conversion of peft's save_pretrained, as ordinary LoRA."
+            f"lm {name}: its adapters were initialised with {start[:40]!r}, which changes the base too. Save them as "
+            "ordinary LoRA, with path_initial_model_for_weight_conversion of peft's save_pretrained."
         )
     feature = next((name for name in _NOT_MERGED if config.get(name)), None)
     if feature is not None:
         raise ConfigError(
-            f"lm {name}: its adapters have {feature}: {_NOT_MERGED[feature]}, so they cannot be merged; expected LoRA "
-            f"without it. {_INSTEAD}"
+            f"lm {name}: its adapters were trained with {feature}: {_NOT_MERGED[feature]}, so they cannot be merged. "
+            f"{_INSTEAD}"
         )
     if config.get("megatron_config") is not None:
-        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names program code (megatron_config). Take that out.")
+        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names program code. Remove megatron_config.")
 
 
 def tied_layers(model: Any) -> tuple[str, str] | None:

@@ -193,17 +193,16 @@ class TargetLM:
     def check_readable(self, examples: Sequence[Example], method: str) -> None:
         """Refuse a corpus of which the LM cannot read every example with a DataError that names the *method*."""
         if refused := self.unusable(examples):
-            row = min(refused)
             raise DataError(
-                f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
-                f"'{examples[row].id}': {refused[row]} `airrep index --skip-invalid` leaves such out."
+                f"{method}: the LM cannot read {len(refused):,} of {len(examples):,} examples. The first: "
+                f"{refused[min(refused)]} `airrep index --skip-invalid` leaves such examples out."
             )
 
     def check_learnable(self, examples: Iterable[Example], where: str) -> None:
         """Refuse examples that lack what the loss of the fine-tune reads, such as a rejected response."""
         loss = self.settings.loss
         if loss != "sft" and (first := next(((one, told) for one in examples if (told := lacking(one, loss))), None)):
-            raise DataError(f'{where}: loss={loss}: example "{first[0].id}" has no {first[1]}.')
+            raise DataError(f'{where}: loss={loss} cannot use example "{first[0].id}", which has no {first[1]}.')
 
     def keep_promise(self, examples: Sequence[Example], square: int = 0, kept: int = 0) -> None:
         """Cut what is held at a time to the memory that was promised, if any was.
@@ -226,7 +225,7 @@ class TargetLM:
         adapters are still apart from the weights.
         """
         if not len(documents):
-            raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
+            raise ConfigError("fine-tune: there are no training examples. Give at least one.")
         goals = self._goals(documents, settings, seed)
         with self.training(settings, seed):
             return fine_tune(self.model, documents, settings, seed, self.execution, on_step, goals)
@@ -253,8 +252,8 @@ class TargetLM:
         told = documents.pairs if preference.loss in PAIRED else np.isfinite(preference.factors)
         if not told.all():
             raise DataError(
-                f"fine-tune: loss={preference.loss}: {int((~told).sum()):,} of {len(told):,} examples lack what it "
-                "reads (a rejected response, a label or a weight). Leave them out."
+                f"fine-tune: {int((~told).sum()):,} of {len(told):,} examples lack what loss={preference.loss} needs "
+                "(a rejected response, a label or a weight). Leave these examples out."
             )
         return list(goals_of(documents, settings, seed, preference, self.likelihoods_before))
 
@@ -264,7 +263,7 @@ class TargetLM:
             return None
         if documents.pairs.any() and not reads_packed(self.model):
             raise ConfigError(
-                f"lm {self.name}: reads one document at a time, so that it cannot compare the two of a pair. Use "
+                f"lm {self.name}: reads one document at a time, so it cannot compare the two responses of a pair. Use "
                 "another LM."
             )
         told = np.ones(len(documents)) if documents.factors is None else documents.factors
@@ -397,7 +396,7 @@ class TargetLM:
         """Packed batches of similar lengths; refuses examples that are not tokens yet."""
         if not isinstance(documents, Documents):
             raise ConfigError(
-                f"documents: are a {type(documents).__name__}; expected those of tokenise(). Call it first."
+                f"documents must come from tokenise(), but is a {type(documents).__name__}. Call tokenise() first."
             )
         execution = self.execution
         for batch in pack(documents.lengths, execution.batch_tokens):
@@ -410,7 +409,7 @@ class TargetLM:
         """
         room = self.max_tokens - max_new_tokens
         if room < 1:
-            raise ConfigError(f"max_new_tokens is {max_new_tokens}; expected less than {self.max_tokens}. Lower it.")
+            raise ConfigError(f"max_new_tokens is {max_new_tokens}. Set it below max_tokens, {self.max_tokens}.")
         prompts = self.chat.prompt_ids(examples, room)
         longest = max(map(len, prompts), default=0) + max_new_tokens
         batch_prompts = max(1, self.execution.batch_tokens // longest)
@@ -510,8 +509,8 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
         return None
     if not stored:
         raise ConfigError(
-            f"lm {settings.lm}: memory={settings.memory} bounds what only reads the LM, such as `airrep index`; this "
-            "may train it. Leave memory out, and lower batch_tokens."
+            f"lm {settings.lm}: memory={settings.memory} is only for commands that do not train the LM, such as "
+            "`airrep index`. Remove memory, and lower batch_tokens instead."
         )
     promised = memory_bytes(settings.memory)
     assert promised is not None  # settings are checked
@@ -569,14 +568,15 @@ def _max_tokens(settings: LmSettings, model: Any) -> int:
     positions = next((own for own in named if own is not None and own > 0), _MOST_TOKENS)  # XLNet has -1: no limit
     if settings.max_tokens is not None and settings.max_tokens > positions:
         raise ConfigError(
-            f"lm {settings.lm}: max_tokens is {settings.max_tokens}, but it has {positions} positions. Lower it."
+            f"lm {settings.lm}: max_tokens is {settings.max_tokens}, but the LM has {positions} positions. Lower "
+            "max_tokens."
         )
     chosen = settings.max_tokens or min(positions, _MOST_TOKENS)
     for what, reach in _reaches(model.config.get_text_config(decoder=True)):
         if chosen > reach:
             raise ConfigError(
-                f"lm {settings.lm}: max_tokens is {chosen}, but {what} reads longer batches than {reach} tokens in "
-                f"another way, so that losses would not be its own; expected at most {reach}. Set max_tokens={reach}."
+                f"lm {settings.lm}: max_tokens is {chosen}, but {what} changes how the LM reads more than {reach} "
+                f"tokens, so losses would be wrong. Set max_tokens={reach}."
             )
     return chosen
 
@@ -590,10 +590,10 @@ def _reaches(config: Any) -> Iterator[tuple[str, int]]:
             own = getattr(config, "original_max_position_embeddings", None)
             reach = rope.get("original_max_position_embeddings") or own
             # Short or long factors, by the longest document of the whole batch.
-            yield from [("its rope of type longrope", reach)] if reach else []
+            yield from [("RoPE scaling (longrope)", reach)] if reach else []
     chunk = getattr(config, "attention_chunk_size", None)
     if chunk:  # tokens do not see beyond their chunk; packed attention knows no chunks
-        yield "its attention in chunks", chunk
+        yield "attention in chunks", chunk
 
 
 def _settle_packing(lm: TargetLM) -> None:
@@ -607,14 +607,14 @@ def _settle_packing(lm: TargetLM) -> None:
         raise ConfigError(f"{kind} gives losses that are not finite. Use another checkpoint.")
     if not _agree(alone[1:2], [alone[0][: len(alone[1])]]):
         raise ConfigError(
-            f"{kind} changes a token's loss when more tokens follow it; expected a causal LM. Use another LM."
+            f"{kind} changes a token's loss when more tokens follow it, so it is not causal. Use a causal LM."
         )
     lm.execution = replace(asked, precision="float32", batch_tokens=int(documents.lengths.sum()))
     packs = reads_packed(lm.model) and not _keeps_state(lm.model) and _agree(_packed(lm, documents), alone)
     lm.execution = asked if packs else replace(asked, batch_tokens=1)
     if not packs:
         use_library_attention(lm.model)
-        why = "is read one document at a time, as its layers do not read packed ones: slower, and right"
+        why = "is read one document at a time, since its layers cannot read several in a row: slower, but correct"
         caution(_log, f"{kind} {why}")
     if asked.precision != "float32":  # in which another part of it may fail
         lm.token_losses(documents)

@@ -237,7 +237,7 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
     count = len(blocks)
     if not 0 <= layer <= count:
         raise ConfigError(
-            f"lm {name}: layer is {layer}, but it has {count} layers; expected -1 to {count}. Correct it."
+            f"lm {name}: layer is {layer}, but the LM has {count} layers. Choose a layer from -1 (the last) to {count}."
         )
     if layer == count:
         return last_states(model, batch)
@@ -249,7 +249,7 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
         return reached.states[0]
     finally:
         hook.remove()
-    raise ConfigError(f"lm {name}: layer {layer} is never run. Use layer=-1.")
+    raise ConfigError(f"lm {name}: the LM never runs layer {layer}. Use layer=-1 (the last layer).")
 
 
 class _ReachedError(Exception):
@@ -271,7 +271,7 @@ def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return module
-    raise ConfigError(f"lm {name}: its layers cannot be told apart in a {type(model).__name__}. Use layer=-1.")
+    raise ConfigError(f"lm {name}: airrep cannot find the layers of a {type(model).__name__}. Use layer=-1 (the last).")
 
 
 def recompute_activations(model: Any, name: str) -> None:
@@ -397,8 +397,8 @@ def fine_tune(
     orders = list(order_of(len(documents), settings, seed))
     if not any(settings.rate_at(step, len(orders)) for step in range(len(orders))):
         raise ConfigError(
-            f"fine-tune: warmup_steps={settings.warmup_steps} makes the learning rate 0 in all "
-            f"{len(orders)} steps; expected a step with a rate above 0. Lower warmup_steps, or train for more steps."
+            f"fine-tune: warmup_steps={settings.warmup_steps} keeps the learning rate at 0 in all {len(orders)} steps. "
+            "Lower warmup_steps, or train for more steps."
         )
     losses: list[float] = []
     for step, (rows, goal) in enumerate(zip(orders, goals or repeat(None, len(orders)), strict=True)):

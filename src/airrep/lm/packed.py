@@ -225,7 +225,8 @@ def packed_weights(
                 stored[f"{base}.weight"] = read(own, config)
             except (KeyError, ValueError, RuntimeError) as error:
                 raise ConfigError(
-                    f"{where} {base} cannot be read as {method}: {error}. Give the LM that it was made from."
+                    f"{where} {base} cannot be read as {method}: {'no ' * isinstance(error, KeyError)}{error}. "
+                    "Give the LM before quantisation."
                 ) from error
     others = {name: tensor for name, tensor in tensors.items() if name not in parts}
     halves = {name: each for name, each in others.items() if each.dim() == 2 and each.dtype in HALF.values()}
@@ -244,7 +245,7 @@ def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
         largest = own["weight.nested_quant_map"][largest.int()] * blocks + state["nested_offset"]
     count, width = state["shape"]
     if width % state["blocksize"]:
-        raise ValueError(f"rows of {width} numbers, which blocks of {state['blocksize']} do not divide")
+        raise ValueError(f"its {width} columns are not a multiple of the block size {state['blocksize']}")
     codes = own["weight"].view(torch.uint8).view(count, -1)
     return Nibbles(
         codes, own["weight.quant_map"].float(), largest.float().view(count, -1), getattr(torch, state["dtype"])

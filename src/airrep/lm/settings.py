@@ -85,7 +85,7 @@ class LmSettings(LmReading):
     @classmethod
     def _amount(cls, memory: str | None) -> str | None:
         if memory is not None and memory_bytes(memory) is None:
-            raise ValueError("expected a number with MB or GB, such as 8GB")
+            raise ValueError("must be a number with MB or GB, such as 8GB")
         return memory
 
     @field_validator("base")
@@ -98,7 +98,7 @@ class LmSettings(LmReading):
     def _both_fields(cls, template: str | None) -> str | None:
         """A template holds the prompt, then the response, once each."""
         if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
-            raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
+            raise ValueError("must be None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
 
     @field_validator("lm")
@@ -124,8 +124,8 @@ def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     if unknown is not None:
         meant = near(unknown, sorted(reading | tuning), "Correct the name.")
         raise ConfigError(
-            f"settings: '{unknown}' is not a setting here; expected one of the fine-tuning "
-            f"({', '.join(sorted(tuning))}) or of the LM ({', '.join(sorted(reading))}). {meant}"
+            f"settings: '{unknown}' is not a setting of the fine-tuning ({', '.join(sorted(tuning))}) or of the LM "
+            f"({', '.join(sorted(reading))}). {meant}"
         )
     first, second = ({name: value for name, value in values.items() if name in kind} for kind in (reading, tuning))
     return first, second
@@ -166,7 +166,7 @@ class FineTuneSettings(Settings):
     @model_validator(mode="after")
     def _betas_hold(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}; expected two numbers from 0 up to, not including, 1")
+            raise ValueError(f"betas={self.betas}: both numbers must be at least 0 and less than 1")
         return self
 
     def steps(self, count: int) -> int:

@@ -87,32 +87,32 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
     """
     if weights_digest(before.gguf or before.folder) == weights_digest(after.gguf or after.folder):
         raise ConfigError(
-            f"warmed {after.name}: has the weights of the lm itself, {before.name}; expected those after a warm-up. "
+            f"warmed {after.name}: has the same weights as lm {before.name}, so it was not warmed up. "
             f"Run: airrep warmup DATA --lm {before.name} --out DIR"
         )
     earlier, made = open_warmup(before.folder), open_warmup(after.folder)
     if earlier is not None and earlier.base["files"] == after.digest():
         raise ConfigError(
-            f"warmed {after.name}: is the LM that {before.name} is a warm-up of. Exchange them: --lm {after.name} "
-            f"--warmed {before.name}"
+            f"warmed {after.name}: lm {before.name} is a warm-up of this LM, so the two are swapped. Give: --lm "
+            f"{after.name} --warmed {before.name}"
         )
     shapes = [{name: read_config(one.weights / CONFIG).get(name) for name in _SHAPE} for one in (before, after)]
     other = next((name for name in _SHAPE if shapes[0][name] != shapes[1][name]), None)
     if other is not None:
         raise ConfigError(
-            f"warmed {after.name}: has {other} {shapes[1][other]}, lm {before.name} {shapes[0][other]}; expected the "
-            f"same LM after a warm-up. Run: airrep warmup DATA --lm {before.name} --out DIR"
+            f"warmed {after.name}: has {other} {shapes[1][other]}, but lm {before.name} has {shapes[0][other]}, so "
+            f"they are different LMs. Run: airrep warmup DATA --lm {before.name} --out DIR"
         )
     if made is not None and made.base["files"] != before.digest():
         return (
-            f"warmed {after.name}: is a warm-up of {made.base['name']}, whose files are not those of {before.name}. If "
-            f"these are two LMs, run: airrep warmup DATA --lm {before.name} --out DIR"
+            f"warmed {after.name}: is a warm-up of {made.base['name']}, whose files differ from those of "
+            f"{before.name}. If the two are different LMs, run: airrep warmup DATA --lm {before.name} --out DIR"
         )
     own = None if made is None else made.manifest["request"]["reading"]["template"]
     if template is None and own is not None:
         return (
-            f"warmed {after.name}: was warmed up with the template {own!r}, which the LM before it is not read with. "
-            f"Give it for both: --set template={own!r}"
+            f"warmed {after.name}: was trained with the template {own!r}, but the lm is read without it. "
+            f"Set it for both: --set template={own!r}"
         )
     return ""
 
@@ -123,8 +123,8 @@ def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
     found = trainer_checkpoints(lm.files.folder) if warmup is None else warmup.checkpoints
     if not found:
         raise ConfigError(
-            f"lm {lm.name}: has no checkpoints; expected what `airrep warmup --set checkpoints=4` writes, or a "
-            "trainer's folders checkpoint-STEP. Run that, or use checkpoints=final."
+            f"lm {lm.name}: has no checkpoints. Run `airrep warmup --set checkpoints=4`, give a trainer's output with "
+            "folders checkpoint-STEP, or use checkpoints=final."
         )
     return found
 
@@ -196,10 +196,7 @@ def sample_rows(corpus: Corpus, count: int | None, seed: int) -> Rows:
     total = len(corpus)
     wanted = total if count is None else count
     if not 1 <= wanted <= total:
-        raise ConfigError(
-            f"count: is {wanted:,}, of a corpus of {total:,} examples; expected from 1 up to all. "
-            "Correct it, or give more data."
-        )
+        raise ConfigError(f"count is {wanted:,}. Give a number from 1 to {total:,}, the number of examples.")
     if count is None:
         return np.arange(total)
     drawn: Rows = np.sort(stream(seed, "warm-up", "sample").choice(total, count, replace=False))
@@ -209,7 +206,7 @@ def sample_rows(corpus: Corpus, count: int | None, seed: int) -> Rows:
 def _marks(steps: int, checkpoints: int) -> tuple[int, ...]:
     """Steps, counted from 1, after which the weights are kept."""
     if not 0 <= checkpoints <= steps:
-        raise ConfigError(f"checkpoints: is {checkpoints}; expected 0 to {steps}, the number of steps. Lower it.")
+        raise ConfigError(f"checkpoints is {checkpoints}. Give a number from 0 to {steps}, the number of steps.")
     return tuple(round(steps * number / checkpoints) for number in range(1, checkpoints + 1))
 
 
@@ -250,7 +247,7 @@ def _writing_weights(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: weights cannot be written: {error}. Correct that and run it again.") from error
+        raise ArtifactError(f"{path}: weights cannot be written: {error}. Solve this, then run it again.") from error
 
 
 class _CheckpointWriter:
@@ -298,8 +295,8 @@ def _train(
     except DataError as error:  # which names the first; people want to know how many
         refused = lm.unusable(examples)
         raise DataError(
-            f"warm-up: {len(refused):,} of {len(examples):,} examples cannot be used with the LM {lm.name}; the first: "
-            f"{refused[min(refused)]} Leave such examples out of the data."
+            f"warm-up: the LM {lm.name} cannot use {len(refused):,} of {len(examples):,} examples. The first: "
+            f"{refused[min(refused)]} Remove these examples from the data."
         ) from error
     return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), writer)
 

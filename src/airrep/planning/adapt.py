@@ -98,19 +98,20 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
+            tell(f"making labels to weigh the methods and judge the result: {2 * plan.held_out_subsets:,} fine-tunes")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
             hardly = change is not None and change.hardly
             if change is not None and hardly:
-                tell(f"{change.sentence}: no verdict will come of that. {REMEDY}")
+                tell(f"{change.sentence}, which is too little for a verdict. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("learning the weights of channels, and judging them on other examples and queries")
+            tell("learning a weight for each method, and judging the weighted sum on other examples and queries")
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
-                tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
+                count = f"{plan.subsets:,} fine-tunes, each on {plan.size:,} of {plan.pool:,} examples"
+                tell(f"making labels to train the encoder: {count}")
                 taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
@@ -138,11 +139,11 @@ class Adaptation:
         """The channel of gradients after a fine-tune on a random subset; none where those before it cannot be had."""
         if not any(one.method == "logra" for one in members):
             return []
-        self.tell(f"a warm-up on {size:,} examples, after which gradients are read once more; {folder} keeps the LM")
+        self.tell(f"fine-tuning the LM on {size:,} examples, to use gradients before and after; {folder} keeps this LM")
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"without gradients after a warm-up: {error}")
+            self.tell(f"gradients of a fine-tuned LM are left out: {error}")
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]
@@ -160,7 +161,7 @@ class Adaptation:
             method.fit(some)
             method.encode_train(some)
         except AirRepError as error:
-            self.tell(f"without the channel {channel.title}: {error}")
+            self.tell(f"the method {channel.title} is left out: {error}")
             return None
         return channel.model_copy(update={"settings": {**channel.settings, **own}})
 
@@ -196,10 +197,10 @@ class Adaptation:
         found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
         if not len(found):
-            raise ConfigError("queries: the LM can read none of them; expected one at least. Give others.")
+            raise ConfigError("queries: the LM cannot read any of them. Give other queries.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
-        self.tell(f"judged on {drawn:,} of your queries{few}; weights are learnt on rows of the data")
+        self.tell(f"the result is judged on {drawn:,} of your queries{few}; weights are learnt on rows of your data")
         return found
 
     def _held_out(
@@ -286,17 +287,17 @@ class Adaptation:
         )
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
-        tell(hours_line(tunes, took, measured=f"by a trial on {MEASURED} examples, channels and judging with it"))
+        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; weighing and judging included"))
         pays = plan.pays_from(costs)
         if not plan.trains:
-            tell("the budget is too short to train an encoder; only the weights of channels are learnt")
+            tell("the budget is too short to train an encoder; only a weight for each method is learnt")
         elif pays is None:
             tell(
                 "training an encoder never saves time here: gradients of this language model cost no more than encoding"
             )
         else:
-            others = "below that, gradients of all examples cost less"
-            tell(f"training an encoder saves time from {pays:,.0f} examples on: {others}")
+            others = "with fewer, gradients of all examples cost less time"
+            tell(f"training an encoder saves time if there are at least {pays:,.0f} examples; {others}")
         return plan
 
 
@@ -308,7 +309,8 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     different = next((name for name in request if before.get(name) != request[name]), None)
     if different is not None:
         raise ArtifactError(
-            f"{path.parent}: holds an adaptation with another {different}; nothing is overwritten. Give another --out."
+            f"{path.parent}: holds results of `airrep adapt` with another {different}; they are not overwritten. "
+            "Give another --out."
         )
     return LearnPlan.of(stored["plan"], where=str(path))
 
@@ -332,8 +334,8 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: {len(rest):,} examples are left to judge by; expected {needed:,}: too many share a prompt. "
-            "Remove repeated prompts, or give more examples."
+            f"data: {len(rest):,} examples are left to judge on, and {needed:,} are needed, since too many share a "
+            "prompt. Remove repeated prompts, or give more examples."
         )
     return learn, rest
 

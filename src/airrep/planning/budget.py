@@ -161,7 +161,7 @@ def parse_duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
-        raise ConfigError(f"budget '{text}': is not a duration; expected one such as 2h, 90m or 1h30m. Correct it.")
+        raise ConfigError(f"budget '{text}': is not a duration. Write it as in 2h, 90m or 1h30m.")
     return seconds
 
 
@@ -200,8 +200,8 @@ def choose(hand: AtHand) -> LearnPlan:
     while _weighing(hand._replace(seconds=60 * minutes), False) is None:
         minutes += 1 + minutes // 10
     raise ConfigError(
-        f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for learning, too few on this machine; "
-        f"expected {minutes} minutes or more. Give more time, more workers or a smaller language model."
+        f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for learning, too few on this machine. Give at "
+        f"least {minutes} minutes, more workers or a smaller language model."
     )
 
 
@@ -296,9 +296,7 @@ def check_enough(examples: int) -> None:
     """Refuse data of which no budget makes anything (ConfigError)."""
     least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
     if examples < least:
-        raise ConfigError(
-            f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
-        )
+        raise ConfigError(f"data: {examples:,} examples are too few to learn a recipe from. Give at least {least:,}.")
 
 
 MEASURED = 64
@@ -340,7 +338,7 @@ def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
     Learning from the corpus is a line through both: a part that does not depend on the data, and one that does.
     """
     if len(train) < 2:
-        raise ConfigError(f"--dry-run: {len(train)} example; expected 2 or more to measure on. Leave --dry-run out.")
+        raise ConfigError(f"--dry-run: needs at least 2 examples to measure, not {len(train)}. Leave --dry-run out.")
     rows = stream(seed, "dry run").permutation(len(train))
     with tempfile.TemporaryDirectory() as folder, stored_in(Path(folder) / "gradients"):
         some = rows[: min(FIRST, len(rows) // 2)]
@@ -433,7 +431,7 @@ def forecast_training(
 ) -> Forecast:
     """Encode a few texts; count those that steps and evaluations touch. The forecast's examples are steps."""
     if not learn:
-        raise ConfigError("--dry-run: there are no labels to learn from. Give LABELS.")
+        raise ConfigError("--dry-run: no labels are given. Give LABELS, directories that `airrep label` wrote.")
     encode, layers = measure_encoder(learn[0].train, settings.start, settings.seed)
     share = trained_share(settings.train_layers, layers)
     texts, judged = (sum(len(one.train) + len(one.queries) for one in part) for part in (learn, held_out))

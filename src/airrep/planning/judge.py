@@ -127,9 +127,8 @@ def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
     if not fitting:
         minutes = math.ceil(min(plan.least for plan in plans) / 60) + 1
         raise ConfigError(
-            f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for fine-tunes, too few for "
-            f"{LEAST_SUBSETS} of the smallest on this machine; expected {minutes} minutes or more. "
-            "Give more time, more workers or a smaller language model."
+            f"budget: only {max(0.0, hand.seconds):.0f} seconds are left, too few for {LEAST_SUBSETS} small fine-tunes "
+            f"on this machine. Give at least {minutes} minutes, more workers or a smaller language model."
         )
     return max(fitting, key=lambda plan: (min(plan.subsets, WISHED_SUBSETS), plan.size, plan.subsets))
 
@@ -150,8 +149,8 @@ def check_examples(examples: int) -> None:
     """Refuse data of which no budget makes anything (ConfigError)."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {examples:,} training examples can be drawn; expected {LEAST_EXAMPLES} or more that the LM can "
-            "read and that are no query. Index more."
+            f"judge: the index has {examples:,} examples that the LM can read and that are not queries; at least "
+            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 
@@ -203,7 +202,7 @@ def judge(
     index = as_index(index)
     seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
     if not 0 < seconds < float("inf"):
-        raise ConfigError(f"budget={budget}: expected a time above 0, such as '30m' or seconds. Correct it.")
+        raise ConfigError(f"budget={budget}: must be a time above 0, such as '30m' or a number of seconds.")
     question = Question.of(queries, better, index.asking)
     model, tuning = LmSettings.named(lm).before(), FineTuneSettings.given(fine_tune, "fine_tune")
     asked = [one.reading_hash for one in question.all]
@@ -323,21 +322,21 @@ class _Judging:
         return f"this index ({self.index.method})", self.index
 
     def _judged(self, asked: Asked, instance: LabelledInstance, gradients: bool) -> Judgement:
-        self.tell("comparing with counting, TF-IDF and the other rivals")
+        self.tell("comparing the index with other methods")
         own, lm = self.index.method, self.lm if gradients else None
         named = [self._named]
         for rival in build_rivals(instance.train, self.out / RIVALS, lm, own, self.tell):
             if _varies(asked, rival, instance):
                 named.append(rival)
             else:
-                self.tell(f"{rival[0]} is left out: it scores all subsets alike for these queries")
+                self.tell(f"{rival[0]} is left out: for these queries it gives all subsets the same score")
         moving = moved([instance])
         try:
             found = study_of(asked, named, instance).run()
         except DataError as error:
             if moving is None or not moving.hardly:
                 raise
-            raise DataError(f"judge: nothing can be judged: {moving.sentence}. {REMEDY}") from error
+            raise DataError(f"judge: {moving.sentence}, which is too little to judge on. {REMEDY}") from error
         verdict, sentence = verdict_of(found, moving)
         found = replace(found, facts={**found.facts, JUDGEMENT: sentence})
         path = found.save(self.out / EVALUATION, replace=True)
@@ -349,12 +348,15 @@ class _Judging:
         count = len(self.question.queries)
         if refused:
             first = refused[min(refused)]
-            self.tell(f"{len(refused):,} queries are left out, which the LM cannot read; the first: {first}")
+            self.tell(f"{len(refused):,} queries are left out, since the LM cannot read them; the first: {first}")
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
-            raise ConfigError("judge: no query can be read by the LM; expected some. Give others.")
+            raise ConfigError("judge: the LM cannot read any of the queries. Give other queries.")
         if len(asked.answers) < count:
-            self.tell(f"{len(asked.answers):,} of {count:,} queries are used: each text once, or a random part of them")
+            self.tell(
+                f"{len(asked.answers):,} of {count:,} queries are used: each text once, and at most "
+                f"{MOST_WEIGHING_QUERIES}"
+            )
         return asked
 
     def _train(self, queries: Corpus, lm: Any) -> Corpus:
@@ -367,7 +369,8 @@ class _Judging:
         corpus = corpus.take(np.flatnonzero(~np.isin(corpus.content_hashes, queries.content_hashes)))
         refused = lm.unusable(corpus)
         if refused:
-            self.tell(f"{len(refused):,} examples are left out, which the LM cannot read: {refused[min(refused)]}")
+            first = refused[min(refused)]
+            self.tell(f"{len(refused):,} examples are left out, since the LM cannot read them; the first: {first}")
         usable = corpus.without(refused)
         check_examples(len(usable))
         return usable
@@ -380,8 +383,8 @@ class _Judging:
         instance = LabelledInstance("0", train.take(rows["train"][0]), asked.corpus, groups, blank)
         if not _varies(asked, self._named, instance):
             raise ConfigError(
-                f"judge: {self.index.path} scores all examples alike for these queries, so it tells nothing that could "
-                "be judged; expected queries that share something with the data. Give others, or another index."
+                f"judge: {self.index.path} gives all examples the same score for these queries, so there is nothing to "
+                "judge. Give queries that are closer to the data, or another index."
             )
 
     def _drawn(self, train: Corpus, asked: Asked, seconds: float) -> tuple[SubsetPlan, bool]:
@@ -391,12 +394,12 @@ class _Judging:
             plan = open_plan(folder)
             if (plan.train_fingerprint, plan.query_fingerprint) != (train.fingerprint, queries.fingerprint):
                 raise ArtifactError(
-                    f"{self.out}: holds a judgement on other examples or queries; nothing is overwritten. Give another "
-                    "--out."
+                    f"{self.out}: holds a judgement with other examples or queries, which is not overwritten. Give "
+                    "another --out."
                 )
             self.tell(
-                f"{self.out}: goes on with its {plan.subset_count} subsets, whatever the budget. For a new start "
-                "give another --out"
+                f"{self.out}: goes on with the {plan.subset_count} subsets of an earlier run, whatever the budget. To "
+                "start anew, give another --out"
             )
             return plan, (self.out / GRADIENTS_TOO).is_file()
         self.tell("measuring this machine")
@@ -407,10 +410,10 @@ class _Judging:
         workers = min(at_once, cores())  # more do not go faster
         chosen = fit_budget(AtHand(left, costs, len(train), workers, self.tuning.epochs), len(queries))
         self._check_scores(asked, train, chosen)
+        hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
         self.tell(
-            f"{chosen.subsets:,} random subsets of {chosen.size:,} of {chosen.pool:,} examples, {len(queries):,} texts "
-            f"asked; {hours_line(chosen.subsets, chosen.seconds, measured='on a few examples')}; all is kept in "
-            f"{self.out}"
+            f"{chosen.subsets:,} random subsets, each of {chosen.size:,} of {chosen.pool:,} examples; losses are "
+            f"measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
         )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:
@@ -454,7 +457,7 @@ def build_rivals(pool: Corpus, out: Path, lm: LmSettings | None, own: str, tell:
             folder = out / (method if isinstance(method, str) else method.name)
             found.append((name, build_index(pool, folder, method, settings=settings)))
         except AirRepError as error:
-            tell(f"without {name}: {error}")
+            tell(f"{name} is left out: {error}")
     return found
 
 
@@ -469,7 +472,7 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
     """The verdict on the first row, and the sentence that says it."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
-        return "not judged", f"Nothing can be judged on your data: {moved.sentence}. {REMEDY}"
+        return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
     caution = caution_on(evaluation.distinct_queries)
     few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
@@ -484,19 +487,21 @@ def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
         low, high = gap.interval  # of the rival's value less the index's
         if low > 0:
             told = f"{rival.name} ({other}) predicts fine-tunes better than this index {lds}, by "
-            return "worse", f"{told}{_gap(gap.value, low, high)}: do not trust its scores here, or index by that"
+            instead = f"do not trust its scores here, or build it with --method {METHODS.get(rival.name, rival.name)}"
+            return "worse", f"{told}{_gap(gap.value, low, high)}: {instead}"
     if own.interval[0] <= 0:
         told = f"this index is not shown to predict fine-tunes at all {lds}: do not trust its scores here"
         shown = rival is not None and rival.interval[0] > 0
-        return "not shown", f"{told}; {rival.name} is (LDS {rival.value * 100:z.0f})" if rival and shown else told
+        able = f"; {rival.name} is shown to predict them (LDS {rival.value * 100:z.0f})" if rival and shown else ""
+        return "not shown", f"{told}{able}"
     if rival is None or rival.difference is None:
-        return "as good", f"this index predicts fine-tunes {lds}: trust its first rows and groups"
+        return "as good", f"this index predicts fine-tunes {lds}: trust its top rows and its group scores"
     told, ahead = f"this index predicts fine-tunes {lds}", _gap(-gap.value, -high, -low)
     if high < 0:
-        best = f"better than the best of the others, {rival.name} ({other})"
-        return "better", f"{told}, {best}, by {ahead}: trust its first rows and groups"
+        best = f"better than the best other method, {rival.name} ({other})"
+        return "better", f"{told}, {best}, by {ahead}: trust its top rows and its group scores"
     than = f"but is not shown to be better than {rival.name} ({other}; difference {ahead})"
-    return "as good", f"{told}, {than}: trust it no more than that"
+    return "as good", f"{told}, {than}: trust it no more than {rival.name}"
 
 
 def _gap(value: float, low: float, high: float) -> str:

@@ -114,8 +114,8 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
     content, manifest = _parse_manifest(folder)
     if manifest.get("format", 0) > FORMAT_VERSION:
         raise ArtifactError(
-            f"{folder}: was written in format {manifest['format']}; this airrep reads up to {FORMAT_VERSION}. "
-            "Update airrep: pip install -U airrep"
+            f"{folder}: was written by a newer airrep (in format {manifest['format']}; this version reads up to "
+            f"{FORMAT_VERSION}). Update airrep: pip install -U airrep"
         )
     claimed = manifest.pop(_OWN, None)
     with as_written(folder / MANIFEST):
@@ -144,7 +144,9 @@ def _digest_of_others(manifest: bytes) -> str:
 def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
     """Refuse an artifact of another kind, by its manifest (ArtifactError: it is one)."""
     if manifest["kind"] != kind:
-        raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
+        raise ArtifactError(
+            f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of a directory of that kind."
+        )
 
 
 def _parse_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
@@ -312,7 +314,7 @@ def within_limits(path: Path) -> Iterator[None]:
     except OSError as error:
         if (way_out := LIMITS.get(error.errno or 0)) is None:
             raise
-        raise ArtifactError(f"{path}: cannot be read, though nothing is wrong with it: {way_out}") from error
+        raise ArtifactError(f"{path}: cannot be read, although it is not damaged: {way_out}") from error
 
 
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -320,7 +322,7 @@ def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, An
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)} for name in names}
 
 
-FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
+FINISH_FIRST = "Finish the earlier work with its own command, delete the directory, or pass --replace."
 
 
 @contextmanager
@@ -452,13 +454,15 @@ def real_path(out: str | PathLike[str]) -> Path:
     if url is not None:
         return made_at(url)
     if not str(out):
-        raise ArtifactError("out: is an empty path; expected the name of a folder or file. Give one.")
+        raise ArtifactError("out: the path is empty. Give the name of a folder or file.")
     path = path_of(out)  # publishing renames directories, which would replace the link and leave its target
     path = path.resolve() if path.is_symlink() or not path.name else path
     if not path.name:
-        raise ArtifactError(f"{path}: has no name of its own; expected a folder below it. Give another path.")
+        raise ArtifactError(
+            f"{path}: cannot be written to, because it has no name of its own. Give the path of a new folder inside it."
+        )
     if path.suffix == PARTIAL:
-        raise ArtifactError(f"{path}: names that end in {PARTIAL} are those of unfinished work. Give another name.")
+        raise ArtifactError(f"{path}: names that end in {PARTIAL} are reserved for unfinished work. Give another name.")
     return path
 
 
@@ -522,10 +526,10 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
     if copy is not None:
         return copy
     if not is_taken(url):
-        raise ArtifactError(f"{url}: does not exist; expected what airrep published there. Check the URL.")
+        raise ArtifactError(f"{url}: does not exist. Check the URL.")
     raise ArtifactError(
-        f"{url}: has no {MANIFEST}, so it is unfinished, or an upload to it did not end. "
-        "Run the command that was making it again."
+        f"{url}: has no {MANIFEST}, so it is unfinished, or an upload stopped early. Run the command that made it "
+        "again."
     )
 
 
@@ -552,5 +556,5 @@ def send(out: Path) -> None:
         publish_folder(out, url, list(read_manifest(out)["files"]))
     except ArtifactError as error:
         raise ArtifactError(
-            f"{shown(str(error))} What was made is kept on this machine: the same command sends it."
+            f"{shown(str(error))} The result is kept on this machine. Run the same command again to upload it."
         ) from error

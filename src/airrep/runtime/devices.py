@@ -42,8 +42,8 @@ def resolve_device(device: str) -> str:
         raise ConfigError(f"device {device}: there is no CUDA device here. Use device='auto' or 'cpu'.")
     if asked.index is not None and asked.index >= torch.cuda.device_count():
         raise ConfigError(
-            f"device {device}: this process sees {torch.cuda.device_count()} CUDA devices, numbered from 0, and a "
-            "worker sees only its own. Use device='cuda'."
+            f"device {device}: does not exist. This process sees {torch.cuda.device_count()} CUDA devices, numbered "
+            "from 0, and a worker sees only its own. Use device='cuda'."
         )
     return device
 

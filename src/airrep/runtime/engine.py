@@ -48,7 +48,7 @@ class Share(NamedTuple):
         """Parse ``"i/n"``, which was given with a flag (ConfigError: another form, or i is not from 1 to n)."""
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise ConfigError(f"{flag} {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")
+            raise ConfigError(f"{flag} {text}: must be i/n with i from 1 to n, such as 3/10.")
         return cls(int(number), int(of))
 
     def __str__(self) -> str:
@@ -324,15 +324,20 @@ class Crew(ABC, Generic[W]):
         worker.end()
         self._workers.remove(worker)
         if not self._workers:
-            raise TrainingError(f"workers: {full}, and no other is left. Free some of it and run again: it goes on.")
-        _log.warning("workers: %s; the other %d go on without it.", full, len(self._workers))
+            raise TrainingError(
+                f"workers: {full}, and no other worker is left. Free disk space and run the same command again: it "
+                "continues."
+            )
+        _log.warning("workers: %s; the remaining workers (%d) go on.", full, len(self._workers))
 
     def _replace(self, worker: W, cause: str) -> None:
         if not worker.ready:
             self._starts_left -= 1
             if not self._starts_left:
-                remedy = f"expected room for {self._count}. Take fewer workers, or a smaller model."
-                raise TrainingError(f"{self.unready} ({cause}); {remedy}")
+                remedy = (
+                    f"There may be too little memory for {self._count} workers. Use fewer workers, or a smaller model."
+                )
+                raise TrainingError(f"{self.unready} ({cause}). {remedy}")
         worker.end()
         self._workers[self._workers.index(worker)] = self._begun(worker.slot)
 
@@ -399,8 +404,8 @@ def pickled(setup: Callable[[], object]) -> bytes:
         return pickle.dumps(setup)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"engine: the work cannot be sent to another process ({error}); expected what pickle can store. "
-            "Define its classes and functions at the top level of a module, or run in this process."
+            f"engine: the work cannot be pickled for another process ({error}). Define its classes and functions at "
+            "the top level of a module, or run in this process."
         ) from error
 
 
@@ -448,8 +453,8 @@ class _Process(Worker):
         code = self.process.exitcode or 0
         if code >= 0:
             raise TrainingError(
-                f"a worker process ended with exit status {code}; its error is printed above. Correct that; a "
-                'program that uses LocalProcesses has to start it under: if __name__ == "__main__":'
+                f"a worker process ended with exit status {code}; its error is printed above. A program that uses "
+                'LocalProcesses must start its work under: if __name__ == "__main__":'
             )
         hint = ", as happens when memory is short" if -code == signal.SIGKILL else ""
         return f"its worker was ended by {signal.Signals(-code).name}{hint}"
@@ -458,7 +463,7 @@ class _Process(Worker):
 class _Processes(Crew[_Process]):
     """The processes of one run."""
 
-    unready = "workers: end before they are ready"
+    unready = "workers: one ended before it was ready"
 
     def __init__(self, setup: bytes, environments: Sequence[Mapping[str, str]], retries: int) -> None:
         super().__init__(len(environments), retries)

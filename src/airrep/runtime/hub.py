@@ -46,11 +46,11 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
         status = getattr(getattr(error, "response", None), "status_code", None)
         if isinstance(error, GatedRepoError) or status in (401, 403):
             raise ConfigError(
-                f"{kind} {name}: the Hugging Face Hub gives it only to users who were granted access, which you are "
-                "not (yet). Ask for access on its page there, then log in: hf auth login"
+                f"{kind} {name}: access to it is restricted on the Hugging Face Hub, and you do not have access "
+                "(yet). Request access on its page there, then log in: hf auth login"
             ) from error
         raise ConfigError(
-            f"{missing}, and the Hugging Face Hub could not be asked ({type(error).__name__}). {instead}"
+            f"{missing}, and the Hugging Face Hub could not be reached ({type(error).__name__}). {instead}"
         ) from error
 
 
@@ -79,14 +79,14 @@ def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Pa
     files = " and ".join(names[:FILES_NAMED]) + (f" and {len(names) - FILES_NAMED} more" if names[FILES_NAMED:] else "")
     if not trusted:
         raise ConfigError(
-            f"{kind} {name}: brings program code of its own ({files} asks for it), which can do anything on this "
-            "machine and is refused. Read the code, then set trust_remote_code=true; or give another model."
+            f"{kind} {name}: contains program code ({files} refers to it), which can do anything on this machine and "
+            "is not run. Read the code and set trust_remote_code=true, or give another model."
         )
     elsewhere = sorted({entry.partition("--")[0] for entries in asked.values() for entry in entries if "--" in entry})
     if elsewhere:
         raise ConfigError(
-            f"{kind} {name}: its program code lies in another repository ({elsewhere[0]}), which is not fetched; "
-            f"expected it in the model's folder. Put it there, and take '{elsewhere[0]}--' out of {files}."
+            f"{kind} {name}: its program code lies in another repository ({elsewhere[0]}), which airrep does not "
+            f"download. Put the code into the model's folder, and remove '{elsewhere[0]}--' from {files}."
         )
     return sorted(path for path in folder.rglob(CODE) if path.is_file())
 

@@ -339,9 +339,9 @@ def hours_line(
     """
     many = f"{fine_tunes:,} {what or 'fine-tune' + 's' * (fine_tunes != 1)}"
     resumed = "Ctrl-C stops, and the same command goes on where it stopped"
-    after = resumed if resumes else "one that is interrupted begins anew"
+    after = resumed if resumes else "if interrupted, the command starts over"
     if seconds is None:
-        return f"{many} to do; the first tells how long they take; {after}"
+        return f"{many} to do; the first will show how long they take; {after}"
     return f"{many} to do, about {clock_text(seconds)} (measured {measured}); {after}"
 
 

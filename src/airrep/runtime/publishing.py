@@ -29,9 +29,12 @@ _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
 """Errors of file systems that cannot exchange two names at once."""
 
 LIMITS = {
-    errno.EMFILE: "this process has as many files open as it may. Raise the limit, such as with: ulimit -n 4096",
-    errno.ENFILE: "the machine has as many files open as it may. Close other programs, or raise fs.file-max.",
-    errno.ENOMEM: "memory is short, or more files are mapped than vm.max_map_count allows. Free some, or raise it.",
+    errno.EMFILE: "this process cannot open more files. Raise the limit, for example with: ulimit -n 4096",
+    errno.ENFILE: "this machine cannot open more files. Close other programs, or raise fs.file-max.",
+    errno.ENOMEM: (
+        "there is too little memory, or more files are mapped than vm.max_map_count allows. Free memory, or raise "
+        "that limit."
+    ),
 }
 """Remedies when a limit of the system is reached, by the error's number."""
 _REASONS = {
@@ -43,7 +46,7 @@ _REASONS = {
     errno.EROFS: "the file system is read-only",
     errno.ENOTDIR: "a parent of it is a file, not a directory",
     errno.EEXIST: "a parent of it is a file, not a directory",  # says mkdir of it
-    errno.ELOOP: "a symbolic link is in the way, which is not followed",
+    errno.ELOOP: "a symbolic link is in the way, and airrep does not follow it",
 }
 
 

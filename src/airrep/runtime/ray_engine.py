@@ -61,7 +61,7 @@ class RayEngine(Engine):
     def __post_init__(self) -> None:
         """Refuse resources of nothing, and less than one worker."""
         if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
-            raise ConfigError(f"cpus={self.cpus}, gpus={self.gpus}: expected more than 0 of one. Correct the values.")
+            raise ConfigError(f"cpus={self.cpus}, gpus={self.gpus}: neither may be negative, and one must be above 0.")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
 
@@ -80,8 +80,8 @@ class RayEngine(Engine):
         room = min(int(there.get(name, 0) / share + 1e-9) for name, share in asked.items() if share > 0)
         if self.workers is None and room == 0:
             raise ConfigError(
-                f"ray: no worker of {self.cpus:g} CPUs and {self.gpus:g} GPUs fits into the cluster, which has "
-                f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}. Ask for less, or add nodes."
+                f"ray: a worker needs {self.cpus:g} CPUs and {self.gpus:g} GPUs, but the whole cluster has "
+                f"{there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs. Request less, or add nodes."
             )
         return min(self.workers or room, tasks)
 
@@ -103,7 +103,7 @@ def make_engine(
     if engine == "ray":
         return RayEngine(address=address, workers=workers, gpus=gpus)
     if engine != "local":
-        raise ConfigError(f"{where}{engine}: does not exist; expected local or ray. Choose one of them.")
+        raise ConfigError(f"{where}{engine}: does not exist. Choose local or ray.")
     return LocalProcesses(workers or cores())
 
 
@@ -205,8 +205,8 @@ class _Actor(Worker):
             reply: Reply[Any] = self._ray.get(self.call)
         except errors.RayTaskError as error:
             raise TrainingError(
-                f"ray: a worker ended with {type(error.cause).__name__}: {error.cause}; expected it to stay. Have the "
-                "same airrep and the same of your own modules on every node."
+                f"ray: a worker ended with {type(error.cause).__name__}: {error.cause}. Install the same versions of "
+                "airrep and of your own modules on every node."
             ) from error
         except errors.RayError as error:
             cause = type(error).__name__
@@ -221,7 +221,7 @@ class _Actor(Worker):
 class _Actors(Crew[_Actor]):
     """The actors of one run."""
 
-    unready = "ray: workers are lost before they are ready"
+    unready = "ray: workers were lost before they were ready"
 
     def __init__(self, ray: ModuleType, engine: RayEngine, setup: bytes, tasks: int, retries: int) -> None:
         super().__init__(engine.count(ray, tasks), retries)
@@ -238,7 +238,7 @@ class _Actors(Crew[_Actor]):
         ready, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
         if not ready:
             raise TrainingError(
-                f"ray: no worker was ready within {self._engine.start_seconds:g} s; expected room for one of "
-                f"{self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs. Run again when the cluster has room."
+                f"ray: no worker was ready within {self._engine.start_seconds:g} s. Run again when the cluster has "
+                f"room for {self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs."
             )
         return [waited[reference] for reference in ready]

@@ -37,7 +37,7 @@ def count_or_share(value: Any, of: str = "the pool") -> int | str:
         return text
     if text.isascii() and text.isdecimal() and share >= 1:
         return int(text)
-    raise ValueError(f"expected a number of examples from 1 on, or a percentage of {of} such as 99%")
+    raise ValueError(f"must be a number of examples, at least 1, or a percentage of {of}, such as 99%")
 
 
 def count_of(value: int | str, total: int) -> int:
@@ -126,7 +126,7 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
         return f"'{name}' is not a setting here; expected one of {', '.join(known)}. {meant}"
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
-        return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
+        return f"'{name}' is not set and has no default. Pass {flag}."
     shown = repr(problem["input"])
     shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
     several = isinstance(problem["input"], list | tuple) and any(
@@ -148,20 +148,17 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     for path in (Path(text) for text in texts if _is_file(text)):
         found = read_yaml(path)
         if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-            raise ConfigError(
-                f"{path}: is not a mapping of settings by their names; expected lines such as 'shard_rows: 4096'. "
-                "Correct it."
-            )
+            raise ConfigError(f"{path}: must be a YAML mapping of settings, with lines such as 'shard_rows: 4096'.")
         values |= found
     seen: set[str] = set()
     for override in (text for text in texts if not _is_file(text)):
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
             raise ConfigError(
-                f"--set {override}: is not of the form key=value, and no YAML file. Write --set max_tokens=256, say."
+                f"--set {override}: is neither key=value nor a YAML file. Write --set max_tokens=256, for example."
             )
         if name.strip() in seen:
-            raise ConfigError(f"--set {override}: '{name.strip()}' is set already; expected it once. Leave one out.")
+            raise ConfigError(f"--set {override}: '{name.strip()}' is set twice. Remove one of the two.")
         seen.add(name.strip())
         # Nothing is no YAML value; a shell makes it of key='', which is meant as an empty text. key=null is None.
         values[name.strip()] = _parse_yaml(value, f"--set {override}") if value else ""
@@ -188,6 +185,6 @@ def _parse_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark, reason = error.problem_mark or error.context_mark, error.problem or error.context or "of another form"
         place = "" if mark is None or "\n" not in text.strip() else f":{mark.line + 1}"
-        raise ConfigError(f"{where}{place}: is not YAML: {reason}. Correct it.") from error
+        raise ConfigError(f"{where}{place}: is not valid YAML: {reason}. Correct it.") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise ConfigError(f"{where}: is not YAML: {first_line(error)}. Correct it.") from error
+        raise ConfigError(f"{where}: is not valid YAML: {first_line(error)}. Correct it.") from error

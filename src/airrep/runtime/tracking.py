@@ -112,7 +112,8 @@ def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
     name, _, project = asked.partition(":")
     if name not in _RUNS:
         raise ConfigError(
-            f"--track {asked}: is no tracker; expected {', '.join(_RUNS)}, or NAME:PROJECT. {near(name, _RUNS)}"
+            f"--track {asked}: is not a tracker. It must be {', '.join(_RUNS)}, or one of them with a project, as in "
+            f"NAME:PROJECT. {near(name, _RUNS)}"
         )
     try:
         return import_module(name), _RUNS[name], project or PROJECT

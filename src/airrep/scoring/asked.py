@@ -214,7 +214,7 @@ class Asked(ABC):
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":
             raise ConfigError(
-                f"pool '{pooling}': needs the features of one method that has it; these are others. Take another pool."
+                f"pool '{pooling}': needs features that this method does not have. Use pool sum, mean or attention."
             )
         return pooled(self, groups, pooling, exact=exact)
 
@@ -421,8 +421,8 @@ def check_size(greatest: float, piece: Piece) -> None:
     """Refuse scores that float32 cannot hold."""
     if not greatest <= float(np.finfo(np.float32).max):
         raise DataError(
-            f"{piece}: a feature is not finite, or too large for scores in float32; expected ordinary numbers. "
-            "Check the model that made them."
+            f"{piece}: a feature is not finite, or too large for scores in float32. Check the model that made the "
+            "features."
         )
 
 
@@ -437,7 +437,7 @@ def score_blocks(asked: Asked, *, block_rows: int = PIECE_ROWS) -> Iterator[tupl
         DataError: a score is not finite.
     """
     if whole_number("block_rows", block_rows) < 1:
-        raise ConfigError(f"block_rows {block_rows}: is below 1. Ask for one row at a time or more.")
+        raise ConfigError(f"block_rows is {block_rows}; it must be at least 1.")
     return _stream(asked, asked.rows_at_once(block_rows))  # checked here, not when the generator takes its first step
 
 
@@ -446,7 +446,7 @@ def _stream(asked: Asked, size: int) -> Iterator[tuple[int, np.ndarray]]:
         scores = np.empty((len(piece.rows), len(asked)), np.float32)
         asked.rough(piece, scores)
         if not np.isfinite(scores).all():
-            raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
+            raise DataError(f"{piece}: a score is not finite. Check the model for overflow.")
         yield int(piece.rows[0]), np.ascontiguousarray(scores.T)
 
 

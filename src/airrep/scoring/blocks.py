@@ -100,7 +100,7 @@ def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         wide = features[part].astype(np.float64)
         scale = (np.abs(wide).max(axis=1, initial=0.0) / 127).astype(np.float32)
         if not np.isfinite(scale).all():
-            raise DataError("quantise: a feature is not finite; expected numbers. Check the model that made it.")
+            raise DataError("quantise: a feature is not finite. Check the model that made the features.")
         scale[scale * 127 < np.finfo(np.float32).tiny] = 1.0  # a row of zeros, or as good as
         codes[part] = np.rint(wide / scale[:, None]).clip(-127, 127)
         scales[part] = scale
@@ -235,13 +235,17 @@ def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[sl
 def check_blocks(blocks: Sequence[Block]) -> Shape:
     """Rows and features of blocks; refuses an empty list, a gap between rows, and blocks of unlike features."""
     if not len(blocks):
-        raise DataError("blocks: there are none; expected at least one. Build an index with at least one example.")
+        raise DataError("blocks is empty. Build an index with at least one example.")
     rows, first = 0, _kind(blocks[0])
     for block in blocks:
         if block.start != rows:
-            raise DataError(f"blocks: one starts at row {block.start}; expected {rows}. Give all, in order of rows.")
+            raise DataError(
+                f"blocks: a block starts at row {block.start} instead of {rows}. Pass all, in order of rows."
+            )
         if _kind(block) != first:
-            raise DataError(f"blocks: the one at row {rows} is unlike the first. Give blocks of one index.")
+            raise DataError(
+                f"blocks: row {rows} has features of another form than row 0. Pass the blocks of one index."
+            )
         rows += block.features.shape[0]
     return Shape(rows, first[1])
 
@@ -256,15 +260,17 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     dense, dimension = _kind(blocks[0])
     if isinstance(queries, np.ndarray) != dense:
         named = "dense" if dense else "sparse"
-        raise DataError(f"queries: their features are not {named} as the blocks' are. Encode both by one method.")
+        raise DataError(f"queries: features must be {named}. Encode queries and examples with the same method.")
     if len(queries.shape) != 2 or queries.shape[1] != dimension:
         shape = "x".join(map(str, queries.shape))
-        raise DataError(f"queries: are {shape}; expected (q, {dimension}). Encode them with the index's method.")
+        raise DataError(
+            f"queries: shape is {shape}; it must be (queries, {dimension}). Encode them with the method of the index."
+        )
     with np.errstate(over="ignore"):
         queries = queries.astype(np.float32)
     numbers = queries if isinstance(queries, np.ndarray) else np.asarray(queries.data)
     if not np.isfinite(numbers).all():
-        raise DataError("queries: a feature is not a finite float32; expected numbers. Check the model for overflow.")
+        raise DataError("queries: a feature is not finite in float32. Check the model for overflow.")
     return queries
 
 
@@ -312,7 +318,7 @@ def check_keep(keep: Mask | None, rows: int) -> int:
     if keep is None:
         return rows
     if keep.shape != (rows,) or keep.dtype != np.bool_:
-        raise ConfigError(f"keep: is {keep.dtype} {keep.shape}; expected bool ({rows},), one for each row. Make it so.")
+        raise ConfigError(f"keep has type {keep.dtype} and shape {keep.shape}; it must be bool with shape ({rows},).")
     return int(np.count_nonzero(keep))
 
 
@@ -322,7 +328,7 @@ def check_count(what: str, count: int, kept: int) -> None:
     if count < 1:
         raise ConfigError(f"{what} is {count}; expected at least 1. Ask for one example or more.")
     if not kept:
-        raise ConfigError(f"{what} is {count}, but no example fulfils the filter. Choose another filter.")
+        raise ConfigError(f"{what} is {count}, but no example matches the filter. Choose another filter.")
     if count > kept:
         raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")
 

@@ -178,19 +178,16 @@ def by_channel(
 
 def _finite(scores: np.ndarray) -> np.ndarray:
     if not np.isfinite(scores).all():
-        raise DataError(
-            f"group scores: one is not finite in {scores.dtype}; expected smaller features. "
-            "Check the model for overflow."
-        )
+        raise DataError(f"group scores: a score is not finite in {scores.dtype}. Check the model for overflow.")
     return scores
 
 
 def check_rows(groups: Groups, rows: int) -> None:
     """Refuse no groups, and members beyond the last row."""
     if not len(groups):
-        raise ConfigError("groups: there are none; expected at least one. Give a group with members.")
+        raise ConfigError("groups is empty. Pass at least one group that has members.")
     if groups.rows.max() >= rows:
-        raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
+        raise ConfigError(f"groups: row {groups.rows.max()} does not exist. The last row is {rows - 1}.")
 
 
 def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ SPARSE, ALWAYS = 64, 2**16
 """Rows that lie further apart than this, and are not few, are sorted and not marked in an array of all."""
 NO_LABEL = "(none)"
 """Name of the group of rows without a label."""
+_FORM = 'Write {"name": [ids or rows], …} or [[ids or rows], …].'
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Groups:
         """Check the groups, and put each one's rows in order."""
         rows, offsets = np.asarray(self.rows), np.asarray(self.offsets)
         if not all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in (rows, offsets)):
-            raise ConfigError("groups: rows and offsets are not lists of whole numbers. Give row numbers.")
+            raise ConfigError("groups: rows and offsets must be flat lists of whole numbers.")
         self._check_offsets(offsets, len(rows))
         self._check_names()
         object.__setattr__(self, "rows", self._ordered(rows.astype(np.int64), offsets))
@@ -53,19 +54,19 @@ class Groups:
         fit = len(offsets) == len(self.names) + 1 and offsets[0] == 0 and offsets[-1] == total
         if not fit or (np.diff(offsets) < 0).any():
             raise ConfigError(
-                f"groups: offsets do not cut {total} rows into {len(self.names)} groups; expected to rise "
-                f"from 0 to {total}. Build them with Groups.from_lists."
+                f"groups: offsets must be {len(self.names) + 1} numbers that rise from 0 to {total}. Build the groups "
+                "with Groups.from_lists."
             )
         empty = np.flatnonzero(np.diff(offsets) == 0)
         if len(empty):
-            raise ConfigError(f"group '{self.names[empty[0]]}': has no members; expected at least one. Leave it out.")
+            raise ConfigError(f"group '{self.names[empty[0]]}' has no members. Remove the group, or add members.")
 
     def _check_names(self) -> None:
         for name in self.names:
             check_unicode("group", name)
         if len(set(self.names)) < len(self.names):
             twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
-            raise ConfigError(f"group '{twice}': comes twice; expected different names. Rename one.")
+            raise ConfigError(f"group '{twice}': two groups have this name. Rename one of them.")
 
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
         rises = np.diff(rows) > 0
@@ -131,7 +132,7 @@ class Groups:
         rows = np.arange(len(codes))
         if keep is not None:
             if keep.shape != (len(codes),):
-                raise ConfigError(f"keep: is {keep.shape}; expected ({len(codes)},), one for each label. Make it so.")
+                raise ConfigError(f"keep has shape {keep.shape}; it must be ({len(codes)},), one for each label.")
             rows, codes = np.flatnonzero(keep), codes[keep]
         first = np.full(len(names), len(codes))
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal ones the last that is written stays
@@ -173,7 +174,7 @@ def _encoded(labels: "Labels") -> tuple[list[str], np.ndarray]:
 def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
     array = np.asarray(rows)
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise ConfigError(f"group '{name}': its members are not row numbers; expected whole numbers. Give rows.")
+        raise ConfigError(f"group '{name}': members have type {array.dtype}; they must be row numbers.")
     return array.astype(np.int64)
 
 
@@ -188,17 +189,15 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
+        raise DataError(f"{path}: is not valid JSON ({error}). {_FORM}") from error
     named = dict(enumerate(groups)) if isinstance(groups, list) else groups
     if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
-        raise DataError(
-            f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
-        )
+        raise DataError(f"{path}: does not hold groups of ids or of row numbers. {_FORM}")
     found = {str(name): members for name, members in named.items()}
     try:
         json.dumps(groups, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"{path}: holds a lone surrogate; valid Unicode is expected. Remove it.") from error
+        raise DataError(f"{path}: contains a lone surrogate, so it is not valid Unicode. Remove it.") from error
     return found
 
 

@@ -49,8 +49,8 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):
         raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples; pool {pooling} is the effect of "
-            "removing some of them. Leave some out, or use another pool."
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but pool {pooling} needs some "
+            "that remain. Remove members from the group, or use another pool."
         )
 
 
@@ -66,7 +66,7 @@ class _GroupPart:
         """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
         total = self._add(self._read())
         if not np.isfinite(total).all():
-            raise DataError("group scores: a feature is not finite; expected numbers. Check the model for overflow.")
+            raise DataError("group scores: a feature is not finite. Check the model for overflow.")
         return total
 
     def product(self, vectors: np.ndarray) -> np.ndarray:
@@ -146,8 +146,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"order-inf: {STEPS} steps do not suffice, as removing the group leaves hardly any curvature; expected damped "
-        "features H^(-1/2)·gradient. Use order-2, or a smaller group."
+        f"order-inf: the solver did not converge in {STEPS} steps, because the loss has almost no curvature without "
+        "the group. Use order-2, a smaller group, or features H^(-1/2)·gradient with damping."
     )
 
 
@@ -165,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "order-inf: without a group no curvature is left in some direction, so the loss has no minimum there; "
-            "expected features H^(-1/2)·gradient. Use another pool, such as order-1, or a method with such features."
+            "order-inf: without one of the groups the loss has no curvature in some direction, so it has no minimum. "
+            "Use another pool, such as order-1, or a method with features H^(-1/2)·gradient, such as logra."
         )
     return found

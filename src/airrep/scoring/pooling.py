@@ -17,7 +17,7 @@ TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-_POOLS = "sum, mean, diminishing, attention, signed-attention, order-K or order-inf, ngram-lm, with K of at least 1"
+_POOLS = "sum, mean, diminishing, attention, signed-attention, ngram-lm, order-inf or order-K (such as order-1)"
 _EXAMPLES = (*get_args(Pool), "order-1", "order-inf")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal[
@@ -53,18 +53,19 @@ class Pooling:
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
         if self.kind not in get_args(Kind) or (self.k is not None and self.kind != "order"):
-            raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
+            raise ConfigError(f"pool '{self.text}': does not exist. Choose {_POOLS}.")
         if self.k is not None and self.k < 1:
-            raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
+            raise ConfigError(f"pool '{self.text}': K must be at least 1.")
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Use exact constants."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Leave -paper out."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
             raise ConfigError(
-                f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
+                f"temperature {self.temperature}: pool {self.text} has no temperature. Remove it, or use pool "
+                "attention."
             )
 
     @property
@@ -116,8 +117,8 @@ class Pooling:
         if found is None:
             named = where or f"pool {pool!r}"
             if isinstance(pool, str) and (gone := _GONE.fullmatch(pool)):
-                raise ConfigError(f"{named}: is gone; type instead: {dropped.POOLS[gone[1]]}")
-            raise ConfigError(f"{named}: does not exist; expected {_POOLS}. {near(pool, _EXAMPLES)}")
+                raise ConfigError(f"{named}: was removed. Use {dropped.POOLS[gone[1]]}")
+            raise ConfigError(f"{named}: does not exist; expected one of {_POOLS}. {near(pool, _EXAMPLES)}")
         return cls("order", int(found[1]), temperature, "paper" if found[2] else "exact")
 
 
@@ -141,7 +142,7 @@ def _require_positive(temperature: float) -> None:
     except (TypeError, ValueError):  # no number, or several
         good = False
     if not good:
-        raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
+        raise ConfigError(f"temperature is {temperature}; it must be a finite number above 0.")
 
 
 SUM, CHANNELS = Pooling("sum"), Pooling("channels")
@@ -176,18 +177,18 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     pooling = Pooling.parse(pool, temperature)
     if pooling.reads_features:
         raise ConfigError(
-            f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
+            f"pool '{pooling}': needs features, not only scores. Use airrep.scoring.group_scores.group_scores."
         )
     scores = as_numbers(scores, "group")
     if scores.ndim != 2 or scores.shape[1] == 0:
-        raise DataError(f"group: scores are {scores.shape}; expected (q, k) with k > 0. Give it at least one member.")
+        raise DataError(f"group: shape is {scores.shape}; it must be (queries, members), with at least one member.")
     wide = scores.astype(np.float64)
     if not np.isfinite(wide).all():
-        raise DataError("group: a score is not finite; expected numbers. Check the model for overflow.")
+        raise DataError("group: a score is not finite. Check the model for overflow.")
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # looked for in the result
         pooled: np.ndarray = _pooled(wide, pooling).astype(np.float32)
     if not np.isfinite(pooled).all():
-        raise DataError("group: its score exceeds float32; expected smaller scores. Check the model for overflow.")
+        raise DataError("group: its score is too large for float32. Check the model for overflow.")
     return pooled
 
 

@@ -299,8 +299,7 @@ def _checked(norm: float, piece: Piece) -> float:
     """The greatest norm of a row, by Cauchy-Schwarz a bound on scores; refuses one that is not finite in float32."""
     if not np.isfinite(norm):
         raise DataError(
-            f"{piece}: a feature is not finite, or far too large; expected ordinary numbers. "
-            "Check the model that made them."
+            f"{piece}: a feature is not finite, or is far too large. Check the model that made the features."
         )
     return norm
 

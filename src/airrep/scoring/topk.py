@@ -42,7 +42,7 @@ def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
     """
     kept = check_keep(keep, asked.rows)
     if len(asked) == 0:
-        raise DataError("queries: there are none; expected at least one. Give queries to choose for.")
+        raise DataError("queries is empty. Pass at least one query.")
     check_count("select: count", count, kept)
     # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
     # different rows, no row outside them can come before the last of the selection.
@@ -62,7 +62,7 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Gene
     not between 1 and the number of rows that may be drawn. DataError: a weight is not a number, or infinite.
     """
     if not (log_weights < np.inf).all():
-        raise DataError("select: a weight is not a number, or infinite; expected finite ones. Check what made them.")
+        raise DataError("select: a weight is NaN or infinite. Check the features that the weights come from.")
     check_count("select: count", count, int(np.isfinite(log_weights).sum()))
     noisy = log_weights + generator.gumbel(size=log_weights.shape)
     drawn: Rows = np.argsort(-noisy, kind="stable")[:count]
@@ -257,7 +257,7 @@ class _CandidateTile:
         found = self._settle(self._gather())
         scores = found.score.astype(np.float32)
         if not np.isfinite(scores).all():
-            raise DataError("top_k: a score exceeds float32; expected smaller features. Check the model for overflow.")
+            raise DataError("top_k: a score is too large for float32. Check the model for overflow.")
         return TopK(found.row.reshape(self.count, self.k), scores.reshape(self.count, self.k))
 
 

@@ -99,8 +99,8 @@ def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
     if not widest >= t_min:
         names = ", ".join(one.name for one in instances)
         raise TrainingError(
-            f"instance {names}: no two labels of a query are t_min={t_min:g} apart, at most {widest:.2g}; expected "
-            "some, since these are ranked. Lower t_min, or label more subsets."
+            f"instance {names}: labels of one query differ by at most {widest:.2g}, which is less than "
+            f"t_min={t_min:g}, so there is no pair to rank. Lower t_min, or label more subsets."
         )
 
 
@@ -123,8 +123,8 @@ class Collector:
         """Add the texts of an instance that is to be learnt from, if its labels rank anything."""
         if len(instance.subsets) < 2:
             raise TrainingError(
-                f"instance {instance.name}: has {len(instance.subsets)} subset; expected two or more, since ranking "
-                "compares them. Label more subsets."
+                f"instance {instance.name}: has {len(instance.subsets)} subset, and ranking compares at least two. "
+                "Label more subsets."
             )
         try:
             made = normalise_losses(instance.losses, scale)

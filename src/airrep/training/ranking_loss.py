@@ -57,15 +57,15 @@ def ranking_loss(
     """
     _check_thresholds(t_min, t_max)
     if reduction not in ("mean", "sum"):
-        raise ConfigError(f"reduction '{reduction}': does not exist; expected mean or sum. Choose one of them.")
+        raise ConfigError(f"reduction '{reduction}': does not exist. Choose mean or sum.")
     scores, labels = _tensor(scores), _tensor(labels)
     if scores.ndim != 2 or scores.shape != labels.shape:
         raise DataError(
-            f"ranking loss: scores are {tuple(scores.shape)}, labels {tuple(labels.shape)}; "
-            "expected both (q, m). Give the labels of these queries and subsets."
+            f"ranking loss: scores have shape {tuple(scores.shape)} and labels {tuple(labels.shape)}; both must be "
+            "(queries, subsets). Pass the labels of the queries and subsets that were scored."
         )
     if torch.isinf(labels).any():
-        raise DataError("ranking loss: a label is infinite; expected numbers, or NaN where missing. Correct it.")
+        raise DataError("ranking loss: a label is infinite. Pass finite labels, and NaN where a label is missing.")
     apply: Any = _RankingLoss.apply  # it has no types
     loss: torch.Tensor = apply(scores, labels.detach(), t_min, t_max, reduction)
     return loss
@@ -90,7 +90,7 @@ def _check_thresholds(t_min: float, t_max: float) -> None:
     numbers = all(isinstance(one, int | float | np.number) for one in (t_min, t_max))
     if not numbers or not (0 <= t_min <= t_max and t_min < np.inf) or t_max != t_max:
         raise ConfigError(
-            f"thresholds: t_min={t_min}, t_max={t_max}; expected 0 ≤ t_min ≤ t_max. Take 0.1 and 5, the paper's."
+            f"thresholds: t_min={t_min} and t_max={t_max} must satisfy 0 ≤ t_min ≤ t_max. The paper uses 0.1 and 5."
         )
 
 
@@ -132,8 +132,8 @@ class _RankingLoss(torch.autograd.Function):
                 gradient[rows].scatter_(1, order, of_scores)
         if reduction == "mean" and count == 0:
             raise NoPairsError(
-                f"ranking loss: no pair of labels differs by {t_min} or more; expected some. "
-                "Give more queries or subsets, or lower t_min."
+                f"ranking loss: no query has two labels that differ by t_min={t_min} or more. "
+                "Pass more queries or subsets, or lower t_min."
             )
         divisor = count if reduction == "mean" else torch.ones_like(count)
         if gradient is not None:

@@ -23,8 +23,8 @@ class TrainingSettings(Settings):
     """Pool: turns the scores of a group's members into one score, in training and in evaluation. Attention (Eq. 6),
     signed-attention (weighs by signed scores), or the mean."""
     normalise: bool | None = None
-    """Scale means to unit length before the head; None keeps what the start has. With it the result cannot be
-    saved in the published AirRep format."""
+    """Scale the mean of the token vectors to unit length before the head; None does as the start does. With true, the
+    result cannot be saved in the published AirRep format."""
     dimension: int | None = Field(default=None, ge=1)
     """Number of features. A number adds a random projection (deviation 1/√dimension) after the start's head."""
     initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
@@ -36,9 +36,9 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _ranges_hold(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}; expected two numbers from 0 up to, not including, 1")
+            raise ValueError(f"betas={self.betas}: both numbers must be at least 0 and less than 1")
         if self.t_min > self.t_max:
-            raise ValueError(f"t_min is {self.t_min} and t_max {self.t_max}; expected t_min to be at most t_max")
+            raise ValueError(f"t_min={self.t_min} is greater than t_max={self.t_max}")
         return self
 
     @field_validator("train_layers", mode="before")
@@ -48,7 +48,7 @@ class TrainingSettings(Settings):
         if isinstance(layers, str) and layers.isdecimal():
             return int(layers)
         if layers != "all" and (type(layers) is not int or layers < 0):
-            raise ValueError("expected all, or a number of layers from 0 up")
+            raise ValueError("must be all, or a whole number of layers, 0 or more")
         return layers
 
     steps: int = Field(default=2000, ge=1)

@@ -41,13 +41,13 @@ def load_start(settings: TrainingSettings) -> Trainable:
     layers = len(network_of(start).layers)
     if settings.train_layers != "all" and settings.train_layers > layers:
         raise ConfigError(
-            f"train_layers={settings.train_layers}: the start has {layers} layers; expected 0 to {layers}, or all. "
-            "Correct the value."
+            f"train_layers={settings.train_layers}: the encoder to start from has {layers} layers. "
+            f"Choose 0 to {layers}, or all."
         )
     if settings.dropout and not layers:
         raise ConfigError(
-            f"dropout={settings.dropout:g}: the start '{settings.start}' has no layers whose values could be set to 0; "
-            "expected 0. Leave it out; head_dropout is that of the head."
+            f"dropout={settings.dropout:g}: the encoder to start from, '{settings.start}', has no layers that dropout "
+            "could act on. Remove dropout, or set head_dropout, the dropout of the head."
         )
     return start
 
@@ -60,8 +60,8 @@ def load_trainable(name: str, **settings: Any) -> Trainable:
     encoder = load_encoder(name, precision="float32", **settings)
     if not isinstance(encoder, Trainable):
         raise ConfigError(
-            f"encoder {name}: is neither a BERT-type encoder with mean pooling nor a static one, so airrep cannot "
-            "train it; expected one that `airrep` itself runs. Use 'default', 'static', or another model."
+            f"encoder {name}: cannot be trained, since it is neither a BERT-type encoder with mean pooling nor a "
+            "static encoder. Use 'default', 'static', or another model of these two kinds."
         )
     return encoder
 

@@ -172,7 +172,7 @@ def _undamaged(path: Path) -> Iterator[None]:
         yield
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
-            f"{path}: is damaged ({error}). Delete the folder of the unfinished run and start anew."
+            f"{path}: is damaged ({error}). Delete the unfinished run (its folder ends in .partial) and start again."
         ) from error
 
 

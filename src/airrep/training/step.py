@@ -153,8 +153,8 @@ def _weights(
     if scores.dtype == torch.float32:
         return _weights(scores.double(), membership, pool)
     raise TrainingError(
-        "group scores: are not finite, or differ by so much that attention cannot be computed; expected them within "
-        "100 or so of each other. Lower learning_rate or head_learning_rate, or set clip."
+        "group scores are not finite, or differ by so much that attention cannot be computed (a difference of about "
+        "100 is safe). Lower learning_rate or head_learning_rate, or set clip."
     )
 
 
@@ -301,9 +301,7 @@ def _ranking_gradient(
         mixed, learning = beside(f, torch.from_numpy(texts.given).to(f)), [f, beside.log_weights]
     loss = ranking_loss(mixed, torch.from_numpy(texts.labels).to(f), settings.t_min, settings.t_max)
     if not torch.isfinite(loss):
-        raise TrainingError(
-            "the loss is not finite; expected a number. Lower learning_rate or head_learning_rate, or set clip."
-        )
+        raise TrainingError("the loss is not finite. Lower learning_rate or head_learning_rate, or set clip.")
     g, *on_weights = torch.autograd.grad(loss, learning)
     if beside is not None and on_weights:
         beside.log_weights.grad = on_weights[0]

@@ -168,8 +168,8 @@ class TrainingRun:
         length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
         if not math.isfinite(length):
             raise TrainingError(
-                f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
-                "learning_rate or head_learning_rate, or use precision=float32."
+                f"step {step + 1}, instance {instance.name}: the gradient is not finite. Lower learning_rate or "
+                "head_learning_rate, or use precision=float32."
             )
         self._checkpoint = replaced(self._checkpoint, step=step + 1)
         record = {"step": step + 1, "instance": instance.name, "loss": loss, "gradient_norm": length}
@@ -318,11 +318,13 @@ def _check_instances(
 ) -> None:
     """Refuse, before hours of training, what cannot be learnt from, or judged by."""
     if not instances:
-        raise ConfigError("training: there are no instances; expected at least one. Give labelled instances.")
+        raise ConfigError("training: no labelled instance is given. Give at least one.")
     names = [instance.name for part in (instances, held_out, test) for instance in part]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"instance '{twice}': comes twice; expected different names. Give each instance once.")
+        raise ConfigError(
+            f"instance '{twice}': is given twice. Give each instance once: to train, held out or as test."
+        )
     check_disjoint(instances, held_out)
     check_disjoint([*instances, *held_out], test)
     for instance in (*held_out, *test):

@@ -74,8 +74,8 @@ class Frozen:
             stored = found.astype(self.dtype)
         if not np.isfinite(stored).all():
             raise TrainingError(
-                f"activations below layer {self.depth}: one is not finite in {np.dtype(self.dtype).name}; expected "
-                "ordinary numbers. Set activations=float32, or start from another encoder."
+                f"activations below layer {self.depth}: a value is infinite or NaN in {np.dtype(self.dtype).name}. "
+                "Set activations=float32, or start from another encoder."
             )
         return stored
 
@@ -124,8 +124,8 @@ class Activations:
             found = _open(path, frozen, block) if there[path] is None else there[path]
             if found is None:
                 raise TrainingError(
-                    f"{path}: stored activations are missing or damaged; every process must see the same folder. "
-                    "Give a shared one, and run the same command again."
+                    f"{path}: stored activations are missing or damaged. Choose a folder that all processes can read "
+                    "(--out, or --set shared=FOLDER), and run the command again."
                 )
             self._blocks.append(found)
 

@@ -85,7 +85,7 @@ def test_clusters_are_of_one_topic_and_named_by_its_words(index: IndexRows) -> N
 def test_an_index_without_vectors_has_no_map(tmp_path: Path) -> None:
     built = airrep.build_index(topics(4), tmp_path / "index", "tfidf")
     for make in (lay_out, find_clusters):
-        with pytest.raises(ConfigError, match="keeps no vectors"):
+        with pytest.raises(ConfigError, match="has no embeddings"):
             make(built)
     with pytest.raises(ConfigError, match="field"):
         built.group_scores(["soup"], by="cluster")

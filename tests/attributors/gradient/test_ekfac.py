@@ -316,7 +316,7 @@ def test_errors_are_one_line(lm: str) -> None:
         fitted(lm, modules=("nothing",))
     with pytest.raises(ConfigError, match="pool 'order-2'"):
         make(lm).pooling("order-2")
-    with pytest.raises(DataError, match="cannot be read by the LM"):
+    with pytest.raises(DataError, match="the LM cannot read"):
         make(lm).fit(Corpus.from_examples([Example("a", "word " * 4000, "long")]))
     with pytest.raises(ConfigError, match="damping"):
         make(lm, damping=0.0)

@@ -113,7 +113,7 @@ def test_what_nobody_recorded_is_told(run: Run) -> None:
     airrep.build_index(make_corpus(5), "index", "tfidf")
     ran = run("rerun", "index")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "index: does not record" in ran.err
+    assert "index: records no command" in ran.err
     do(run, "serve --help")
     assert not Path("index", HISTORY).exists()
 

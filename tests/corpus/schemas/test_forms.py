@@ -59,7 +59,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         ("Sum.\n\n1 2", "3"),
     ),
     (
-        'instruction, input and output (Alpaca) (the last of several turns; turns="all" takes each)',
+        'instruction, input and output (Alpaca) (only the last assistant turn; turns="all" uses every one)',
         {"instruction": "And 3+3?", "input": "", "output": "6", "system": "Count.", "history": [["2+2?", "4"]]},
         ("System: Count.\nUser: 2+2?\nAssistant: 4\nUser: And 3+3?", "6"),
     ),
@@ -88,7 +88,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         (f"Tools: {json.dumps(TOOLS)}\nSystem: Be kind.\nUser: Hi", "Hello."),
     ),
     (
-        'messages (the last of several turns; turns="all" takes each)',
+        'messages (only the last assistant turn; turns="all" uses every one)',
         {"messages": TALK},
         ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
     ),
@@ -98,7 +98,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         ("Weather?", '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'),
     ),
     (
-        'messages (the last of several turns; turns="all" takes each)',
+        'messages (only the last assistant turn; turns="all" uses every one)',
         {
             "tools": TOOLS,
             "parallel_tool_calls": False,
@@ -256,10 +256,10 @@ def test_what_an_older_file_gave_it_gives_still() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"messages": [TALK[0], {**TALK[1], "weight": 0}]}, "every message by the assistant is marked as not learnt"),
-    ({"messages": TALK[:3]}, "the last message is by .user."),
+    ({"messages": [TALK[0], {**TALK[1], "weight": 0}]}, "every assistant message is marked as not trained on"),
+    ({"messages": TALK[:3]}, "the last message has the role .user."),
     ({"messages": [TALK[0], {"role": "assistant", "content": ""}]}, "the content of message 2 is blank"),
-    ({"conversations": shared(("human", "Hi"))}, "the last message is by .user."),
+    ({"conversations": shared(("human", "Hi"))}, "the last message has the role .user."),
     ({"conversations": [{"from": "human"}]}, "the value of message 1 is null"),
     ({"conversations": []}, "conversations is an empty list"),
     ({"conversations": "Hi"}, "conversations is text"),
@@ -274,13 +274,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"instruction": "i", "output": "o", "history": [["a", 3]]}, "history 1 is a number"),
     ({"instruction": "i", "context": 3, "response": "r"}, "context is a number"),
     ({"prompt": 3, "chosen": "a", "rejected": "b"}, "prompt is a number"),
-    ({"prompt": "p", "chosen": said(("user", "x"))}, "the last message is by .user."),
-    ({"chosen": "\n\nHuman: Hi"}, "the last message is by .user."),
-    ({"chosen": "Human:\n\nAssistant:"}, "chosen holds speakers and no text"),
+    ({"prompt": "p", "chosen": said(("user", "x"))}, "the last message has the role .user."),
+    ({"chosen": "\n\nHuman: Hi"}, "the last message has the role .user."),
+    ({"chosen": "Human:\n\nAssistant:"}, "chosen has .* no text"),
     ({"chosen": ""}, "response is blank"),
     ({"text": 5}, "response is a number"),
-    ({"messages": TALK, "tools": "search(query)"}, "tools is text that is no JSON of a list or an object"),
-    ({"messages": TALK, "tools": '[{"name": "f"'}, "tools is text that is no JSON of a list or an object"),
+    ({"messages": TALK, "tools": "search(query)"}, "tools is text that is not a JSON list or object"),
+    ({"messages": TALK, "tools": '[{"name": "f"'}, "tools is text that is not a JSON list or object"),
     ({"messages": TALK, "functions": 3}, "functions is a number"),
     ({"text": " "}, "response is blank"),
 ]
@@ -293,9 +293,9 @@ def test_refuses(record: dict[str, Any], message: str) -> None:
 
 
 def test_refuses_choices_that_are_none() -> None:
-    with pytest.raises(ConfigError, match="turns 'first': expected last or all"):
+    with pytest.raises(ConfigError, match="turns 'first': must be last or all"):
         Schema(turns="first")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="preferences 'rejected': expected chosen or both or pairs"):
+    with pytest.raises(ConfigError, match="preferences 'rejected': must be chosen or both or pairs"):
         Schema(preferences="rejected")  # type: ignore[arg-type]
 
 
@@ -406,7 +406,7 @@ def test_messages_that_say_nothing(blank: str | None) -> None:
     called = {"role": "assistant", "content": blank, "tool_calls": [{"name": "f", "arguments": {}}]}
     found = read_one({"messages": [USER, called, {"role": "tool", "content": blank}, DONE]})
     assert found.prompt == 'User: q\nAssistant: {"name": "f", "arguments": {}}\nTool: '
-    with pytest.raises(DataError, match="no message by the assistant"):
+    with pytest.raises(DataError, match="no assistant message"):
         read_one({"messages": [silent]})
     for wrong in ([{"role": "user", "content": blank}, DONE], [USER, {"role": "assistant", "content": blank}]):
         with pytest.raises(DataError, match="the content of message"):
@@ -458,11 +458,11 @@ def test_pairs_are_one_example_each_that_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ({"prompt": "Sky?", "chosen": "Blue."}, "has a chosen response and none rejected; both are expected of a pair"),
+        ({"prompt": "Sky?", "chosen": "Blue."}, "has a chosen but no rejected response"),
         ({"prompt": "Sky?", "chosen": "Blue.", "rejected": " "}, "rejected is blank; text is expected"),
         (
             {"chosen": TALK, "rejected": said(("user", "Hi"), ("assistant", "No."))},
-            "chosen and rejected answer different prompts; one prompt is expected",
+            "chosen and rejected answer different prompts",
         ),
     ],
 )

@@ -86,9 +86,9 @@ def test_a_mark_says_that_a_turn_is_learnt(name: str, value: Any) -> None:
         ({"content": "Wood", "weight": 1.0, "train": "true"}, "messages"),
         (
             {"content": [{"type": "text", "text": "W", "train": False}, {"type": "text", "text": "ood"}]},
-            "messages, turns of which parts are marked count whole",
+            "messages, turns with only some parts marked count as a whole",
         ),
-        ({"content": "Wood", "train_detail": []}, "messages, turns of which parts are marked count whole"),
+        ({"content": "Wood", "train_detail": []}, "messages, turns with only some parts marked count as a whole"),
     ],
 )
 def test_a_mark_that_says_more_counts_whole_and_is_told(said: dict[str, Any], told: str) -> None:

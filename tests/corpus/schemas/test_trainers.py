@@ -104,13 +104,13 @@ def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ({"question": "q", "solution": "s", "answer": "a"}, "question and solution (answer beside: not read)"),
-        ({"question": "q", "answer": "a", "rationale": "r"}, "question and answer (rationale beside: not read)"),
-        ({"prompt": "p", "response": "r", "system": "s"}, "prompt and response (system beside: not read)"),
-        ({"messages": TALK[1:3], "question": "q", "answer": "4"}, "messages (answer beside: not read)"),
+        ({"question": "q", "solution": "s", "answer": "a"}, "question and solution (answer: not read)"),
+        ({"question": "q", "answer": "a", "rationale": "r"}, "question and answer (rationale: not read)"),
+        ({"prompt": "p", "response": "r", "system": "s"}, "prompt and response (system: not read)"),
+        ({"messages": TALK[1:3], "question": "q", "answer": "4"}, "messages (answer: not read)"),
         ({"prompt": "p", "response": "r", "history": []}, "prompt and response"),
-        ({"messages": TALK[1:3], "article": "a", "thought": "t"}, "messages (article, thought beside: not read)"),
-        ({"messages": TALK[1:3], "text": "a", "passage": ""}, "messages (text beside: not read)"),
+        ({"messages": TALK[1:3], "article": "a", "thought": "t"}, "messages (article, thought: not read)"),
+        ({"messages": TALK[1:3], "text": "a", "passage": ""}, "messages (text: not read)"),
     ],
 )
 def test_what_looks_like_a_turn_and_is_not_read_is_named(record: dict[str, Any], told: str) -> None:
@@ -162,7 +162,7 @@ def test_of_a_tree_each_answer_stands_behind_its_own_path() -> None:
     pairs = [(one.prompt, one.response) for one in read(tree, turns="all")]
     assert pairs == [("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"), ("Hi", "Hey!")]
     assert [one.response for one in read(tree)] == ["4", "Hey!"]
-    with pytest.raises(DataError, match="is one message of a tree whose other messages are other records"):
+    with pytest.raises(DataError, match="is one message of a conversation tree"):
         read({"message_id": "m", "parent_id": None, "text": "Hi", "role": "prompter"})
 
 
@@ -178,7 +178,7 @@ def test_segments_are_learnt_where_their_label_is_true() -> None:
         ("<s>Q: 2+2\n4</s>Q: 3+3\n", "6</s>", {"form": "bare"})
     ]
     assert [one.response for one in read(record, turns="all")] == ["4</s>", "6</s>"]
-    with pytest.raises(DataError, match="no segment has the label true"):
+    with pytest.raises(DataError, match="no segment has .label.: true"):
         read({"segments": segments[:1]})
 
 

@@ -179,9 +179,9 @@ def test_the_delimiter_is_told_by_the_first_records(content: str, prompt: str, t
 
 def test_lines_are_counted_from_before_what_tells_the_delimiter(tmp_path: Path) -> None:
     for content in ("sep=;\nprompt;response\na\n", '\n"prompt"\na,b\n'):
-        with pytest.raises(DataError, match=r"data.csv:3: (1 cell|2 cells) in a table"):
+        with pytest.raises(DataError, match=r"data.csv:3: has (1 cell|2 cells), but"):
             read_corpus(write(tmp_path / "data.csv", content))
-    for content, message in (("\na;b|c\n1;2|3\n", "2: ';' or"), ("\na,a\n1,2\n", '2: the column "a" occurs')):
+    for content, message in (("\na;b|c\n1;2|3\n", "2: .*';' or"), ("\na,a\n1,2\n", '2: the column "a" occurs')):
         with pytest.raises(DataError, match=f"data.csv:{message}"):
             read_corpus(write(tmp_path / "data.csv", content))
 
@@ -206,20 +206,20 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
     ("a.jsonl", GOOD + "[1]", "a.jsonl:2: the record is a list"),
     ("a.jsonl", GOOD + '{"texts": "x"}', "a.jsonl:2: no prompt and response"),
     ("a.jsonl", '{"prompt": "p", "response": "\\ud83d"}', r"a.jsonl:1: response holds a lone surrogate .*\\ud83d"),
-    ("a.jsonl", GOOD + '{"prompt": "p", "response": "r", "x": NaN}', r"a.jsonl:2: not JSON \(the literal NaN"),
+    ("a.jsonl", GOOD + '{"prompt": "p", "response": "r", "x": NaN}', r"a.jsonl:2: not JSON \(NaN is not valid JSON"),
     (
         "a.jsonl",
         GOOD + '{"prompt": "p", "response": "r", "response": "s"}',
-        r'a.jsonl:2: not JSON \(the key "response" stands twice in one object',
+        r'a.jsonl:2: not JSON \(the key "response" occurs twice in one object',
     ),
-    ("a.json", '[{"prompt": "p", "response": "r", "x": {"y": 1, "y": 1}}]', 'a.json:1: .*the key "y" stands twice'),
-    ("a.jsonl", '{"prompt": "p", "response": "r", "x": 1e999}', 'a.jsonl:1: field "x" is no JSON value'),
+    ("a.json", '[{"prompt": "p", "response": "r", "x": {"y": 1, "y": 1}}]', 'a.json:1: .*the key "y" occurs twice'),
+    ("a.jsonl", '{"prompt": "p", "response": "r", "x": 1e999}', 'a.jsonl:1: field "x" is not valid JSON'),
     ("a.jsonl", '{"prompt": ' + "[" * 100_000, r"a.jsonl:1: not JSON \(nested too deeply\)"),
     ("a.jsonl", GOOD.encode() + b'{"prompt": "\xff"}', "a.jsonl:2: byte 13 of the line is not UTF-8"),
-    ("a.jsonl", GOOD.encode("utf-16"), "a.jsonl: is UTF-16, .*UTF-8 is expected"),
-    ("a.csv", "prompt,response\na,b\n".encode("utf-16"), "a.csv: is UTF-16, as its first bytes tell"),
-    ("a.csv", "prompt,response\na,b\n".encode("utf-16-le"), "a.csv: is UTF-16LE, .* iconv -f UTF-16LE -t UTF-8 FILE"),
-    ("a.json", f"[{GOOD}]".encode("utf-32"), "a.json: is UTF-32, as its first bytes tell"),
+    ("a.jsonl", GOOD.encode("utf-16"), "a.jsonl: .*UTF-16, but must be UTF-8"),
+    ("a.csv", "prompt,response\na,b\n".encode("utf-16"), "a.csv: .* UTF-16, but must be UTF-8"),
+    ("a.csv", "prompt,response\na,b\n".encode("utf-16-le"), "a.csv: .* UTF-16LE, .* iconv -f UTF-16LE -t UTF-8 FILE"),
+    ("a.json", f"[{GOOD}]".encode("utf-32"), "a.json: .* UTF-32, but must be UTF-8"),
     (
         "a.jsonl",
         '{"prompt": "Le café est fermé", "response": "r"}\n'.encode("cp1252"),
@@ -235,28 +235,32 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
     ("a.json", f"[{GOOD}{GOOD}]", r"a.json:2: not JSON \(a comma or \] is missing\)"),
     ("a.json", f"[{GOOD}]\n]", r"a.json:3: not JSON \(text after the array\)"),
     ("a.json", '{"data": []}', "a.json:1: no prompt and response"),
-    ("a.json", '[{"prompt": NaN}]', "a.json:1: not JSON .the literal NaN, which JSON does not know"),
+    ("a.json", '[{"prompt": NaN}]', "a.json:1: not JSON .NaN is not valid JSON"),
     (
         "a.json",
         b'[\n{"prompt": "p\xff", "response": "r"}]',
         "a.json:2: prompt holds a lone surrogate or a byte that is not",
     ),
-    ("a.csv", "prompt,response\na,b\na\n", "a.csv:3: 1 cell in a table of 2 columns"),
-    ("a.csv", 'prompt,response\n"a\nb",b\na,b,c\n', "a.csv:4: 3 cells in a table of 2 columns"),
+    ("a.csv", "prompt,response\na,b\na\n", "a.csv:3: has 1 cell, but the header has 2 columns"),
+    ("a.csv", 'prompt,response\n"a\nb",b\na,b,c\n', "a.csv:4: has 3 cells, but the header has 2 columns"),
     ("a.csv", "prompt,response\n,b\n", "a.csv:2: prompt is empty or null"),
     ("a.csv", "prompt,prompt\nc,d\n", 'a.csv:1: the column "prompt" occurs twice'),
-    ("a.csv", 'prompt,response\na,b\n"c,d\ne,f\n', "a.csv:3: a quoted cell never ends"),
-    ("a.csv", "a;b|c\n1;2|3\n", r"a.csv:1: ';' or '\|' may separate the cells"),
-    ("a.csv", "a\tb|c\n\n", r"a.csv:1: a tab or '\|' may separate the cells"),
+    ("a.csv", 'prompt,response\na,b\n"c,d\ne,f\n', "a.csv:3: a quoted cell is never closed"),
+    ("a.csv", "a;b|c\n1;2|3\n", r"a.csv:1: the delimiter is unclear.*';' or '\|'"),
+    ("a.csv", "a\tb|c\n\n", r"a.csv:1: the delimiter is unclear.*a tab or '\|'"),
     ("a.csv", "a;b,c\nc,d\n", "a.csv:2: no prompt and response"),
-    ("a.csv", '"asked; short"\nx\n', "a.csv:2: .*found asked"),  # a sign in a quoted name separates nothing
-    ("a.csv", 'prompt,response\n"a"b,c\n', "a.csv:2: text after a closing quote"),
+    ("a.csv", '"asked; short"\nx\n', "a.csv:2: .*the fields asked"),  # a sign in a quoted name separates nothing
+    ("a.csv", 'prompt,response\n"a"b,c\n', "a.csv:2: text follows a closing quote"),
     ("a.csv", b"prompt,response\na,\xff\n", "a.csv:2: response holds a lone surrogate or a byte that is not UTF-8"),
     ("a.csv", b"prompt,response\na,b\0\n", "a.csv:2: response holds a NUL character"),
     ("a.parquet", parquet(ROWS)[:300], "a.parquet: cannot be read as Parquet"),
     ("a.parquet", parquet([{"prompt": 1, "response": "r"}]), "a.parquet: row 1: prompt is a number"),
     ("a.parquet", parquet(TWICE), 'a.parquet: the column "response" occurs twice'),
-    ("a.parquet", parquet([{"prompt": "p", "response": "r", "x": b"\xff"}]), 'a.parquet: row 1: field "x" is no JSON'),
+    (
+        "a.parquet",
+        parquet([{"prompt": "p", "response": "r", "x": b"\xff"}]),
+        'a.parquet: row 1: field "x" is not valid JSON',
+    ),
     ("a.jsonl.gz", gzip.compress(lines(ROWS * 50), mtime=0)[:60], r"a.jsonl.gz: cannot be read to its end \(Truncated"),
     ("a.csv.gz", gzip.compress(table(","), mtime=0)[:60], r"a.csv.gz: cannot be read to its end \(Truncated"),
     ("a.jsonl.zst", zstandard(lines(ROWS))[:60], r"a.jsonl.zst: cannot be read to its end \(Truncated"),
@@ -286,7 +290,7 @@ def test_refuses_parquet_that_unpacks_to_too_much(suffix: str, tmp_path: Path, m
     path = write(tmp_path / f"a.parquet.{suffix}", pack(parquet(ROWS)))
     assert len(read_corpus(path)) == len(ROWS)
     monkeypatch.setattr("airrep.corpus.sources.files._LARGEST_UNPACKED", len(parquet(ROWS)) - 1)
-    with pytest.raises(DataError, match=r"more than 0 MiB, compressed once more.* Decompress the file first"):
+    with pytest.raises(DataError, match=r"more than 0 MiB.* Decompress the file first"):
         read_corpus(path)
 
 
@@ -304,9 +308,9 @@ def test_refuses_what_is_missing_or_has_no_splits(tmp_path: Path, monkeypatch: p
         with pytest.raises(DataError, match=f"^{missing}: no such file or folder"):
             read_corpus(missing)
     path = write(tmp_path / "a.jsonl", GOOD)
-    with pytest.raises(ConfigError, match="a.jsonl: split='test' is given for a file"):
+    with pytest.raises(ConfigError, match="a.jsonl: split='test' was given"):
         read_corpus(path, split="test")
-    with pytest.raises(ConfigError, match="a.jsonl: config='de' is given for what is on disk"):
+    with pytest.raises(ConfigError, match="a.jsonl: config='de' was given"):
         read_corpus(path, config="de")
 
 
@@ -340,7 +344,7 @@ def test_reads_a_saved_dataset(saved: Path) -> None:
 def test_names_the_splits_there_are(saved: Path) -> None:
     with pytest.raises(DataError, match="two: has no split 'dev'"):
         read_corpus(saved / "two", split="dev")
-    with pytest.raises(ConfigError, match=r"one: split='dev' is given, but the folder has no splits"):
+    with pytest.raises(ConfigError, match=r"one: split='dev' was given, but the folder has no splits"):
         read_corpus(saved / "one", split="dev")
 
 
@@ -349,7 +353,7 @@ def test_refuses_a_damaged_saved_dataset(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as a saved dataset"):
         read_corpus(tmp_path)
     (tmp_path / "dataset_dict.json").write_text("{}")
-    with pytest.raises(DataError, match=r"dataset_dict.json cannot be read .*the list of splits is expected"):
+    with pytest.raises(DataError, match=r"dataset_dict.json.* cannot be read"):
         read_corpus(tmp_path)
 
 
@@ -372,9 +376,11 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert read_corpus("org/name").reading.hub == (f"org/name@{'0a' * 20}",)
     files[f"hf://datasets/org/name@{'0b' * 20}/c.parquet"] = {}
     assert read_corpus("org/name").reading.hub == ()
-    with pytest.raises(DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"):
+    with pytest.raises(
+        DataError, match=r"org/name: no such file, and .*'dev' .* cannot be loaded .*one of \['train'\]"
+    ):
         read_corpus("org/name", split="dev")
-    with pytest.raises(DataError, match=r"'dev' of its config 'de' cannot be loaded"):
+    with pytest.raises(DataError, match=r"'dev' of config 'de' .* cannot be loaded"):
         read_corpus("org/name", split="dev", config="de")
     assert asked[3:] == [("org/name", None, "train"), ("org/name", None, "dev"), ("org/name", "de", "dev")]
 
@@ -433,7 +439,7 @@ def test_a_record_longer_than_the_limit_is_refused_in_little_memory(tmp_path: Pa
     if name == "a.jsonl":
         assert len(read_corpus(path, longest_line=1, skip_invalid=True)) == 1
         assert len(read_corpus(path)) == 2
-    with pytest.raises(ConfigError, match="longest_line=0: expected 1 MiB or more"):
+    with pytest.raises(ConfigError, match="longest_line=0: must be 1 or more"):
         read_corpus(path, longest_line=0)
 
 

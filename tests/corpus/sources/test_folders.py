@@ -58,7 +58,7 @@ def test_names_without_splits_tell_none(tmp_path: Path) -> None:
     put(tmp_path / "forum.jsonl", "1")
     put(tmp_path / "math_test.jsonl", "2")
     assert prompts_of(tmp_path) == ["1", "2"]
-    with pytest.raises(DataError, match="its files' names tell no splits"):
+    with pytest.raises(DataError, match="its file names contain no split"):
         prompts_of(tmp_path, split="test")
 
 
@@ -81,7 +81,7 @@ def test_errors_name_the_file_and_its_line(tmp_path: Path) -> None:
         read_corpus(tmp_path)
     put(tmp_path / "b.jsonl", "3", id="x")
     put(tmp_path / "c.jsonl", "4", id="x")
-    with pytest.raises(DataError, match=r'c\.jsonl:1: the id "x" is already that of .*b\.jsonl:1'):
+    with pytest.raises(DataError, match=r'c\.jsonl:1: the id "x" is also the id of .*b\.jsonl:1'):
         read_corpus(tmp_path)
     assert read_corpus(tmp_path, skip_invalid=True).skipped.count == 1
 
@@ -95,7 +95,7 @@ def test_a_broken_file_of_many_is_an_error(tmp_path: Path) -> None:
 
 def test_refuses_a_folder_without_data(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(DataError, match="is a folder without data files"):
+    with pytest.raises(DataError, match="holds no data files"):
         read_corpus(tmp_path)
 
 
@@ -107,9 +107,9 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
     corpus = read_corpus(tmp_path)
     assert [one.prompt for one in corpus] == ["train.jsonl"]
     assert corpus.apart == (
-        "README.md: is a text beside data, which tells about them",
+        "README.md: is a text file beside data files, which it probably describes",
         "notes.docx: its suffix is not known",
-        "test.jsonl: is of another split",
+        "test.jsonl: belongs to another split",
     )
     assert read_corpus(tmp_path / "test.jsonl").apart == ()
 
@@ -183,7 +183,7 @@ def test_rows_are_taken_by_truth_values_too() -> None:
     assert corpus.take(np.array([True, False, True, False])).fingerprint == corpus.take([0, 2]).fingerprint
     assert len(corpus.take([])) == 0
     for wrong in ([0.7], [True, False], ["0"]):
-        with pytest.raises(DataError, match="rows: are not whole numbers"):
+        with pytest.raises(DataError, match="rows: must be row numbers"):
             corpus.take(wrong)  # type: ignore[arg-type]
 
 

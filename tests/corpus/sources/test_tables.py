@@ -289,12 +289,12 @@ DAY = pa.array([0, 2**30], pa.date32())
 BROKEN = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
 BAD: dict[str, tuple[pa.Table, str]] = {
     "JSON": (_one(pa.array(["{}", "{oops}"], pa.json_())), "not JSON: Expecting property name .* at character 2"),
-    "a key twice": (_one(pa.array(["{}", '{"a": 1, "a": 2}'], pa.json_())), 'the key "a" stands twice in one object'),
-    "NaN": (_one(pa.array(["{}", "NaN"], pa.json_())), "not JSON: the literal NaN"),
+    "a key twice": (_one(pa.array(["{}", '{"a": 1, "a": 2}'], pa.json_())), 'the key "a" occurs twice in one object'),
+    "NaN": (_one(pa.array(["{}", "NaN"], pa.json_())), "not JSON: NaN"),
     "nesting": (_one(pa.array(["{}", "[" * 100_000], pa.json_())), "not JSON: nested too deeply"),
-    "a map": (_one(pa.array([[], [("a", 1), ("a", 2)]], pa.map_("string", "int8"))), "a key stands twice in one map"),
-    "a class": (_one(pa.array([1, 2]), LABEL), "the class 2, of 2"),
-    "a class below": (_one(pa.array([1, -2]), LABEL), "the class -2, of 2"),
+    "a map": (_one(pa.array([[], [("a", 1), ("a", 2)]], pa.map_("string", "int8"))), "a key occurs twice in one map"),
+    "a class": (_one(pa.array([1, 2]), LABEL), "class 2 does not exist"),
+    "a class below": (_one(pa.array([1, -2]), LABEL), "class -2 does not exist"),
     "a date": (_one(DAY), "must have magnitude"),
     "a date in objects": (_one(pa.StructArray.from_arrays([DAY], ["day"])), "must have magnitude"),
     "UTF-8": (_one(BROKEN), "'utf-8' codec can't decode"),
@@ -305,7 +305,7 @@ BAD: dict[str, tuple[pa.Table, str]] = {
 def test_a_value_that_cannot_be_read_is_told_with_its_column(kind: str, tmp_path: Path) -> None:
     table, why = BAD[kind]
     pq.write_table(table, tmp_path / "a.parquet")
-    told = rf': the column "x" holds a value that cannot be read \((.*{why}.*)\); .*Drop the column'
+    told = rf': the column "x" holds a value that cannot be read \((.*{why}.*)\)\. .*remove the column'
     with pytest.raises(DataError, match=r"a\.parquet: row 2" + told):
         read_corpus(tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"record 2" + told):
@@ -332,7 +332,7 @@ REFUSED: dict[str, pa.Array] = {
 def test_what_is_no_json_is_refused_with_its_column(kind: str, tmp_path: Path) -> None:
     pq.write_table(_one(REFUSED[kind]), tmp_path / "a.parquet")
     for data in (tmp_path / "a.parquet", _one(REFUSED[kind])):
-        with pytest.raises(DataError, match='1: field "x" is no JSON value'):
+        with pytest.raises(DataError, match='1: field "x" is not valid JSON'):
             as_corpus(data)
 
 
@@ -384,7 +384,7 @@ def test_a_dataset_of_lance_and_our_own_export_are_read(tmp_path: Path, monkeypa
         assert [one.id for one in read_corpus(tmp_path / name)] == [f"e{number}" for number in range(5)]
     export_index(index, tmp_path / "a.parquet")
     assert read_corpus(tmp_path / "a.lance") == read_corpus(tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match="split='test' is given for Lance"):
+    with pytest.raises(ConfigError, match="split='test' was given, but a Lance dataset"):
         read_corpus(tmp_path / "a.lance", split="test")
     for file in (tmp_path / "renamed" / "data").iterdir():
         file.write_bytes(file.read_bytes()[:-40])

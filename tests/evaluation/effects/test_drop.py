@@ -128,12 +128,17 @@ def test_the_interval_of_equal_values_is_the_chance_of_the_draws() -> None:
 @pytest.mark.parametrize(
     ("settings", "queries", "error", "message"),
     [
-        ({"drop": 13}, QUERIES, ConfigError, "--remove 13: is 13 of a pool of 24 examples; expected 1 to 12"),
-        ({"drop": "1%"}, QUERIES, ConfigError, "--remove 1%: is 0 of a pool of 24 examples"),
-        ({"drop": "3,3"}, QUERIES, ConfigError, "drop='3,3': expected different numbers of examples"),
-        ({"drop": "few"}, QUERIES, ConfigError, "drop='few': expected a number of examples from 1 on, or a percentage"),
+        ({"drop": 13}, QUERIES, ConfigError, "--remove 13: is 13 of 24 examples. Remove 1 to 12"),
+        ({"drop": "1%"}, QUERIES, ConfigError, "--remove 1%: is 0 of 24 examples"),
+        ({"drop": "3,3"}, QUERIES, ConfigError, "drop='3,3': must be different numbers of examples"),
+        (
+            {"drop": "few"},
+            QUERIES,
+            ConfigError,
+            "drop='few': must be a number of examples, at least 1, or a percentage",
+        ),
         ({"drop": 3}, QUERIES.take([0]), ConfigError, "there is only one query"),
-        ({"drop": 3, "where": 'source == "nowhere"'}, QUERIES, ConfigError, "is 3 of a pool of 0 examples"),
+        ({"drop": 3, "where": 'source == "nowhere"'}, QUERIES, ConfigError, "is 3 of 0 examples"),
     ],
 )
 def test_what_cannot_be_dropped_is_refused(

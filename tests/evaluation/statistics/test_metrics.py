@@ -125,7 +125,7 @@ def test_constant_queries_can_be_an_error() -> None:
     with pytest.raises(DataError, match="query 1: its scores or losses are constant"):
         lds(scores, losses, "raise")
     scores[:] = 2
-    with pytest.raises(DataError, match="scores or losses of every query are constant"):
+    with pytest.raises(DataError, match="for every query, the scores or the losses are constant"):
         lds(scores, losses)
     assert lds(scores, losses, "zero").value == 0
 
@@ -185,7 +185,7 @@ def test_several_methods_judged_at_once_are_as_each_by_itself() -> None:
     for (one, other), result in zip([(1, 0), (2, 1)], found.pairs, strict=True):
         assert vars(result) == vars(paired(methods[one], methods[other], losses, resamples=40))
     assert (found.alone[1].dropped, found.pairs[0].queries) == (1, 5)
-    with pytest.raises(DataError, match="second: scores or losses of every query are constant"):
+    with pytest.raises(DataError, match="second: for every query, the scores or the losses are constant"):
         judge([scores, np.ones_like(scores)], losses, names=["first", "second"])
 
 
@@ -300,10 +300,10 @@ def test_instances_whose_second_seed_tells_nothing_have_no_ceiling() -> None:
 @pytest.mark.parametrize(
     ("by_seed", "averaged", "error", "message"),
     [
-        (np.ones((1, 2, 3)), 1, DataError, r"losses are \(1, 2, 3\); expected \(s, q, m\) with two seeds at least"),
-        (np.ones((2, 3)), 1, DataError, r"losses are \(2, 3\); expected \(s, q, m\)"),
-        (np.ones((2, 2, 3)), 1, DataError, "no query's losses vary in two seeds"),
-        (np.ones((2, 2, 3)), 0, ConfigError, "averaged=0: expected 1 or more"),
+        (np.ones((1, 2, 3)), 1, DataError, r"losses have shape \(1, 2, 3\); must be .* with at least two seeds"),
+        (np.ones((2, 3)), 1, DataError, r"losses have shape \(2, 3\); must be \(seeds, queries, subsets\)"),
+        (np.ones((2, 2, 3)), 1, DataError, "no query has losses that vary in at least two seeds"),
+        (np.ones((2, 2, 3)), 0, ConfigError, "averaged=0: must be at least 1"),
     ],
 )
 def test_a_noise_ceiling_needs_two_seeds_that_vary(
@@ -317,14 +317,14 @@ def test_a_noise_ceiling_needs_two_seeds_that_vary(
     ("change", "message"),
     [
         ({"losses": np.full((4, 6), NAN)}, r"losses: all are missing \(NaN\)"),
-        ({"losses": np.ones((4, 5))}, r"group scores: are \(4, 6\), but losses \(4, 5\); expected the same"),
-        ({"group_scores": np.full((4, 6), NAN)}, "group scores: one is not finite; expected numbers"),
+        ({"losses": np.ones((4, 5))}, r"group scores: have shape \(4, 6\), but losses have shape \(4, 5\)"),
+        ({"group_scores": np.full((4, 6), NAN)}, "group scores: a score is not finite"),
         ({"losses": np.full((4, 6), math.inf)}, "losses: a loss is infinite"),
         ({"group_scores": np.ones((4, 1)), "losses": np.ones((4, 1))}, "fewer than two subsets"),
-        ({"losses": np.ones(4)}, r"losses: are \(4,\); expected \(q, m\)"),
-        ({"nan": "ignore"}, "nan 'ignore': does not exist; expected drop, zero or raise"),
-        ({"resamples": -1}, "resamples=-1: expected 0 or more"),
-        ({"confidence": 95.0}, r"confidence=95\.0: expected a number between 0 and 1"),
+        ({"losses": np.ones(4)}, r"losses: have shape \(4,\)"),
+        ({"nan": "ignore"}, "nan 'ignore': does not exist. Choose drop, zero or raise"),
+        ({"resamples": -1}, "resamples=-1: must be at least 0"),
+        ({"confidence": 95.0}, r"confidence=95\.0: must be a number between 0 and 1"),
     ],
 )
 def test_bad_arguments_of_the_lds_are_refused(change: dict[str, object], message: str) -> None:
@@ -337,7 +337,7 @@ def test_bad_arguments_of_the_lds_are_refused(change: dict[str, object], message
 
 @pytest.mark.parametrize(("one", "other"), [((2, 3), (2, 4)), ((3,), (3,)), ((2, 1), (2, 1))])
 def test_spearman_needs_two_matrices_of_one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match=r"expected two matrices \(q, m\) with m ≥ 2"):
+    with pytest.raises(DataError, match=r"both must have the same shape \(q, m\) with m ≥ 2"):
         spearman(np.ones(one), np.ones(other))
     with pytest.raises(DataError, match="spearman: a value is not finite"):
         spearman(np.full((2, 3), NAN), np.ones((2, 3)))
@@ -370,7 +370,7 @@ def test_measures_take_numbers_in_any_form(form: str) -> None:
 
 def test_what_is_no_matrix_of_numbers_is_refused() -> None:
     for measure in (metrics.spearman, metrics.lds):
-        with pytest.raises(DataError, match="make no array: "):
+        with pytest.raises(DataError, match="cannot be made into an array: "):
             measure([[1.0, 2.0], [1.0]], [[1.0, 2.0]])
         with pytest.raises(DataError, match=r"are of type .*"):
             measure([["a", "b"]], [[1.0, 2.0]])

@@ -98,5 +98,5 @@ def test_the_document_is_croissant() -> None:
     assert [set(record) for record in records["data"]] == [keys]
     assert keys == {f"citations/{name}" for name in FIELDS}
     assert as_croissant(rows) == document
-    with pytest.raises(ConfigError, match="there are none"):
+    with pytest.raises(ConfigError, match="citations is empty"):
         as_croissant([])

@@ -70,5 +70,5 @@ def test_an_index_changes_by_its_own_methods(index: airrep.Index) -> None:
     assert len(smaller) == len(index) - len(index.where(label="label 0"))
     larger = smaller.compact().append([{"prompt": "new", "response": "one"}])
     assert (len(larger), larger.example(larger.rows - 1).prompt) == (len(smaller) + 1, "new")
-    with pytest.raises(airrep.errors.ConfigError, match=r'filter label == "none": no example fulfils it'):
+    with pytest.raises(airrep.errors.ConfigError, match=r'filter label == "none": no example matches'):
         larger.delete('label == "none"')

@@ -103,7 +103,7 @@ def test_channels_of_some_queries_alone_are_refused(tmp_path: Path) -> None:
             json.dumps(RESULTS["what-if with channels" if name == "what-if" else "group with channels"].to_dict())
         )
         value["queries"][1]["channels"] = damaged if name != "size" else {"b": [1.0], "a.<b>": [1.0]}
-        with pytest.raises(DataError, match=f"{name}: .*channels"):
+        with pytest.raises(DataError, match=f"{name}: .*channel"):
             read_result(_artifact(tmp_path / name, value))
 
 
@@ -189,7 +189,7 @@ def test_scores_that_are_no_finite_numbers_are_refused(number: object, tmp_path:
 def test_scores_of_other_groups_are_refused(tmp_path: Path) -> None:
     value = RESULTS["group"].to_dict()
     value["queries"][1]["scores"].pop()
-    with pytest.raises(DataError, match="run: .*scores for other groups"):
+    with pytest.raises(DataError, match="run: .*one score for each group"):
         read_result(_artifact(tmp_path / "run", value))
 
 

@@ -36,7 +36,7 @@ def refusal(name: Path | str, base: str | None = None) -> str:
 def test_a_whole_lm_has_all_in_its_folder(tmp_path: Path) -> None:
     folder = Path(tiny_lm(tmp_path / "lm"))
     assert find_lm(str(folder)) == LmFiles(str(folder), folder, folder, folder)
-    assert refusal(folder, base="other") == ": is a whole LM, to which no base belongs. Leave out base=other."
+    assert refusal(folder, base="other") == ": is a complete LM, not adapters, so it has no base. Remove base=other."
 
 
 @pytest.mark.parametrize("named", ["absolute", "../base", "base of the working directory"])
@@ -54,7 +54,8 @@ def test_a_base_that_has_moved_is_told_with_the_way_out(tmp_path: Path) -> None:
     base = Path(tiny_lm(tmp_path / "base"))
     folder = adapters(tmp_path / "adapter", str(tmp_path / "gone"))
     assert refusal(folder) == (
-        f": the base of its adapters, {tmp_path / 'gone'}, there is no such folder. Say where it is: --set base=MODEL"
+        f": its adapters' base {tmp_path / 'gone'} cannot be used: there is no such folder. "
+        "Say where the base is: --set base=MODEL"
     )
     assert find_lm(str(folder), base=str(base)).weights == base
     assert "there is no such folder" in refusal(folder, base=str(tmp_path / "neither"))
@@ -62,15 +63,13 @@ def test_a_base_that_has_moved_is_told_with_the_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("base", [None, 3, "", ["x"]])
 def test_adapters_that_name_no_base_are_told(base: object, tmp_path: Path) -> None:
-    assert "names no base_model_name_or_path, the LM of these adapters. Say where" in refusal(
-        adapters(tmp_path / "adapter", base)
-    )
+    assert "does not name the base LM (base_model_name_or_path)" in refusal(adapters(tmp_path / "adapter", base))
 
 
 @pytest.mark.parametrize("base", ["\x1b[31mred\n\0", "x" * 2**20, "../" * 3000, "a/b/c/d"])
 def test_hostile_names_of_a_base_are_told_in_one_printable_line(base: str, tmp_path: Path) -> None:
     message = refusal(adapters(tmp_path / "adapter", base))
-    assert "Say where it is: --set base=MODEL" in message
+    assert "--set base=MODEL" in message
     assert len(message) < 1000
 
 
@@ -78,14 +77,14 @@ def test_hostile_names_of_a_base_are_told_in_one_printable_line(base: str, tmp_p
 def test_a_damaged_adapter_config_is_told(content: bytes, tmp_path: Path) -> None:
     folder = adapters(tmp_path / "adapter", "base")
     (folder / "adapter_config.json").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"adapter_config\.json: (cannot be read|is no JSON object)"):
+    with pytest.raises(ConfigError, match=r"adapter_config\.json: (cannot be read|is not a JSON object)"):
         find_lm(str(folder))
 
 
 def test_pickled_adapters_are_never_loaded(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "adapter", tiny_lm(tmp_path / "base"))
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
-    assert "but pickled ones, which are never loaded, and no adapter_model.safetensors" in refusal(folder)
+    assert "no adapter_model.safetensors (pickled adapters are never loaded)" in refusal(folder)
 
 
 def test_a_folder_with_a_whole_lm_and_adapters_is_refused(tmp_path: Path) -> None:
@@ -95,23 +94,20 @@ def test_a_folder_with_a_whole_lm_and_adapters_is_refused(tmp_path: Path) -> Non
     assert find_lm(str(folder)).adapter == folder
     for name in ("config.json", "model.safetensors"):
         shutil.copyfile(Path(base) / name, folder / name)
-    assert refusal(folder).startswith(": has both the weights of a whole LM and adapters")
+    assert refusal(folder).startswith(": holds both a complete LM and adapters")
 
 
 def test_adapters_on_adapters_are_refused(tmp_path: Path) -> None:
     first = adapters(tmp_path / "first", tiny_lm(tmp_path / "base"))
-    assert "has adapters itself; expected a whole LM. Merge those first" in refusal(
-        adapters(tmp_path / "second", str(first))
-    )
-    itself = adapters(tmp_path / "itself", "../itself")
-    assert "has adapters itself" in refusal(itself)
+    for folder in (adapters(tmp_path / "second", str(first)), adapters(tmp_path / "itself", "../itself")):
+        assert "holds adapters too, not a complete LM" in refusal(folder)
 
 
 def test_code_of_a_base_is_refused(tmp_path: Path) -> None:
     base = Path(tiny_lm(tmp_path / "base"))
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModelForCausalLM": "code.Model"}}))
-    with pytest.raises(ConfigError, match="brings program code of its own"):
+    with pytest.raises(ConfigError, match="contains program code"):
         find_lm(str(adapters(tmp_path / "adapter", str(base))))
 
 
@@ -138,8 +134,7 @@ def test_the_only_adapters_of_a_folder_are_that_lm_and_several_are_named(tmp_pat
     for name in ("a", "b"):
         adapters(tmp_path / "two" / name, str(base))
     assert refusal(tmp_path / "two") == (
-        ": holds 2 adapters (a, b), each in a folder of its own; expected one LM. Give the folder of one: --lm "
-        f"{tmp_path / 'two' / 'a'}"
+        f": holds 2 adapters (a, b), each in its own folder. Choose one of them: --lm {tmp_path / 'two' / 'a'}"
     )
     adapters(tmp_path / "many" / "default", str(base)).joinpath("adapter_config.json").replace(
         tmp_path / "many" / "adapter_config.json"
@@ -151,7 +146,7 @@ def test_a_checkpoint_takes_the_tokenizer_around_it(tmp_path: Path) -> None:
     checkpoint = tmp_path / "out" / "checkpoint-5"
     tiny_network().save_pretrained(checkpoint)
     assert refusal(checkpoint) == (
-        ": has no tokenizer; expected tokenizer.json in it or the folder around it. Put it there: "
+        ": there is no tokenizer.json in this folder or its parent. Save the tokenizer there: "
         f"tokenizer.save_pretrained({str(tmp_path / 'out')!r})"
     )
     tiny_tokenizer().save_pretrained(tmp_path / "out")

@@ -201,20 +201,22 @@ def test_of_several_files_one_is_to_be_named(tmp_path: Path) -> None:
     for name in ("tiny-Q4.gguf", "tiny-Q8.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
     assert refusal(tmp_path) == (
-        f"holds 2 GGUF files (tiny-Q4.gguf, tiny-Q8.gguf); expected one LM. Give one: --lm {tmp_path / 'tiny-Q4.gguf'}"
+        f"holds 2 GGUF files (tiny-Q4.gguf, tiny-Q8.gguf). Choose one of them: --lm {tmp_path / 'tiny-Q4.gguf'}"
     )
 
 
 def test_a_damaged_file_and_one_without_some_weights_are_refused(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "part.gguf", without="down_proj")
-    assert refusal(file).startswith("2 weights are missing or of another shape, the first model.layers.0.mlp.down_proj")
+    told = refusal(file)
+    assert told.startswith("2 weights of LlamaForCausalLM are missing")
+    assert "model.layers.0.mlp.down_proj" in told
     (tmp_path / "bad.gguf").write_bytes(b"no such format")
     assert refusal(tmp_path / "bad.gguf").startswith("cannot be read as a GGUF file: ")
 
 
 def test_scaled_rotations_which_transformers_passes_over_are_refused(tmp_path: Path) -> None:
     assert refusal(write_gguf(tmp_path / "rope.gguf", rotated=True)).startswith(
-        "scales the rotation of positions (rope_freqs.weight), which transformers does not read from GGUF"
+        "uses RoPE scaling (rope_freqs.weight), which transformers does not read from GGUF"
     )
 
 

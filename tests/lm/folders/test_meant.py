@@ -25,7 +25,7 @@ def test_adapters_are_left_out_and_it_is_said(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         before = named(tmp_path / "adapter").before()
     assert before.merged is False
-    assert f"is adapters, so the LM after training; the one before is read: their base, {base} (" in caplog.text
+    assert f"holds adapters. airrep reads the LM before training: only their base, {base} (" in caplog.text
     assert "--set merged=true" in caplog.text
     fingerprints = {load_lm(one).fingerprint for one in (before, named(base), named(base, merged=False))}
     assert len(fingerprints) == 1
@@ -74,8 +74,8 @@ def test_a_whole_lm_that_a_trainer_wrote_is_refused_until_it_is_confirmed(left: 
     with pytest.raises(ConfigError) as caught:
         named(folder).before()
     assert str(caught.value) == (
-        f"lm {folder}: {left} lies beside it, as a trainer leaves it, so it seems to be the LM after training; "
-        "expected the one before. Give that; or if this one is meant: --set merged=true"
+        f"lm {folder}: a trainer left {left} in its folder, so this seems to be the LM after training. "
+        "Give the LM before training, or keep this LM with --set merged=true"
     )
     assert named(folder, merged=True).before() == named(folder, merged=True)
 
@@ -84,7 +84,9 @@ def test_checkpoints_tell_too_and_a_model_card_names_the_one_before(tmp_path: Pa
     folder = Path(tiny_lm(tmp_path / "out"))
     (folder / "checkpoint-9").mkdir()
     (folder / "README.md").write_text("---\nlibrary_name: peft\nbase_model: some/base\n---\n")
-    with pytest.raises(ConfigError, match=r"checkpoint-9 lies beside it.*before \(some/base, as its README\.md says\)"):
+    with pytest.raises(
+        ConfigError, match=r"left checkpoint-9 in.*before training \(some/base, as its README\.md says\)"
+    ):
         named(folder).before()
 
 

@@ -236,20 +236,20 @@ def test_a_state_tells_how_long_a_warm_up_in_steps_and_a_run_in_steps_are(tmp_pa
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("trainer_state.json", {"log_history": [{"step": 1, "loss": 2.0}]}, "does not tell the learning rate"),
-        ("trainer_state.json", {"log_history": None}, "does not tell the learning rate"),
+        ("trainer_state.json", {"log_history": [{"step": 1, "loss": 2.0}]}, "does not contain the learning rate"),
+        ("trainer_state.json", {"log_history": None}, "does not contain the learning rate"),
         ("trainer_state.json", "{", "cannot be read as JSON"),
-        ("training_args.bin", "no pickle", "cannot be read as the arguments of a training"),
-        ("config.json", {"model_type": "llama"}, "is not a file of a trainer"),
-        ("notes.txt", "learning_rate: 1", "is not a file of a trainer"),
-        ("run.yaml", "learning_rate: fast", "learning_rate='fast': is no number"),
-        ("run.yaml", "learning_rate: [1]", "is no number"),
-        ("run.yaml", "learning_rate: true", "is no number"),
+        ("training_args.bin", "no pickle", "cannot be read as training arguments"),
+        ("config.json", {"model_type": "llama"}, "is not a file that a trainer wrote"),
+        ("notes.txt", "learning_rate: 1", "is not a file that a trainer wrote"),
+        ("run.yaml", "learning_rate: fast", "learning_rate='fast' is not a number"),
+        ("run.yaml", "learning_rate: [1]", "is not a number"),
+        ("run.yaml", "learning_rate: true", "is not a number"),
         ("run.yaml", "learning_rate: .nan", "learning_rate=nan"),
         ("run.yaml", "learning_rate: -1", "learning_rate=-1"),
         ("run.yaml", "learning_rate: 1\nper_device_train_batch_size: 0", "batch_examples=0"),
         ("run.yaml", "learning_rate: 1\nnum_train_epochs: .inf", "num_train_epochs"),
-        ("run.yaml", "a: [", "is not YAML"),
+        ("run.yaml", "a: [", "is not valid YAML"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, name: str, content: Any, told: str) -> None:
@@ -263,7 +263,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, name: str, c
 def test_a_folder_without_a_training_names_what_is_looked_for(tmp_path: Path) -> None:
     adapters(tmp_path / "lora")
     for folder in (tmp_path, tmp_path / "lora"):
-        with pytest.raises(ConfigError, match=r"expected training_args.bin, trainer_state.json .* args.json"):
+        with pytest.raises(ConfigError, match=r"Give training_args.bin, trainer_state.json .* args.json"):
             read_training(folder)
     with pytest.raises(ConfigError, match="there is no such file or folder"):
         read_training(tmp_path / "nowhere")

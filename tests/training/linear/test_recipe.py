@@ -115,7 +115,7 @@ def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     told: list[str] = []
     adapted = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted", tell=told.append)
     assert told == [
-        f"channel {number} of 2, {one.title}: scores of 2 instances" for number, one in enumerate((ONE, TWO), 1)
+        f"method {number} of 2, {one.title}: scoring 2 instances" for number, one in enumerate((ONE, TWO), 1)
     ]
     ours, *others = adapted.report["rows"]
     assert ours["lds"]["lds"] > 0.9
@@ -124,7 +124,8 @@ def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     assert [row["name"] for row in adapted.report["rows"]] == [
         "sum", "one, sum", "two, sum", "sum without one", "sum without two"
     ]  # fmt: skip
-    assert adapted.report["sentence"].startswith("Better than all that it was compared with: LDS × 100 +")
+    assert adapted.report["sentence"].startswith("Better than every method")
+    assert f"({adapted.report['best']}) is +" in adapted.report["sentence"]
     assert shares(adapted) == pytest.approx({"one": 0.5, "two": 0.5}, abs=0.1)
 
 
@@ -142,7 +143,7 @@ def test_fine_tunes_that_hardly_moved_the_model_judge_nothing(tmp_path):
     assert adapted.report["rows"][0]["lds"]["lds"] > 0.9  # which is what misled
     far = adapt([ONE, TWO], [after(LEARN, 1.0)], [after(HELD_OUT, 1.0)], tmp_path / "far", tuned="learning_rate 1")
     assert far.report["better"]
-    assert far.report["sentence"].startswith("Better than all")
+    assert far.report["sentence"].startswith("Better than every method")
     assert far.report["sentence"].endswith("This holds for fine-tunes with learning_rate 1.")
 
 
@@ -220,7 +221,7 @@ def test_a_relative_channel_that_rises_is_taken_beside_one_that_falls(tmp_path):
 def test_members_that_all_fall_are_refused(tmp_path):
     falls = dataclasses.replace(LEARN, losses=6 - LEARN.losses)
     two = TWO.model_copy(update={"relative": True})
-    with pytest.raises(NothingRisesError, match="no member's scores rise with the labels"):
+    with pytest.raises(NothingRisesError, match="no method scores subsets higher"):
         adapt([ONE, two], [falls], [HELD_OUT], tmp_path / "adapted")
 
 
@@ -408,15 +409,15 @@ def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, m
 
 def test_bad_requests_are_one_line(tmp_path):
     out = tmp_path / "adapted"
-    with pytest.raises(ConfigError, match="adapt: has no member; expected one or more"):
+    with pytest.raises(ConfigError, match="adapt: no method is given"):
         adapt([], [LEARN], [HELD_OUT], out)
-    with pytest.raises(DataError, match=r"^instance a: its query 'a-q0' was learnt from"):
+    with pytest.raises(DataError, match=r"^instance a: its query 'a-q0' is also in an instance to learn from"):
         adapt([ONE], [LEARN], [LEARN], out)
     flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
-    with pytest.raises(DataError, match="every member scores all subsets alike"):
+    with pytest.raises(DataError, match="every method gives all subsets the same score"):
         adapt([flat], [LEARN], [HELD_OUT], out)
     upside_down = dataclasses.replace(LEARN, losses=-LEARN.losses)
-    with pytest.raises(DataError, match="no member's scores rise with the labels"):
+    with pytest.raises(DataError, match="no method scores subsets higher"):
         adapt([ONE, TWO], [upside_down], [HELD_OUT], out)
     same = dataclasses.replace(LEARN, losses=np.ones_like(LEARN.losses))
     with pytest.raises(DataError, match="no query's loss varies"):

@@ -40,8 +40,8 @@ def dense_channel(index: IndexRows) -> str:
     dense = sorted((one.dimension, one.name) for one in index.channels if one.kind == "dense" and one.dimension > 1)
     if not dense:
         raise ConfigError(
-            f"{index.path}: keeps no vectors, from which a map and clusters are made; expected a channel with an "
-            "encoder. Build it with --recipe text, or leave --recipe and --method out."
+            f"{index.path}: has no embeddings to make a map or clusters from. Build the index again with --recipe "
+            "text, or without --recipe and --method."
         )
     return dense[0][1]
 

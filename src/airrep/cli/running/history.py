@@ -68,7 +68,7 @@ def read_history(artifact: Path) -> list[MadeBy]:
         found = [json.loads(text) for text in lines if text.strip()]
         return [MadeBy(_words(one), str(one["folder"]), bool(one.get("replaces"))) for one in found]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
+        raise ArtifactError(f"{path}: is damaged: it does not list commands. Delete this file.") from error
 
 
 def _words(line: Mapping[str, Any]) -> tuple[str, ...]:
@@ -125,14 +125,13 @@ def run_again(artifact: Path, *, replace: bool) -> None:
     made = [(one, one.folder_from(artifact)) for one in read_history(artifact)]
     if not made:
         raise ConfigError(
-            f"{artifact}: does not record the command that made it; expected what a command of airrep wrote. "
-            "Type the command again."
+            f"{artifact}: records no command that made it, so there is nothing to run again. Type the command yourself."
         )
     old = next((one for one, _ in made if one.earlier), None)
     if old is not None:
         raise ConfigError(
-            f"{artifact}: an earlier version recorded how it was made, as options without their order: {old.line}. "
-            f"Type the command again, with today's options: airrep {old.words[1]} --help"
+            f"{artifact}: an earlier version of airrep recorded only these options: {old.line}. Type the command "
+            f"yourself, with the options that this version has: airrep {old.words[1]} --help"
         )
     for one, folder in made:
         if not folder.is_dir():
@@ -141,7 +140,7 @@ def run_again(artifact: Path, *, replace: bool) -> None:
         note(one.line)
         status = subprocess.run([sys.executable, "-m", "airrep", *one.words, *replacing], cwd=folder, check=False)
         if status.returncode:
-            raise ConfigError(f"{artifact}: a command that made it failed: {one.line}. Its own line above says why.")
+            raise ConfigError(f"{artifact}: this command failed: {one.line}. Its error message stands above.")
 
 
 app = typer.Typer()
@@ -149,13 +148,13 @@ app = typer.Typer()
 
 @app.command("rerun")
 def rerun_command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Directories that commands wrote.")],
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Directories that airrep wrote.")],
     replace: ReplaceOption = False,
 ) -> None:
-    """Run the commands that made a result again, in the folders where they ran.
+    """Run again the commands that made a result, in the folders where they ran.
 
-    Commands find what is finished. To make it again, for example because the data have changed, add --replace. `airrep
-    show RESULT` prints the commands.
+    The commands skip what is finished. To make all of it again, for example because the data have changed, add
+    --replace. `airrep show RESULT` prints the commands.
     """
     from airrep.runtime.artifacts import fetched
 

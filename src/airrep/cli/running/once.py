@@ -121,8 +121,7 @@ class OnceCommand(TyperCommand):
             if count > 1 and not several:
                 name = max(option.opts, key=len)
                 raise ConfigError(
-                    f"{ctx.info_name}: {name} is given {count} times, and one value counts; expected it once. "
-                    "Leave the others out."
+                    f"{ctx.info_name}: {name} is given {count} times, but it takes only one value. Give it once."
                 )
         return super().parse_args(ctx, args)
 
@@ -132,8 +131,8 @@ class OnceCommand(TyperCommand):
             if argument.param_type_name == "argument" and option == f"--{named}":
                 usage = " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])
                 raise ConfigError(
-                    f"{ctx.info_name}: {option} is not an option; expected {usage}. Leave out the name, and give "
-                    "only the value in this place."
+                    f"{ctx.info_name}: {option} is not an option, but an argument. Give its value without the name: "
+                    f"{usage}"
                 )
 
 
@@ -232,13 +231,13 @@ been teaching the answer) and rises for 33. Shown: the 20 that change most.""",
     "select": Short(
         "count out better where by",
         """$ airrep select runs/index queries.jsonl --count 100 --out picked.jsonl
-picked.jsonl: 100 examples, the last at rank 3 for its query""",
+picked.jsonl: 100 examples, the last at rank 3 for the query that ranks it best""",
     ),
     "serve": Short("queries better beside port host", "$ airrep serve runs/index --queries queries.jsonl"),
     "clean": Short(
         "kind lists label where",
         """$ airrep clean runs/index --kind duplicate
-Duplicate: repeats an earlier example. 0 of 2,000. …""",
+Duplicate: repeats an earlier example. 0 of 2,000 examples. …""",
     ),
     "audit": Short(
         "where out json wide replace",
@@ -268,7 +267,7 @@ runs/subsets: 1 instance, each of 1,819 examples and 181 queries; 100 subsets of
         "lm out count training set", "$ airrep warmup train.jsonl --lm MODEL --count 100 --out runs/warmed"
     ),
     "push": Short("licence no-texts", "$ airrep push runs/index hf://me/my-index --licence cc-by-4.0"),
-    "mcp": Short("port host", "$ airrep mcp runs/index                # an agent starts it, and asks over stdin"),
+    "mcp": Short("port host", "$ airrep mcp runs/index                # an agent starts this, and asks over stdin"),
     "train": Short("data held-out out start steps", "$ airrep train runs/labels --data train.jsonl --out runs/encoder"),
     "adapt": Short("lm out budget labels queries", "$ airrep adapt train.jsonl --lm MODEL --budget 2h --out runs/mine"),
     "compare": Short("to out json replace", "$ airrep compare runs/lds-one runs/lds-two"),

@@ -30,9 +30,9 @@ def print_set(result: SetResult, wide: bool = False) -> None:
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     print_lines(Text(f"{order} for all {result.queries:,} queries together", style="bold"))
     if result.even:
-        remark(f"{result.even:,} more queries score all examples alike.")
+        remark(f"{result.even:,} more queries give all examples the same score.")
     for hit in result.hits:
-        facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%}"]
+        facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%} of the queries"]
         print_hit(hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)
     print_origin(result)
 

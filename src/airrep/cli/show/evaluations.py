@@ -24,10 +24,10 @@ LONGEST = 60
 """Characters of a name."""
 
 _CLASSIFY_COUNTS = {
-    "queries_among_the_examples": "queries are among the training examples themselves; those copies were passed over",
-    "queries_without_examples_of_their_label": "queries have a class that no training example has: always wrong",
-    "repeated_queries": "queries repeat the texts of others; intervals and p-values take them for queries of their own",
-    "unlabelled_examples": "training examples have no class: they never match",
+    "queries_among_the_examples": "queries are training examples too; these copies do not count as hits",
+    "queries_without_examples_of_their_label": "queries have a class that no training example has; they count as wrong",
+    "repeated_queries": "queries repeat the texts of other queries; intervals and p-values count each of them",
+    "unlabelled_examples": "training examples have no class, so they never match",
 }
 _STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
 
@@ -37,13 +37,13 @@ def print_correlations(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     say(_counts(evaluation) + _ceiling(evaluation))
     if left_out := evaluation.facts.get("left_out"):
-        say(f"predicted by what each subset leaves out, {span_text(left_out)} examples")
+        say(f"predicted from the {span_text(left_out)} examples that each subset leaves out")
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
-    if "helped" in evaluation.facts:
-        say(f"predicted by what-if; effects above 0, so of what had helped: {evaluation.facts['helped']:.1%}")
+    if (helped := evaluation.facts.get("helped")) is not None:
+        say(f"predicted as `airrep what-if` does; effects above 0 (the removed examples had helped): {helped:.1%}")
     if told := evaluation.facts.get("hardly_moved"):
-        say(printable(f"caution: the LDS are of a model that hardly moved: {told}"))
+        say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
 
 
@@ -57,21 +57,23 @@ def _counts(evaluation: "Evaluation") -> str:
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
-    left_out = f"; queries left out, as scores or losses are constant or missing: {dropped}" if dropped else ""
+    left_out = f"; queries left out, because scores or losses are constant or missing: {dropped}" if dropped else ""
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        none = "; none has a pool of its own with a temperature, and channels keep theirs"
-        tuned = f"{tuned}, of {', '.join(kept)} none, since they have no such pool of their own" if tuned else none
+        none = "; --tune changes nothing: no index has one pool with a temperature, and channels keep theirs"
+        tuned = f"{tuned}, except for {', '.join(kept)}, which have no pool with a temperature" if tuned else none
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
-    without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""
+    without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""
     gone = facts.get("losses_missing")
-    holes = f"; single losses missing, each left out by itself: {gone:,}" if gone else ""
+    holes = f"; missing losses, left out one by one: {gone:,}" if gone else ""
     several = f" ({facts['distinct_queries']:,} different ones)" if "shared_queries" in facts else ""
     found = facts.get("queries_in_pool")
     copies = (
-        f"; queries that are in their train pool: {found:,}, which helps whoever finds equal texts" if found else ""
+        f"; queries that are training examples too: {found:,}, which favours methods that find equal texts"
+        if found
+        else ""
     )
     scant = caution_on(evaluation.distinct_queries)
     more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
@@ -81,18 +83,18 @@ def _counts(evaluation: "Evaluation") -> str:
 def _ceiling(evaluation: "Evaluation") -> str:
     if evaluation.ceiling is not None:
         return f"; noise ceiling {hundred(evaluation.ceiling)}"
-    why = "one seed"
+    why = "there is only one seed"
     if any(evaluation.facts.get("seeds_alike", ())):
-        why = "the seeds give the same losses, which tell nothing of noise"
+        why = "all seeds give the same losses"
     elif max(evaluation.facts["seeds"]) > 1:
         why = "no losses vary in two seeds yet"
-    return f"; {why}, so no noise ceiling is known"
+    return f"; the noise ceiling is unknown, because {why}"
 
 
 def _noise(ratio: float | None) -> str:
     if ratio is None:
-        return "signal-to-noise ratio of the effects: not known without several seeds that differ"
-    meaning = "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance"
+        return "signal-to-noise ratio of the effects: unknown; it needs several seeds with different losses"
+    meaning = "variance between removals minus the part due to seeds, divided by that part; 0 = only chance"
     return f"signal-to-noise ratio of the effects: {ratio:.2f} ({meaning})"
 
 
@@ -102,7 +104,7 @@ def print_comparison(comparison: "Comparison") -> None:
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
     scant = "" if comparison.queries is None else caution_on(comparison.queries)
     say(
-        f"95 % intervals in brackets; p adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}"
+        f"95 % intervals in brackets; p-values adjusted (Holm) for these {len(comparison.pairs):,} pairs{draws}"
         + (f"; {scant}" if scant else "")
     )
 
@@ -112,7 +114,7 @@ def print_datamodels(made: "Datamodels") -> None:
     report = made.report
     lds = ("LDS × 100", hundred(report["lds"]), interval(report["interval"]))
     fit = ("R² × 100", hundred(report["r_squared"]), interval(report["r_squared_interval"]))
-    print_table(Table.of_texts(("on subsets not fitted on", "value", "95 % interval"), (lds, fit)))
+    print_table(Table.of_texts(("on held-out subsets", "value", "95 % interval"), (lds, fit)))
     without = f"; {report['left_out']:,} subsets without losses were left out" if report["left_out"] else ""
     flat = f"; {report['dropped']:,} queries with constant scores or losses do not count" if report["dropped"] else ""
     say(f"{report['queries']:,} queries and {report['subsets']:,} subsets{without}{flat}")
@@ -124,16 +126,16 @@ def print_adapted(made: "Adapted") -> None:
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
     print_table(held_out_table("method and pool", made.report["rows"], "sum"))
     if made.report["scored_alike"]:
-        say(f"left out, since they score all subsets alike: {printable(', '.join(made.report['scored_alike']))}")
+        say(f"left out, as they give all subsets the same score: {printable(', '.join(made.report['scored_alike']))}")
     for name, reason in made.report["rivals_missing"].items():
-        say(printable(f"{name} cannot be compared with: {reason}"))
+        say(printable(f"no comparison with {name}: {reason}"))
     say(made.report["sentence"])
 
 
 def next_of_adapted(made: "Adapted", out: Path) -> str:
     """Return what to do with a sum of channels: ask it, unless it is no better than one of them."""
     ask = f"airrep index DATA --recipe {out} --out INDEX"
-    return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to ask it nevertheless: {ask}"
+    return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to use it anyway: {ask}"
 
 
 def print_classification(evaluation: "Evaluation") -> None:
@@ -178,16 +180,16 @@ def print_drop(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     others = "; ".join(
-        f"without {k:,} random ones {one['loss']:.3f} (± {one['deviation']:.3f} from set to set)"
+        f"without {k:,} random examples {one['loss']:.3f} (± {one['deviation']:.3f} between random sets)"
         for k, one in ((k, facts["random"][str(k)]) for k in facts["drop"])
     )
     say(
         f"mean loss {facts['before']:.3f} before any fine-tune; {others}; "
-        f"pool of {facts['examples']:,}, {facts['fine_tunes']:,} fine-tunes with {facts['seeds']} "
+        f"{facts['examples']:,} training examples, {facts['fine_tunes']:,} fine-tunes with {facts['seeds']} "
         f"seed{'s' * (facts['seeds'] > 1)}; LM {snippet(facts['lm']['name'], 60)}; {_queries(evaluation)}"
     )
     if facts["examples_left_out_as_queries"]:
-        say(f"{facts['examples_left_out_as_queries']:,} training examples are queries themselves; they are left out")
+        say(f"{facts['examples_left_out_as_queries']:,} training examples are also queries, so they are left out")
     _say_cautions(evaluation, few=True)
 
 
@@ -199,15 +201,15 @@ def print_trace(evaluation: "Evaluation") -> None:
     steps = ""
     if "lm" in facts:
         steps = (
-            f"; tail patch: rise of the answer's log probability × 100, nats per token, by one step on each of the top "
-            f"{facts['count']:,} alone, beyond that by random examples; LM {snippet(facts['lm']['name'], 60)}"
+            f"; tail patch: rise of the answer's log probability (× 100, nats per token) by one training step on one "
+            f"of the top {facts['count']:,}, minus the rise by a random example; LM {snippet(facts['lm']['name'], 60)}"
         )
     say(
         f"{_queries(evaluation)}, each taught by {taught} of {facts['examples']:,} examples (by {facts['facts']}, "
         f"{facts['named_by']}); chance {hundred(facts['chance'])}{steps}"
     )
     if facts["queries_without_facts"]:
-        say(f"{facts['queries_without_facts']:,} queries have no {facts['facts']}: left out")
+        say(f"{facts['queries_without_facts']:,} queries have no {facts['facts']}, so they are left out")
     _say_cautions(evaluation, few=True)
 
 

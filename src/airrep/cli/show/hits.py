@@ -40,10 +40,10 @@ NAMES = 5
 """Sources, labels and openings shown."""
 MARK = "bold underline"
 PARTS = (
-    "words and pairs (answer ← example) are parts of the score; marked words have an eighth or more of what the first "
-    "has; a part stands at the token that is predicted, and may come from what was read before it"
+    "Each word and each pair (answer ← example) has a part of the score. Marked words have an eighth or more of the "
+    "largest part. A part is shown at the token that was predicted, but earlier tokens may have caused it."
 )
-CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"
+CAUSE = "'same words' are the words that the lexical part of the score counted; they need not be its cause"
 BEFORE = 20
 """Characters shown before the first mark of a text that is cut."""
 
@@ -153,7 +153,7 @@ def print_query(what: str, query: Example, better: Example | None = None) -> Non
 def print_copied(copied: Sequence[Copied], ranks: Mapping[int, int]) -> None:
     """Print what of an answer stands in the data word for word, and in which examples, by the *ranks* of rows."""
     if not copied:
-        print_lines(Text("Copied: no training example has four words in a row of this answer.", style="dim"))
+        print_lines(Text("Copied: no training example has four words of this answer in a row.", style="dim"))
     for one in copied:
         line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
         rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]
@@ -251,8 +251,10 @@ def print_verdict_counts(verdicts: Sequence[Verdict | None]) -> None:
     """Print for how many of several queries something stands out."""
     counts = Counter(verdict.kind for verdict in verdicts if verdict is not None)
     if counts:
-        told = f"Something stands out for {counts['stands out']:,}, weakly for {counts['weak']:,}"
-        print_lines(Text(f"{told}; nothing here taught {counts['nothing']:,}.", style="bold"))
+        told = (
+            f"An example stands out for {counts['stands out']:,} queries; the evidence is weak for {counts['weak']:,}"
+        )
+        print_lines(Text(f"{told}; nothing here taught the other {counts['nothing']:,}.", style="bold"))
 
 
 def _shares(shares: Sequence[Shared]) -> str:
@@ -262,7 +264,7 @@ def _shares(shares: Sequence[Shared]) -> str:
 
 def say_where_all_are(queries: int) -> None:
     """Say how to see each query."""
-    remark(f"Each of the {queries:,} queries: --wide, --json, or --out RUN for airrep report.")
+    remark(f"To see each of the {queries:,} queries, add --wide, --json, or --out RUN for `airrep report`.")
 
 
 def neighbours(index: Index, row: int, k: int) -> list[Hit]:
@@ -308,7 +310,7 @@ def _print_whole(name: str, text: str) -> None:
 
 def _print_neighbours(index: Index, example: Example, near: list[Hit], wide: bool) -> None:
     if near:
-        told = f"nearest of {len(index):,} examples, asked with {printable(example.id)}"
+        told = f"nearest to {printable(example.id)} of {len(index):,} examples"
         print_lines(Text(told, style="bold"))
     for rank, hit in enumerate(near, 1):
         facts = [deviations_text(hit.deviations or 0.0), *([f"score {signed(hit.score)}"] if wide else [])]

@@ -102,7 +102,7 @@ class StepMeter:
 
 
 def _number(loss: float | None) -> str:
-    return "none, no pair counts" if loss is None else f"{loss:.4f}"
+    return "none (no pair of subsets differs enough)" if loss is None else f"{loss:.4f}"
 
 
 def _line(text: str) -> None:
@@ -112,12 +112,12 @@ def _line(text: str) -> None:
 def next_step(labels: "Labels", use: str) -> str:
     """Advice on labels: *use* them, or first see to what is missing or was given up."""
     if labels.growing:
-        return "more of them were asked for and are unfinished: run the same command again, and that of the other parts"
+        return "labels that you added are unfinished: run the same command again, and the commands of the other parts"
     if labels.complete:
         return f"next: {use}"
     missing, given_up = len(labels.missing), len(labels.quarantined)
     others = "run the other parts, or the same command without --part"
-    again = "run the same command with --set retry_quarantined=true to try those again, or with --partial to do without"
+    again = "run the same command with --set retry_quarantined=true to try those again, or with --partial to skip them"
     ways = [way for way, count in ((others, missing), (again, given_up)) if count]
     return f"{missing:,} missing, {given_up:,} given up; {'; '.join(ways)}"
 
@@ -153,7 +153,7 @@ def print_record(record: "TrainingRecord") -> None:
         {
             "path": printable(str(record.path)),
             "kind": "record of a training",
-            "examples": about.get("examples") or "not counted, a stream",
+            "examples": about.get("examples") or "not counted (streamed)",
             "batch": about.get("batch_size"),
             "last step": last,
             "state": "finished" if "ended_at" in about else "not finished",
@@ -168,7 +168,7 @@ def print_record(record: "TrainingRecord") -> None:
 def _jump_texts(jump: "Jump") -> tuple[str, ...]:
     steps = f"{jump.first:,} to {jump.last:,}" if jump.first < jump.last else f"{jump.last:,}"
     rows = jump.rows_text(MOST_ROWS)
-    return steps, f"{jump.loss:.4g}", f"{jump.expected:.4g}", f"{jump.deviations:.1f}", rows or "a stream's"
+    return steps, f"{jump.loss:.4g}", f"{jump.expected:.4g}", f"{jump.deviations:.1f}", rows or "unknown (streamed)"
 
 
 def _settings(values: Mapping[str, Any]) -> str:
@@ -201,7 +201,7 @@ def print_training(result: "TrainingResult") -> None:
     """Print the LDS on unseen instances, before and after."""
     results = result.training["results"]
     if not results:
-        say("Nothing says how good the encoder is, because no held-out instances were given. Give --held-out.")
+        say("airrep did not measure how good the encoder is. To measure it, give other labels with --held-out.")
         return
     columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
     rows = []

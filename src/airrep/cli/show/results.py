@@ -43,7 +43,7 @@ def print_top(result: TopResult, wide: bool = False) -> None:
     told = all(hit.deviations is not None for hits in result for hit in hits)
     if several:
         scored = "deviations" if told else "scores"
-        print_summary(result.in_common(), f"are among the {order} of one", scored=scored, wide=wide)
+        print_summary(result.in_common(), f"are among the {order} for at least one", scored=scored, wide=wide)
         print_verdict_counts([hits.verdict for hits in result])
     each = shows_each(len(result), wide, any(hit.why is not None for hits in result for hit in hits))
     for hits in result if each else ():
@@ -95,7 +95,7 @@ def _print_first_to_drop(result: GroupResult) -> None:
     """Say which group teaches the answers most in place of the better ones."""
     first = rank_groups(result.groups, result.scores)[0]
     if first.score <= 0:
-        remark("No group teaches the given answers rather than the better ones, so there is none to drop.")
+        remark("No group teaches the given answers in place of the better ones, so there is no group to drop.")
         return
     told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
     told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."
@@ -189,7 +189,7 @@ def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "method": manifest["method"],
         **({"recipe": recipe_of(channels)} if manifest["method"] == "channels" else {}),
-        **({"of packages": packages} if packages else {}),
+        **({"method packages": packages} if packages else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
         "rows": f"{manifest['rows']:,}",
@@ -212,14 +212,14 @@ def print_forecast(found: "Forecast", one: str, many: str, workers: int | None =
         many: what several are called.
         workers: processes that share the work; each has one core.
     """
-    time = f"{seconds_text(found.seconds)} each {one}, {seconds_text(found.total)} in all on one core"
+    time = f"{seconds_text(found.seconds)} for each {one}, {seconds_text(found.total)} in all on one core"
     if (workers or 1) > 1:
         time += f", {seconds_text(found.fixed + found.seconds * found.examples / (workers or 1))} on {workers}"
     fields = {many: f"{found.examples:,}; measured on {found.measured:,} examples", "time": time}
     if found.fixed:
-        fields["first"] = f"{seconds_text(found.fixed)} of it before the first {one}"
+        fields["first"] = f"{seconds_text(found.fixed)} of this time pass before the first {one}"
     if found.bytes:
-        fields["disk"] = f"{bytes_text(found.bytes)} each {one}, {bytes_text(found.bytes * found.examples)} in all"
+        fields["disk"] = f"{bytes_text(found.bytes)} for each {one}, {bytes_text(found.bytes * found.examples)} in all"
     if found.memory is not None:
-        fields["memory"] = f"{bytes_text(found.memory)} each process"
+        fields["memory"] = f"{bytes_text(found.memory)} for each process"
     print_fields(fields)

@@ -83,7 +83,7 @@ def read_messages(messages: object, name: str = "messages") -> list[Message]:
         raise DataError(f"{name} is an empty list; objects with role and content are expected")
     found = [_message(number, message) for number, message in enumerate(listed, 1)]
     if not _not_silent(found):
-        raise DataError(f"{name} holds no message by the assistant; one is expected")
+        raise DataError(f"{name} has no assistant message, but at least one is needed")
     return found
 
 
@@ -117,8 +117,10 @@ def tools_message(tools: object, name: str = "tools") -> list[Message]:
     elif isinstance(tools, np.ndarray):
         tools = tools.tolist()
     if tools is not None and not is_messages(tools) and not isinstance(tools, Mapping):
-        what = "text that is no JSON of a list or an object" if isinstance(tools, str) else describe(tools)
-        raise DataError(f"{name} is {what}; a list of tools is expected, or JSON text of one. Correct it or remove it")
+        what = "text that is not a JSON list or object" if isinstance(tools, str) else describe(tools)
+        raise DataError(
+            f"{name} is {what}, but must be a list of tools, or such a list as JSON text. Correct or remove this field"
+        )
     if not tools:
         return []
     listed = {"tools": list(tools)} if is_messages(tools) else None
@@ -146,8 +148,8 @@ def last_turn(messages: list[Message], name: str = "messages") -> Pair:
     """Return the last turn that is trained on as the response to all before it; the last must be the assistant's."""
     if messages[-1].role != "assistant":
         raise DataError(
-            f"the last message is by {messages[-1].role!r}; a conversation that ends with the assistant is expected. "
-            'Take every turn with turns="all", or leave the record out'
+            f"the last message has the role {messages[-1].role!r}, but a conversation must end with an assistant "
+            'message. Set turns="all" to use every assistant turn, or remove the record'
         )
     return _pair(messages, _answers(messages, name)[-1])
 
@@ -235,16 +237,18 @@ def _answers(messages: list[Message], name: str) -> list[int]:
     """Return places of the assistant's messages that are trained on and have something before them."""
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
     if not places:
-        raise DataError(f"{name} holds no message by the assistant; one is expected")
+        raise DataError(f"{name} has no assistant message, but at least one is needed")
     learnt = [place for place in places if messages[place].learnt]
     if not learnt:
         raise DataError(
-            f"{name}: every message by the assistant is marked as not learnt (weight 0, train false or the like); one "
-            "to learn from is expected"
+            f"{name}: every assistant message is marked as not trained on (weight 0, train false or the like). Unmark "
+            "at least one, or remove the record"
         )
     answers = [place for place in learnt if place]
     if not answers:
-        raise DataError(f"{name} holds only a response; at least one message before it is expected")
+        raise DataError(
+            f"{name} has no message before the assistant's, so there is no prompt. Add a message, or remove the record"
+        )
     return answers
 
 
@@ -298,7 +302,7 @@ def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
     """Return the chosen response of two with the other in its chat; both answer the same prompt."""
     if chosen.prompt != rejected.prompt:
         raise DataError(
-            "chosen and rejected answer different prompts; one prompt is expected. Leave the record out, or read "
+            "chosen and rejected answer different prompts, but must share one. Remove the record, or set "
             'preferences="chosen"'
         )
     messages = (rejected.chat or {}).get("messages")
@@ -411,7 +415,7 @@ def _part(where: str, part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise DataError(f"{where} has a part that is {describe(part)}; an object with type is expected")
+        raise DataError(f"{where} has a part that is {describe(part)}; an object with the key type is expected")
     kind = part.get("type")
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return str(part["refusal"])
@@ -453,7 +457,7 @@ def _json(where: str, value: object) -> str:
     try:
         return json.dumps(_without_nulls(value), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{where}: is no JSON value ({error}); JSON is expected") from None
+        raise DataError(f"{where} is not valid JSON ({error})") from None
 
 
 def _without_nulls(value: Any) -> Any:

@@ -124,7 +124,9 @@ def read_form(
     pairs = [trainer.marked(pair) for pair in pairs]
     if preferences == "pairs" and found.form.startswith(PAIRED):
         if len(pairs) == 1:
-            raise DataError("has a chosen response and none rejected; both are expected of a pair. Leave it out")
+            raise DataError(
+                "has a chosen but no rejected response, and a preference pair needs both. Remove the record"
+            )
         found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
     return Read(found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest), pairs)
 
@@ -168,16 +170,18 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
         if "parent_id" in rest and "role" in rest:  # alone it is nobody's answer
             raise DataError(
-                "is one message of a tree whose other messages are other records; whole trees are expected, an object "
-                "prompt with replies (OASST's files of trees). Give these, or conversations"
+                "is one message of a conversation tree whose other messages are in other records. Use files that "
+                "hold whole trees (OASST has them, with the object prompt and its replies), or conversations"
             )
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
     known = dict.fromkeys([*(key for pair in PAIRS for key in pair), "chosen", *CHATS, "text"])
     empty = next((key for key in known if rest.get(key, "") is None), None)
     if empty is not None:
-        raise DataError(f"{empty} is empty or null; text is expected. Remove the record or fill it in")
+        raise DataError(f"{empty} is empty or null; text is expected. Fill in the field, or remove the record")
     ways = "Rename the fields, or name them with prompt_field and response_field"
-    raise DataError(f"no prompt and response; found {names(rest)}; expected {_EXPECTED}. {ways}")
+    raise DataError(
+        f"no prompt and response found. The record has {names(rest)}, but one of these is needed: {_EXPECTED}. {ways}"
+    )
 
 
 def is_chat(value: object) -> bool:
@@ -197,14 +201,14 @@ def _avoided(rest: dict[str, Any], form: str) -> str:
         rest["kto_tag"] = _TRUTHS.get(str(rest["kto_tag"]).lower(), rest["kto_tag"])
     for name in ("kto_tag",) if form.startswith(PLAIN) else KTO_FIELDS:
         if name in rest and _TRUTHS.get(str(rest[name]).lower()) is False:  # CSV has it as a text
-            return f", {name} false ({KTO}; here as any other, unless a filter leaves it out)"
+            return f", {name} false ({KTO}; treated like any other answer unless a filter leaves it out)"
     return ""
 
 
 def _left_out(rest: Mapping[str, Any]) -> str:
     """Name what looks like a turn, an answer or a system prompt, and is not read."""
     names = sorted((name for name in _TELLING & rest.keys() if not _is_empty(rest[name])), key=list(rest).index)
-    return f" ({', '.join(names)} beside: not read)" if names else ""
+    return f" ({', '.join(names)}: not read)" if names else ""
 
 
 def _is_empty(value: object) -> bool:
@@ -365,7 +369,7 @@ def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
         pairs = every_turn(messages, form)
         return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
     if sum(message.role == "assistant" and message.learnt for message in messages) > 1:
-        form = f'{form} (the last of several turns; turns="all" takes each)'
+        form = f'{form} (only the last assistant turn; turns="all" uses every one)'
     return Read(form, [last_turn(messages)])
 
 
@@ -373,7 +377,7 @@ def names(record: Mapping[str, Any]) -> str:
     """List a record's field names, at most twelve."""
     found = [str(key) for key in record]
     more = f" and {len(found) - 12} more" if len(found) > 12 else ""
-    return (", ".join(found[:12]) or "no fields") + more
+    return f"the fields {', '.join(found[:12])}{more}" if found else "no fields"
 
 
 def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
@@ -389,7 +393,7 @@ def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
             pairs += every_turn(path, first=len(path) - 1)
         waiting += [(one, path) for one in reversed(replies)]
     if not pairs:
-        raise DataError("the tree holds no message by the assistant; one is expected")
+        raise DataError("the tree has no assistant message, but at least one is needed")
     return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
 
 
@@ -403,7 +407,7 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
             pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
         before += segment["text"]
     if not pairs:
-        raise DataError("no segment has the label true; one to learn from is expected")
+        raise DataError('no segment has "label": true, so there is nothing to train on')
     if not every or len(pairs) == 1:
         return pairs[-1:]
     return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
@@ -498,7 +502,10 @@ def _spoken(dialogue: str, name: str) -> list[Message]:
     said = zip(parts[::2], parts[1::2], strict=True)
     found = [Message(speakers[who], what.strip()) for who, what in said if what.strip()]
     if not found:
-        raise DataError(f"{name} holds speakers and no text; text is expected. Remove the record or fill it in")
+        raise DataError(
+            f"{name} has the speaker names Human: or Assistant:, but no text after them. Fill in the text, or remove "
+            "the record"
+        )
     return found
 
 

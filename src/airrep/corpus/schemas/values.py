@@ -15,7 +15,7 @@ def text(field: str, value: object) -> str:
     """Return ``value`` if it is text that is not blank and that UTF-8 can hold."""
     found = text_or_blank(field, value)
     if not found or found.isspace():
-        raise DataError(f"{field} is blank; text is expected. Remove the record or fill it in")
+        raise DataError(f"{field} is blank; text is expected. Fill in the field, or remove the record")
     return found
 
 
@@ -141,8 +141,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
     role = _KNOWN.get(given)
     if role is None:
         raise DataError(
-            f"{where} is {value!r}; {', '.join(ROLES)} or a usual name of these is expected. Rename it, or leave the "
-            "record out"
+            f"{where} is {value!r}, which is not a known role. Rename it to {', '.join(ROLES)}, or remove the record"
         )
     return role, given if given in WRITTEN else role
 
@@ -173,7 +172,7 @@ def half_heeded(message: Mapping[str, Any], marks: Sequence[str] = MARKS) -> lis
         "weights of turns other than 0 and 1 count as 1": any(
             float(one) not in (0, 1) for one in weights if str(one).strip().lower() not in ("true", "false")
         ),
-        "turns of which parts are marked count whole": of_parts and "train" in marks,
+        "turns with only some parts marked count as a whole": of_parts and "train" in marks,
     }
     return [words for words, holds in told.items() if holds]
 

@@ -63,27 +63,20 @@ def open_source(
         return open_input(longest)
     if not name.strip():
         raise DataError(
-            "data: the name is empty; a file, a folder or a Hub id is expected. Check the variable it is of"
+            "data: the path is empty. Give a file, a folder or a Hub id. If a shell variable holds the path, check "
+            "that it is set"
         )
     if not _exists(place):
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
         shown = escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
         text = reader_of(place) is None and (" " in name or "/" not in name)
-        typed = "; a text is given as --prompt and --response, or in Python as Example(prompt, response)" * text
-        raise DataError(
-            f"{shown}: no such file or folder; a data file is expected. {near_path(place, f'Check the path{typed}')}"
-        )
+        typed = ". To ask about a text, use --prompt and --response, or in Python Example(prompt, response)" * text
+        raise DataError(f"{shown}: no such file or folder. {near_path(place, f'Check the path{typed}')}")
     if config is not None:
-        raise ConfigError(
-            f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
-            "Leave it out"
-        )
+        raise ConfigError(f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Remove it")
     if place.is_dir() and is_made(place):
-        raise DataError(
-            f"{name}: is a directory that airrep wrote, not data; a data file is expected. Give the data that it was "
-            "made from"
-        )
+        raise DataError(f"{name}: is a directory that airrep wrote, not data. Give the data that it was made from")
     is_lance = (place / LANCE).is_dir()
     if place.is_dir() and not is_lance:
         return (
@@ -92,15 +85,15 @@ def open_source(
             else open_folder(place, split, longest)
         )
     if split is not None:
-        what = "Lance" if is_lance else "a file"
-        raise ConfigError(f"{name}: split={split!r} is given for {what}; only datasets have splits. Leave it out")
+        what = "a Lance dataset" if is_lance else "a file"
+        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Remove it")
     return open_lance(place) if is_lance else open_file(place, longest)
 
 
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
     """Return the records of what is at a URL, read as they come; a dataset saved there is fetched first."""
     if config is not None:
-        raise ConfigError(f"{place}: config={config!r} is given; only datasets of the Hub have configs. Leave it out")
+        raise ConfigError(f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Remove it")
     if place.is_dir():
         if split is None and (place / LANCE).exists():
             return open_lance(fetched(str(place), loose=True))
@@ -108,9 +101,9 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
             return open_folder(place, split, longest)
         return open_saved(fetched(str(place), loose=True), split)
     if not place.exists():
-        raise DataError(f"{place}: there is no such file or folder; a data file is expected. Check the URL")
+        raise DataError(f"{place}: no such file or folder. Check the URL")
     if split is not None:
-        raise ConfigError(f"{place}: split={split!r} is given for a file; only datasets have splits. Leave it out")
+        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Remove it")
     return open_file(place, longest)
 
 
@@ -126,9 +119,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise DataError(
-            f"{str(path)[:100]}: cannot be looked for: {error.strerror}; the path of a data file is expected. Check it"
-        ) from error
+        raise DataError(f"{str(path)[:100]}: cannot be accessed: {error.strerror}. Check the path") from error
 
 
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
@@ -138,7 +129,7 @@ def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_
     """
     known, others = _files(folder)
     files = _of_split(folder, known, split)
-    others += [(path, "is of another split") for path in sorted(set(known) - set(files))]
+    others += [(path, "belongs to another split") for path in sorted(set(known) - set(files))]
     apart = tuple(f"{_inside(path, folder)}: {why}" for path, why in others)
     names = [_name(_inside(file, folder)) for file in files]
     opened: list[tuple[int, RecordSource]] = []
@@ -175,12 +166,12 @@ def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
     )
     data, texts = [path for path in found if reader_of(path) is not None], [path for path in found if _is_text(path)]
     chosen = data or texts
-    others = [(path, "is a text beside data, which tells about them") for path in texts if data]
+    others = [(path, "is a text file beside data files, which it probably describes") for path in texts if data]
     others += [(path, "its suffix is not known") for path in found if reader_of(path) is None and not _is_text(path)]
     if not chosen:
         raise DataError(
-            f"{folder}: is a folder without data files; a data file, a folder of data files, or one written by "
-            "datasets.save_to_disk is expected. Check the path"
+            f"{folder}: holds no data files. Give a data file, a folder of data files, or a folder that "
+            "datasets.save_to_disk wrote"
         )
     return chosen, others
 
@@ -217,8 +208,10 @@ def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Plac
         return files
     chosen = split or "train"
     if not all_tell or chosen not in splits:
-        has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its files' names tell no splits"
-        raise DataError(f"{folder}: {has}; {chosen!r} is asked for. Choose one with split, or name a file")
+        has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its file names contain no split"
+        raise DataError(
+            f"{folder}: {has}, so split {chosen!r} cannot be read. Choose one with split, or give a single file"
+        )
     return [path for path, name in zip(files, splits, strict=True) if name == chosen]
 
 
@@ -245,7 +238,9 @@ def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     read = reader_of(path)
     if read is None:
         known = ", ".join(_READERS)
-        raise DataError(f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it")
+        raise DataError(
+            f"{path}: the suffix is not known. It must be {known}, alone or followed by .gz or .zst. Rename the file"
+        )
     return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
 
 
@@ -279,9 +274,7 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
         reason = error.strerror or str(error)
         if isinstance(error, PermissionError):
             raise DataError(f"{path}: cannot be read ({reason}). Correct its permissions") from None
-        raise DataError(
-            f"{path}: cannot be read to its end ({reason}); a whole file is expected. Download or copy it again"
-        ) from None
+        raise DataError(f"{path}: cannot be read to its end ({reason}). Download or copy it again") from None
 
 
 @contextmanager
@@ -290,9 +283,7 @@ def _opened_utf8(path: Place) -> Iterator[IO[bytes]]:
     with _opened(path) as stream:
         start = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
         if (encoding := wide_encoding(start)) is not None:
-            raise DataError(
-                f"{path}: is {encoding}, as its first bytes tell; UTF-8 is expected. {conversion(encoding)}"
-            )
+            raise DataError(f"{path}: is encoded as {encoding}, but must be UTF-8. {conversion(encoding)}")
         yield stream
 
 
@@ -327,8 +318,8 @@ def _opened_table(path: Place, kind: str) -> Iterator[Any]:
             yield pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         except pa.ArrowException as error:
             raise DataError(
-                f"{path}: cannot be read as {kind} ({first_line(error)}); a whole file is expected. Download or copy "
-                "it again"
+                f"{path}: cannot be read as {kind} ({first_line(error)}). It may be incomplete: download or copy it "
+                "again"
             ) from None
 
 
@@ -357,8 +348,8 @@ def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
     while piece := stream.read(_READ_SIZE):
         if found.tell() + len(piece) > _LARGEST_UNPACKED:
             raise DataError(
-                f"{path}: is a table of more than {_LARGEST_UNPACKED >> 20:,} MiB, compressed once more, which memory "
-                "would have to hold whole. Decompress the file first: its format is compressed by itself"
+                f"{path}: unpacks to more than {_LARGEST_UNPACKED >> 20:,} MiB, and a compressed table has to be "
+                "unpacked in memory. Decompress the file first: the table format has its own compression"
             )
         found.write(piece)
     return found.getvalue()

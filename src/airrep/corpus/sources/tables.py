@@ -57,8 +57,8 @@ def _row(names: list[str], arrays: list[Any], decoders: list[_Decode | None], at
             (row[name],) = _values(array.slice(at, 1), decode)
         except _UNREADABLE as error:
             return DataError(
-                f'the column "{name}" holds a value that cannot be read ({first_line(error)}); ordinary texts, '
-                "numbers, dates and JSON are expected. Drop the column or write it as text"
+                f'the column "{name}" holds a value that cannot be read ({first_line(error)}). Use text, numbers, '
+                "dates or JSON, or remove the column"
             )
     return row
 
@@ -127,7 +127,7 @@ def _of_map(kind: Any, feature: Any) -> _Decode:
     def decode(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
         keys = [_key(of_key(key)) for key, _ in pairs]
         if len(set(keys)) < len(keys):
-            raise ValueError("a key stands twice in one map")
+            raise ValueError("a key occurs twice in one map")
         items = (item if item is None or of_item is None else of_item(item) for _, item in pairs)
         return dict(zip(keys, items, strict=True))
 
@@ -144,7 +144,7 @@ def _of_class(names: list[str]) -> _Decode:
 
     def decode(number: int) -> str | None:
         if not -1 <= number < len(names):
-            raise ValueError(f"the class {number}, of {len(names)}")
+            raise ValueError(f"class {number} does not exist: there are {len(names)} classes")
         return None if number == -1 else names[number]
 
     return decode
@@ -175,8 +175,8 @@ def open_lance(folder: Path) -> RecordSource:
                 yield from pieces(batch)
         except (OSError, ValueError) as error:
             raise DataError(
-                f"{folder}: cannot be read as Lance ({first_line(error)}); a whole dataset is expected. Download or "
-                "copy it again"
+                f"{folder}: cannot be read as Lance ({first_line(error)}). It may be incomplete: download or copy it "
+                "again"
             ) from None
 
     return RecordSource(str(folder), "row", rows_of(batches()))
@@ -201,14 +201,16 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
     """Return the rows of a folder saved by ``datasets``, with splits or without."""
     splits = _saved_splits(folder)
     if splits is None and split is not None:
-        raise ConfigError(f"{folder}: split={split!r} is given, but the folder has no splits. Leave it out")
+        raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Remove it")
     chosen = split or "train"
     if splits is not None and chosen not in splits:
         raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split")
     try:
         dataset = _datasets().load_from_disk(str(folder if splits is None else folder / chosen))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder}: cannot be read as a saved dataset ({error}); a whole one is expected") from None
+        raise DataError(
+            f"{folder}: cannot be read as a saved dataset ({error}). It may be incomplete: save or copy it again"
+        ) from None
     return RecordSource(str(folder), "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
 
 
@@ -220,7 +222,8 @@ def _saved_splits(folder: Path) -> list[str] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{folder}: dataset_dict.json cannot be read ({error}); the list of splits is expected"
+            f"{folder}: dataset_dict.json, which lists the splits, cannot be read ({error}). Save or copy the dataset "
+            "again"
         ) from None
 
 
@@ -231,10 +234,10 @@ def open_hub(name: str, config: str | None = None, split: str | None = None) -> 
         dataset = _datasets().load_dataset(name, config, split=chosen)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        which = f"split {chosen!r}" if config is None else f"split {chosen!r} of its config {config!r}"
+        which = f"split {chosen!r}" if config is None else f"split {chosen!r} of config {config!r}"
         raise DataError(
-            f"{name}: no such file, and the Hub dataset's {which} cannot be loaded ({reason}). "
-            "Check the path, the name, config or split"
+            f"{name}: no such file, and {which} of the Hub dataset with this name cannot be loaded ({reason}). Check "
+            "the path, the name, config or split"
         ) from None
     return RecordSource(name, "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
 

@@ -71,7 +71,7 @@ def check_columns(names: Sequence[str], where: str) -> None:
 
 
 def _refuse(literal: str) -> object:
-    raise ValueError(f"the literal {literal}, which JSON does not know; write null")
+    raise ValueError(f"{literal} is not valid JSON; write null instead")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -80,7 +80,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) != len(pairs):
         counts = Counter(key for key, _ in pairs)
         twice = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f"the key {json.dumps(twice[:80])} stands twice in one object; keep one")
+        raise ValueError(f"the key {json.dumps(twice[:80])} occurs twice in one object; remove one")
     return values
 
 
@@ -90,9 +90,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 def too_long(longest: int) -> DataError:
     """The error of a record of more than *longest* bytes or characters."""
     return DataError(
-        f"is longer than {longest >> 20:,} MiB, the most that one record may have. Correct the file, or raise the "
-        "limit "
-        "with longest_line"
+        f"is longer than {longest >> 20:,} MiB, the limit for one record. Correct the file, or raise the limit with "
+        "longest_line"
     )
 
 
@@ -253,8 +252,8 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
         else:
-            told = f"{len(cells)} cell{'s' * (len(cells) != 1)} in a table of {len(header)} columns"
-            yield number, DataError(f"{told}; one cell for each column is expected. Quote cells that hold delimiters")
+            told = f"has {len(cells)} cell{'s' * (len(cells) != 1)}, but the header has {len(header)} columns"
+            yield number, DataError(f"{told}. Put quotes around cells that hold the delimiter")
 
 
 def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
@@ -286,9 +285,7 @@ def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimit
             break
         line = line[1:]
     if _without_end(line):
-        raise DataError(
-            f'{place}: text after a closing quote; quotes inside a quoted cell must be doubled (""). Correct it'
-        )
+        raise DataError(f'{place}: text follows a closing quote. Inside a quoted cell, write every quote twice ("")')
     return cells
 
 
@@ -306,7 +303,7 @@ def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str, longes
             return "".join(parts).replace('""', '"'), line[end + 1 :]
         _, line = next(lines, (0, ""))
         if not line:
-            raise DataError(f"{place}: a quoted cell never ends; a closing quote is expected. Correct the quotes")
+            raise DataError(f"{place}: a quoted cell is never closed. Add the closing quote")
 
 
 _SIGNS = (",", ";", "\t", "|")
@@ -364,4 +361,4 @@ def _told(header: str, row: str, own: str, place: str) -> str:
     if own in present:
         return own
     signs = " or ".join("a tab" if sign == "\t" else f"'{sign}'" for sign in likely)
-    raise DataError(f"{place}: {signs} may separate the cells; one sign is expected. Save it with commas")
+    raise DataError(f"{place}: the delimiter is unclear: it may be {signs}. Save the file with commas")

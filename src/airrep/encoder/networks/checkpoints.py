@@ -90,19 +90,18 @@ def _read_shape(path: Path, config: dict[str, Any]) -> BertShape:
     sizes = {name: _read_size(path, key, config.get(key)) for name, key in _SIZES.items()}
     epsilon = config.get("layer_norm_eps", 1e-12)
     if not isinstance(epsilon, float) or not math.isfinite(epsilon) or epsilon < 0:
-        raise DataError(f"{path}: layer_norm_eps is {epsilon!r}; expected a small number. {_WAY_OUT}")
+        raise DataError(f"{path}: layer_norm_eps is {epsilon!r}; must be a number of 0 or more. {_WAY_OUT}")
     shape = BertShape(**sizes, epsilon=epsilon)
     if shape.width % shape.heads:
         raise DataError(
-            f"{path}: hidden_size is {shape.width}; expected a multiple of num_attention_heads, "
-            f"{shape.heads}. {_WAY_OUT}"
+            f"{path}: hidden_size ({shape.width}) is not a multiple of num_attention_heads ({shape.heads}). {_WAY_OUT}"
         )
     return shape
 
 
 def _read_size(path: Path, key: str, size: object) -> int:
     if type(size) is not int or size < 1:
-        raise DataError(f"{path}: {key} is {size!r}; expected a whole number from 1 up. {_WAY_OUT}")
+        raise DataError(f"{path}: {key} is {size!r}; must be a whole number, at least 1. {_WAY_OUT}")
     return size
 
 
@@ -113,11 +112,11 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         return _read_tensors(path)
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-        raise DataError(f"{index}: has no weight_map from tensors to files. {_WAY_OUT}")
+        raise DataError(f"{index}: has no weight_map that names the file of each tensor. {_WAY_OUT}")
     files = {place: _read_tensors(path.parent / place) for place in sorted(set(places.values()))}
     for name, place in places.items():
         if name not in files[place]:
-            raise DataError(f"{path.parent / place}: has no tensor {name}, which {INDEX} promises. {_WAY_OUT}")
+            raise DataError(f"{path.parent / place}: lacks tensor {name}, which {INDEX} lists. {_WAY_OUT}")
     return {name: files[place][name] for name, place in places.items()}
 
 
@@ -126,11 +125,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; a model folder has its weights there. {_WAY_OUT}") from error
+        raise DataError(f"{path}: is missing; it should hold weights of the model. {_WAY_OUT}") from error
     except (SafetensorError, OSError) as error:
-        raise DataError(
-            f"{path}: is damaged or cut short ({error}); expected a whole safetensors file. {_WAY_OUT}"
-        ) from error
+        raise DataError(f"{path}: is a damaged or incomplete safetensors file ({error}). {_WAY_OUT}") from error
 
 
 def _bert_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -148,13 +145,13 @@ def _airrep_heads(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]
     """Head of the published AirRep format: ``projector``."""
     if not is_plain_bert(config):
         raise ConfigError(
-            f"{path.parent}: an AirRep checkpoint of an unusual BERT (activation, positions or decoder); "
-            "expected hidden_act gelu and absolute positions. Save it as a sentence-transformers folder."
+            f"{path.parent}: this AirRep checkpoint must be a BERT encoder with hidden_act gelu and absolute "
+            "positions, and is not. Save the model as a sentence-transformers folder."
         )
     head = {kind: tensors.get(f"projector.{kind}") for kind in ("weight", "bias")}
     found = {kind: tensor for kind, tensor in head.items() if tensor is not None}
     if len(found) < len(head):
-        raise DataError(f"{path}: has no projector.weight and projector.bias; an AirRep checkpoint has. {_WAY_OUT}")
+        raise DataError(f"{path}: an AirRep checkpoint must have projector.weight and projector.bias. {_WAY_OUT}")
     return [found]
 
 
@@ -186,12 +183,12 @@ def _check_fit(path: Path, expected: Mapping[str, tuple[Any, ...]], tensors: Map
             raise DataError(f"{path}: does not fit its config.json: tensor {name} is missing. {_WAY_OUT}")
         if tuple(tensors[name].shape) != shape:
             raise DataError(
-                f"{path}: does not fit its config.json: tensor {name} is of shape "
-                f"{tuple(tensors[name].shape)}; expected {shape}. {_WAY_OUT}"
+                f"{path}: does not fit its config.json: tensor {name} has shape {tuple(tensors[name].shape)} instead "
+                f"of {shape}. {_WAY_OUT}"
             )
     for name in tensors:
         if name.startswith("encoder.layer.") and name not in expected:
-            raise DataError(f"{path}: does not fit its config.json, which has no tensor {name}. {_WAY_OUT}")
+            raise DataError(f"{path}: does not fit its config.json, which has no layer for {name}. {_WAY_OUT}")
 
 
 def _check_heads(folder: Path, width: int, sizes: list[HeadShape]) -> None:
@@ -206,8 +203,8 @@ def _check_finite(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not is_finite(tensor):
             raise DataError(
-                f"{folder}: weight {name} has values that are not finite (NaN or infinite), as a failed "
-                "training leaves them. Use an earlier checkpoint."
+                f"{folder}: weight {name} has values that are not finite (NaN or infinite), as happens when training "
+                "fails. Use an earlier checkpoint."
             )
 
 
@@ -279,8 +276,8 @@ def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = t
     linear = [head for head in model.heads if isinstance(head, nn.Linear)]
     if len(linear) < len(model.heads) or len(linear) > 1 or model.dimension != width:
         raise ConfigError(
-            f"{folder}: the airrep format holds one head of {width} x {width} and no scaling to unit length; "
-            "this encoder is another. Save it with model_format='sentence-transformers'."
+            f"{folder}: this encoder does not fit the airrep format, which holds one head of {width} x {width} and no "
+            "scaling to unit length. Save it with model_format='sentence-transformers'."
         )
     weight = linear[0].weight.detach() if linear else torch.eye(width)
     bias = linear[0].bias.detach() if linear and linear[0].bias is not None else torch.zeros(width)

@@ -81,12 +81,12 @@ class LibraryEncoder(Encoder):
             kinds = ", ".join(type(module).__name__ for module in self._library)
             raise DataError(
                 f"encoder {self.name}: sentence_transformers cannot run its modules ({kinds}): "
-                f"{type(error).__name__}: {first_line(error)}. Correct the folder or give another one."
+                f"{type(error).__name__}: {first_line(error)}. Correct the folder or give another encoder."
             ) from error
         if {row.shape for row in alone} != {both[0].shape[1:]}:
             raise DataError(
-                f"encoder {self.name}: its vectors of queries and of documents are of sizes {both[1].shape[1:]} and "
-                f"{both[0].shape[1:]}; expected one size, so that they have a product. Give another one."
+                f"encoder {self.name}: its vectors have shape {both[1].shape[1:]} for queries and "
+                f"{both[0].shape[1:]} for documents, so they cannot be compared. Give another encoder."
             )
         self._width = int(both[0].shape[1])
         together = np.concatenate(both)
@@ -137,8 +137,8 @@ class LibraryEncoder(Encoder):
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         if model_format == "airrep" or storage != "float32":
             raise ConfigError(
-                f"saving {self.name}: only BERT-type encoders can be saved in the airrep format or in "
-                "another storage type. Use model_format='sentence-transformers'."
+                f"saving {self.name}: only BERT-type encoders can be saved in the airrep format or in another "
+                "storage type. Use model_format='sentence-transformers' and storage='float32'."
             )
         library = self._library
         if self.precision != "float32":  # its weights were rounded
@@ -180,7 +180,7 @@ def _load_folder(
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
         raise DataError(
             f"encoder {name}: sentence_transformers cannot load it: {first_line(error)}. "
-            "Restore it or give another one."
+            "Restore its folder or give another encoder."
         ) from error
     if precision == "float32":
         library.float()  # modules other than transformers keep the type that they are stored in
@@ -215,7 +215,7 @@ def _has_length(module: "nn.Module") -> bool:
 
 def _endless(where: str, module: "nn.Module") -> ConfigError:
     return ConfigError(
-        f"{where}: max_tokens is given, but its {type(module).__name__} reads whole texts. Leave it out."
+        f"{where}: max_tokens cannot be set, since its {type(module).__name__} reads whole texts. Leave max_tokens out."
     )
 
 
@@ -281,7 +281,7 @@ def without_adapter(folder: Path, transformer: Path, base: Path) -> Iterator[Pat
 
 def merged(model: Any, transformer: Path, where: str) -> Any:
     """A transformer with the adapter of a folder merged into its weights."""
-    need(f"{where}: the adapter beside its weights", "peft", "peft")
+    need(f"{where}: its adapter", "peft", "peft")
     from peft import PeftModel, get_peft_model_state_dict
 
     try:
@@ -294,13 +294,13 @@ def merged(model: Any, transformer: Path, where: str) -> Any:
     # Any of these, depending on the kind of adapter and on what is wrong with it.
     except (SafetensorError, OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
         raise DataError(
-            f"{where}: the adapter beside its weights cannot be merged into them: {first_line(error)}. Merge it with "
-            "peft's own merge_and_unload, and give the model that this makes."
+            f"{where}: its adapter cannot be merged into its weights: {first_line(error)}. Merge them with peft's "
+            "merge_and_unload, save the model, and give its folder."
         ) from error
     missing = next((name for name in sorted(put.keys() ^ stored.keys()) if ".lora_" in name or name in stored), None)
     if missing is not None:
         raise DataError(
-            f"{where}: the adapter beside its weights belongs to another model (only one of them has {missing}). "
-            "Restore the folder, or take the adapter out."
+            f"{where}: its adapter does not fit its weights (only one of the two has {missing}). "
+            "Restore the folder, or remove the adapter from it."
         )
     return whole

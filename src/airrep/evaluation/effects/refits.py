@@ -85,7 +85,7 @@ class Refits:
         if refused:
             raise DataError(
                 f"evaluate: {len(refused):,} of {len(examples):,} {what} cannot be used with the LM "
-                f"{self.facts['lm']['name']}; the first: {refused[min(refused)]} Leave them out."
+                f"{self.facts['lm']['name']}; the first: {refused[min(refused)]} Leave these {what} out."
             )
 
     def losses(self, sets: Sequence[Rows], folder: Path, *, seeds: int, seed: int) -> After:
@@ -159,10 +159,10 @@ class EffectStudy:
         """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or one query alone)."""
         self.indexes, self.queries = named_indexes(indexes, "evaluate"), as_corpus(queries, "queries")
         if not self.indexes:
-            raise ConfigError("evaluate: expected at least one index. Name some.")
+            raise ConfigError("evaluate: no index is given. Give at least one.")
         check_names([name for name, _ in self.indexes])
         if len(self.queries) < 2:
-            raise ConfigError("evaluate: there is only one query, and an interval needs two or more. Give more.")
+            raise ConfigError("evaluate: there is only one query, and an interval needs two. Give more queries.")
 
     @property
     def train(self) -> Corpus:
@@ -217,7 +217,7 @@ class DropSettings(Settings):
         given = drop.split(",") if isinstance(drop, str) else drop if isinstance(drop, list | tuple) else [drop]
         found = tuple(count_or_share(one) for one in given)
         if not found or len(set(found)) < len(found):
-            raise ValueError("expected different numbers of examples, such as 10,50 or 1%")
+            raise ValueError("must be different numbers of examples, such as 10,50 or 1%")
         return found
 
 
@@ -338,7 +338,7 @@ def _count(asked: int | str, n: int) -> int:
     k = count_of(asked, n)
     if not 1 <= k <= n // 2:
         raise ConfigError(
-            f"--remove {asked}: is {k:,} of a pool of {n:,} examples; expected 1 to {n // 2:,}, since random ones are "
-            "left out to compare with. Correct the number."
+            f"--remove {asked}: is {k:,} of {n:,} examples. Remove 1 to {n // 2:,}, so that as many random examples "
+            "can be removed for comparison."
         )
     return k

@@ -317,8 +317,8 @@ LEAST_SHARE = 0.01
 Measured (docs/learning.md): two to four steps at 2e-5 move losses by 0.5 to 0.6 %, trainings that are worth labelling
 by 2 to 9 %."""
 REMEDY = (
-    "Fine-tune as your training does (--training FOLDER, or --set learning_rate=... and --set epochs=...); if they do "
-    "already, take larger subsets."
+    "Use the settings of your own training (--training FOLDER, or --set learning_rate=... and --set epochs=...). If "
+    "you use these already, take larger subsets."
 )
 """Remedy for losses that hardly moved."""
 
@@ -437,7 +437,7 @@ def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
         array([[ 0.16,  1.14, -1.3 ]], dtype=float32)
     """
     if scale not in ("std", "var"):
-        raise ConfigError(f"scale '{scale}': does not exist; expected std or var. Choose one of them.")
+        raise ConfigError(f"scale '{scale}': does not exist. Choose std or var.")
     wide = check_losses(as_numbers(losses, "losses"))
     there = ~np.isnan(wide)
     counts = there.sum(axis=1, keepdims=True)
@@ -447,8 +447,8 @@ def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
     kept = (counts[:, 0] > 1) & varies(wide, there)
     if not kept.any():
         raise DataError(
-            "labels: no query's loss varies over the subsets; expected at least one that does. "
-            "Check that the fine-tunes learn, and that the subsets differ."
+            "labels: no query's loss varies over the subsets. Check that the fine-tunes learn, and that the subsets "
+            "differ."
         )
     divisor = np.sqrt(variance) if scale == "std" else variance
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -500,16 +500,16 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         1.0
     """
     if not isinstance(averaged, int | float | np.number) or not averaged >= 1:
-        raise ConfigError(f"averaged={averaged}: expected 1 or more. Give the number of seeds behind each loss.")
+        raise ConfigError(f"averaged={averaged}: must be at least 1. It is the number of seeds behind each loss.")
     by_seed = as_numbers(by_seed, "noise ceiling")
     if by_seed.ndim != 3 or len(by_seed) < 2:
         raise DataError(
-            f"noise ceiling: losses are {by_seed.shape}; expected (s, q, m) with two seeds at least. "
-            "Run the fine-tunes with more seeds."
+            f"noise ceiling: losses have shape {by_seed.shape}; must be (seeds, queries, subsets) with at least two "
+            "seeds. Run the fine-tunes with more seeds."
         )
     found = _ceiling(by_seed, averaged)
     if found is None:
-        raise DataError("noise ceiling: no query's losses vary in two seeds; expected some. Run more fine-tunes.")
+        raise DataError("noise ceiling: no query has losses that vary in at least two seeds. Run more fine-tunes.")
     return found.lds
 
 

@@ -92,10 +92,10 @@ def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:
     one, other = as_numbers(one, "spearman"), as_numbers(other, "spearman")
     if one.ndim != 2 or one.shape != other.shape or one.shape[1] < 2:
         raise DataError(
-            f"spearman: got {one.shape} and {other.shape}; expected two matrices (q, m) with m ≥ 2. Give such."
+            f"spearman: got {one.shape} and {other.shape}; both must have the same shape (q, m) with m ≥ 2."
         )
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
-        raise DataError("spearman: a value is not finite; expected numbers. Leave missing ones out.")
+        raise DataError("spearman: a value is not finite. Leave missing values out.")
     return _correlate(one.astype(np.float64), other.astype(np.float64))
 
 
@@ -240,37 +240,37 @@ def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) 
 def check_losses(losses: np.ndarray) -> np.ndarray:
     """Losses in float64 (DataError: not ``(q, m)``, an infinite one, or fewer than two subsets with any)."""
     if losses.ndim != 2 or losses.shape[0] < 1:
-        raise DataError(f"losses: are {losses.shape}; expected (q, m), queries by subsets. Give such a matrix.")
+        raise DataError(f"losses: have shape {losses.shape}; must be a matrix (queries, subsets).")
     wide = losses.astype(np.float64)
     if np.isinf(wide).any():
-        raise DataError("losses: a loss is infinite; expected numbers, or NaN where missing. Run that fine-tune again.")
+        raise DataError("losses: a loss is infinite. Run that fine-tune again, or pass NaN for the missing loss.")
     if wide.size and np.isnan(wide).all():
-        raise DataError("losses: all are missing (NaN); expected some. Look for what the label run quarantined.")
+        raise DataError("losses: all are missing (NaN). `airrep show LABELS` says which fine-tunes failed.")
     if (~np.isnan(wide)).any(axis=0).sum() < 2:
-        raise DataError("losses: fewer than two subsets have any; expected two or more. Run more fine-tunes.")
+        raise DataError("losses: fewer than two subsets have losses. Run more fine-tunes.")
     return wide
 
 
 def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0) -> None:
     if nan not in get_args(Constant):
-        raise ConfigError(f"nan '{nan}': does not exist; expected drop, zero or raise. Choose one of them.")
+        raise ConfigError(f"nan '{nan}': does not exist. Choose drop, zero or raise.")
     whole_number("resamples", resamples)
     if resamples < least:
-        raise ConfigError(f"resamples={resamples}: expected {least} or more. Correct the value.")
+        raise ConfigError(f"resamples={resamples}: must be at least {least}.")
     if not isinstance(confidence, int | float | np.number) or not 0 < confidence < 1:
-        raise ConfigError(f"confidence={confidence}: expected a number between 0 and 1, such as 0.95. Correct it.")
+        raise ConfigError(f"confidence={confidence}: must be a number between 0 and 1, such as 0.95.")
 
 
 def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """Scores of the subsets that have losses, float64."""
     if scores.shape != losses.shape:
         raise DataError(
-            f"group scores: are {scores.shape}, but losses {losses.shape}; expected the same queries and subsets."
-            " Score the subsets that the losses belong to."
+            f"group scores: have shape {scores.shape}, but losses have shape {losses.shape}. "
+            "Score the queries and subsets that the losses belong to."
         )
     wide = scores[:, ~np.isnan(losses).all(axis=0)].astype(np.float64)
     if not np.isfinite(wide).all():
-        raise DataError("group scores: one is not finite; expected numbers. Check the model for overflow.")
+        raise DataError("group scores: a score is not finite. Check the model for overflow.")
     return wide
 
 
@@ -280,11 +280,11 @@ def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[n
     constant = np.isnan(found).any(axis=0)
     if constant.any() and nan == "raise":
         raise DataError(
-            f"query {int(np.argmax(constant))}: its scores or losses are constant; expected them to vary. "
-            "Choose nan='drop' or 'zero', or find out why."
+            f"query {int(np.argmax(constant))}: its scores or losses are constant, so they have no correlation. "
+            "Pass nan='drop' or nan='zero', or find out why."
         )
     if constant.all() and nan == "drop":
-        raise DataError(f"{name}: scores or losses of every query are constant; expected some that vary. Check both.")
+        raise DataError(f"{name}: for every query, the scores or the losses are constant. Check both.")
     return (np.nan_to_num(found) if nan == "zero" else np.where(constant, np.nan, found)), constant
 
 

@@ -155,7 +155,7 @@ def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any
     ConfigError: there are none.
     """
     if not citations:
-        raise ConfigError("citations: there are none; expected one example at least. Name some.")
+        raise ConfigError("citations is empty. Name at least one example.")
     digest = hashlib.sha256("\n".join(f"{one.index} {one.id} {one.sha256}" for one in citations).encode()).hexdigest()
     sentences = (f"{len(citations):,} citations of training examples.", told, unknown(citations))
     return {
@@ -172,7 +172,7 @@ def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any
                 "@type": "cr:RecordSet",
                 "@id": _SET,
                 "name": _SET,
-                "description": "A training example a record; null is what was not recorded.",
+                "description": "One record for each training example; null means not recorded.",
                 "field": [_field(name, *one) for name, one in FIELDS.items()],
                 "data": [_record(one) for one in citations],
             }

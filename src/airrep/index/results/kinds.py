@@ -220,10 +220,10 @@ class GroupResult(_OfQueries):
 
     def __post_init__(self) -> None:
         if any(len(entry.scores) != len(self.groups) for entry in self.entries):
-            raise DataError("scores for other groups than are named")
+            raise DataError("there must be one score for each group")
         _check_channels(self.entries)
         if any(len(part) != len(self.groups) for one in self.entries for part in (one.channels or {}).values()):
-            raise DataError("only some groups tell their channels")
+            raise DataError("each channel must have one score for each group")
 
     @classmethod
     def of(
@@ -278,7 +278,7 @@ class GroupResult(_OfQueries):
             ConfigError: there is no query of this number.
         """
         if not -len(self.queries) <= query < len(self.queries):
-            raise ConfigError(f"query {query}: there are {len(self.queries)}; expected a number from 0 on. Correct it.")
+            raise ConfigError(f"query {query}: does not exist. There are {len(self.queries)} queries, numbered from 0.")
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 
@@ -383,8 +383,8 @@ class WhatIfResult(_OfQueries):
 
     def summary(self) -> str:
         return (
-            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; change below 0: "
-            "they had been helping"
+            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; a change below 0 "
+            "means that the removed examples helped"
         )
 
 
@@ -403,4 +403,4 @@ def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[A
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
     """Refuse a result that tells channels of some queries alone, or others of each (DataError)."""
     if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
-        raise DataError("only some queries tell their channels, or each tells others")
+        raise DataError("all queries must have the same channels")

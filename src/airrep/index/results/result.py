@@ -296,8 +296,8 @@ class Result(Shown):
             found: Self = form_of(cls).validate_python(value)
         except ValidationError as error:
             raise DataError(
-                f"{name}: is not the JSON of {cls.kind}: {first_problem(error)}. Give what to_dict() returns, or run "
-                "it again."
+                f"{name}: is not a valid result of kind {cls.kind}: {first_problem(error)}. Pass the output of "
+                "to_dict(), or make the result again."
             ) from error
         return found
 
@@ -356,5 +356,5 @@ def form_of(kind: type) -> TypeAdapter[Any]:
 def first_problem(error: ValidationError) -> str:
     """Where the first value that does not fit stands, and what is wrong with it."""
     problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "the whole"
-    return f"{where}: {problem['msg'].lower().removeprefix('value error, ')}"
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}{': ' * bool(where)}{problem['msg'].lower().removeprefix('value error, ')}"

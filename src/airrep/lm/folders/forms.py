@@ -136,7 +136,7 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
         _check_whole(name, folder)
         _check_plain(name, folder)
         if base is not None:
-            raise ConfigError(f"lm {name}: is a whole LM, to which no base belongs. Leave out base={base}.")
+            raise ConfigError(f"lm {name}: is a complete LM, not adapters, so it has no base. Remove base={base}.")
         return LmFiles(name, folder, folder, tokenizer_folder(name, folder))
     named, weights = _base_of(name, folder, base, trusted)
     tokenizer = tokenizer_folder(name, folder, weights)
@@ -175,10 +175,10 @@ def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
     found = next((place for place in places if _files(place, _VOCABULARY)), None)
     if found is None:
         where = " or ".join(
-            ["it", *(["the folder around it"] if around else []), *(["the base of its adapters"] if base else [])]
+            ["this folder", *(["its parent"] if around else []), *(["the base of its adapters"] if base else [])]
         )
         raise ConfigError(
-            f"lm {name}: has no tokenizer; expected tokenizer.json in {where}. Put it there: "
+            f"lm {name}: there is no tokenizer.json in {where}. Save the tokenizer there: "
             f"tokenizer.save_pretrained({str(around[-1] if around else folder)!r})"
         )
     return found
@@ -221,7 +221,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON ({type(error).__name__}). Restore the file.") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: is no JSON object of at most 4 MiB. Restore the file.")
+        raise ConfigError(f"{path}: is not a JSON object, or is larger than 4 MiB. Restore the file.")
     return found
 
 
@@ -231,10 +231,10 @@ def _folder(name: str, trusted: bool) -> Path:
     if path.is_dir():
         return path
     if path.exists() or _HUB_ID.fullmatch(name) is None:
-        kind = "is a file" if path.exists() else "there is no such folder"
+        kind = "this is a file" if path.exists() else "there is no such folder"
         raise ConfigError(
-            f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it; where one has "
-            f"moved, say where it is: {NEW_PLACE}, and warmed likewise for that after a warm-up."
+            f"lm {name}: {kind}. Give a folder, or owner/name on the Hugging Face Hub. If the folder has moved, say "
+            f"where it is: {NEW_PLACE}. For the LM after a warm-up, set warmed in the same way."
         )
     wanted = (*_WANTED, CODE) if trusted else _WANTED
     return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
@@ -244,15 +244,14 @@ def _check_whole(name: str, folder: Path) -> None:
     if not (folder / CONFIG).is_file() and (named := adapters_in(folder)):
         names = ", ".join(short(path.name) for path in named[:_NAMED]) + (", …" if named[_NAMED:] else "")
         raise ConfigError(
-            f"lm {name}: holds {len(named)} adapters ({names}), each in a folder of its own; expected one LM. Give the "
-            f"folder of one: --lm {folder / named[0].name}"
+            f"lm {name}: holds {len(named)} adapters ({names}), each in its own folder. Choose one of them: "
+            f"--lm {folder / named[0].name}"
         )
     for pattern in (CONFIG, "*.safetensors"):
         if not any(folder.glob(pattern)):
             raise ConfigError(
-                f"lm {name}: its folder has no {pattern}; expected a Hugging Face causal LM with weights in "
-                "safetensors, adapters that peft wrote, or checkpoints of a trainer. Give another folder, or save the "
-                "LM again with save_pretrained."
+                f"lm {name}: its folder has no {pattern}. Give a folder with a Hugging Face causal LM in safetensors, "
+                "adapters that peft wrote, or checkpoints of a trainer; or save the LM again with save_pretrained."
             )
 
 
@@ -264,10 +263,9 @@ def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
         return
     if kind is not None:
         raise ConfigError(
-            f"lm {name}: its weights are quantised ({short(kind)}), in a format that airrep cannot read; expected "
-            "weights of 16 or 32 bits, a GGUF file, or what bitsandbytes, GPTQ (4 and 8 bits) or AWQ (gemm) write. "
-            f"Give the LM that it was made from{remedy}, or write it by model.dequantize() and save_pretrained of "
-            "transformers."
+            f"lm {name}: its weights are quantised ({short(kind)}) in a format that airrep cannot read. It reads 16 "
+            "and 32 bits, GGUF, bitsandbytes, GPTQ (4 and 8 bits) and AWQ (gemm). Give the LM before "
+            f"quantisation{remedy}, or run transformers' model.dequantize() and save_pretrained()."
         )
 
 
@@ -276,15 +274,15 @@ def _holds_adapters(name: str, folder: Path) -> bool:
     if not (folder / ADAPTER_CONFIG).is_file():
         return False
     if not (folder / ADAPTER).is_file():
-        pickled = " but pickled ones, which are never loaded," if (folder / "adapter_model.bin").is_file() else ""
+        pickled = " (pickled adapters are never loaded)" if (folder / "adapter_model.bin").is_file() else ""
         raise ConfigError(
-            f"lm {name}: has {ADAPTER_CONFIG}{pickled or ','} and no {ADAPTER}. Save the adapters again with "
-            "save_pretrained of peft."
+            f"lm {name}: has {ADAPTER_CONFIG} but no {ADAPTER}{pickled}. Save the adapters again with peft's "
+            "save_pretrained."
         )
     if (folder / CONFIG).is_file() and any(path.name != ADAPTER for path in folder.glob("*.safetensors")):
         raise ConfigError(
-            f"lm {name}: has both the weights of a whole LM and adapters, so that nothing says whether these are in "
-            "them already. Put one of the two into a folder of its own."
+            f"lm {name}: holds both a complete LM and adapters, so airrep cannot know whether the adapters are merged "
+            "into the LM already. Move the adapters or the LM to another folder."
         )
     return True
 
@@ -292,21 +290,21 @@ def _holds_adapters(name: str, folder: Path) -> bool:
 def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> tuple[str, Path]:
     """Name and folder of the whole LM that adapters belong to."""
     named = base or read_config(folder / ADAPTER_CONFIG).get(BASE)
-    remedy = "Say where it is: --set base=MODEL"
+    remedy = "Say where the base is: --set base=MODEL"
     if not isinstance(named, str) or not named:
-        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names no {BASE}, the LM of these adapters. {remedy}")
+        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} does not name the base LM ({BASE}). {remedy}")
     beside = folder / named
     try:
         found = beside if base is None and beside.is_dir() else _folder(named, trusted)
     except (ConfigError, OSError, ValueError) as error:
         reason = str(error).partition(": ")[2].strip() or f"cannot be looked for ({type(error).__name__})"
         reason = short(reason.partition(". ")[0].partition("; expected")[0])
-        raise ConfigError(f"lm {name}: the base of its adapters, {short(named)}, {reason}. {remedy}") from error
+        raise ConfigError(f"lm {name}: its adapters' base {short(named)} cannot be used: {reason}. {remedy}") from error
     found = settled(found)
     if (found / ADAPTER_CONFIG).is_file():
         raise ConfigError(
-            f"lm {name}: the base of its adapters, {short(named)}, has adapters itself; expected a whole LM. Merge "
-            "those first, with merge_and_unload of peft, and name the result: --set base=MODEL"
+            f"lm {name}: the base of its adapters, {short(named)}, holds adapters too, not a complete LM. Merge these "
+            "adapters with peft's merge_and_unload, and give the merged LM: --set base=MODEL"
         )
     _check_whole(f"{name}, base {short(named)}", found)
     _check_plain(f"{name}, base {short(named)}", found, ": --set base=MODEL")
@@ -348,16 +346,15 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
         beside += [path.name for path in checkpoints_in(folder).values()]
         if beside and Path(name).is_dir():  # of the Hub's files not all are fetched, and which are there is chance
             raise ConfigError(
-                f"lm {name}: {short(beside[0])} lies beside it, as a trainer leaves it, so it seems to be the LM after "
-                f"training; expected the one before{_before(folder)}. Give that; or if this one is meant: "
-                "--set merged=true"
+                f"lm {name}: a trainer left {short(beside[0])} in its folder, so this seems to be the LM after "
+                f"training. Give the LM before training{_before(folder)}, or keep this LM with --set merged=true"
             )
         return merged
     if merged is None:
         caution(
             _log,
-            f"lm {short(name)}: is adapters, so the LM after training; the one before is read: their base, "
-            f"{files.base} (--set merged=true reads both)",
+            f"lm {short(name)}: holds adapters. airrep reads the LM before training: only their base, {files.base} "
+            "(--set merged=true adds the adapters)",
         )
     return False
 
@@ -419,8 +416,8 @@ def _mean_rate(rates: dict[int, float], begin: int, end: int, path: Path) -> flo
     between = [rate for step, rate in rates.items() if begin < step <= end]
     if not between:
         raise ConfigError(
-            f"{path}: the trainer logged no learning rate between steps {begin} and {end}, which weighs this "
-            "checkpoint. Train with a smaller logging_steps, or use checkpoints=final."
+            f"{path}: the trainer logged no learning rate between steps {begin} and {end}, so airrep cannot "
+            "weight this checkpoint. Train with a smaller logging_steps, or use checkpoints=final."
         )
     return math.fsum(between) / len(between)
 
@@ -433,10 +430,10 @@ def _logged_rates(path: Path) -> dict[int, float]:
         found = {line["step"]: line["learning_rate"] for line in lines if "learning_rate" in line}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
-            f"{path}: cannot be read ({type(error).__name__}); expected what transformers' Trainer writes beside a "
-            "checkpoint. Restore it, or use checkpoints=final."
+            f"{path}: cannot be read as the state that transformers' Trainer writes beside a checkpoint "
+            f"({type(error).__name__}). Restore the file, or use checkpoints=final."
         ) from error
     good = all(type(step) is int and type(rate) in (int, float) and 0 <= rate < 1e6 for step, rate in found.items())
     if not good:
-        raise ConfigError(f"{path}: has a learning rate that is not a number of 0 or more. Use checkpoints=final.")
+        raise ConfigError(f"{path}: a logged learning rate is negative or not a number. Use checkpoints=final.")
     return found

@@ -151,8 +151,7 @@ def gguf_of(name: str, path: Path) -> Path | None:
     if len(found) > 1:
         names = ", ".join(each.name for each in found[:_NAMED]) + (", …" if found[_NAMED:] else "")
         raise ConfigError(
-            f"lm {name}: holds {len(found)} GGUF files ({names}); expected one LM. Give one: --lm "
-            f"{path / found[0].name}"
+            f"lm {name}: holds {len(found)} GGUF files ({names}). Choose one of them: --lm {path / found[0].name}"
         )
     return found[0] if found else None
 
@@ -214,7 +213,7 @@ def _convert(name: str, file: Path, out: Path) -> None:
         )
         absent = sorted(report["missing_keys"])  # transformers draws such weights at random
         if absent:
-            raise ConfigError(f"lm {name}: lacks {len(absent)} weights, the first {absent[0]}. Give another file.")
+            raise ConfigError(f"lm {name}: lacks {len(absent)} weights; the first is {absent[0]}. Give another file.")
         model.hf_quantizer = None  # by which transformers holds the weights to be quantised still, and writes none
         model.save_pretrained(out)
 
@@ -226,8 +225,8 @@ def _check_rotation(name: str, file: Path) -> None:
     found += [field for field in reader.fields if ".rope.scaling." in field and not field.startswith(_SCALED)]
     if found:
         raise ConfigError(
-            f"lm {name}: scales the rotation of positions ({found[0]}), which transformers does not read from GGUF, so "
-            "that losses would be wrong. Give the LM that it was made from."
+            f"lm {name}: uses RoPE scaling ({found[0]}), which transformers does not read from GGUF, so losses would "
+            "be wrong. Give the LM that the GGUF file was made from."
         )
 
 
@@ -241,5 +240,5 @@ def _reading(name: str) -> Iterator[None]:
         raise
     except Exception as error:  # of parsers of a format with many forms
         raise ConfigError(
-            f"lm {name}: cannot be read as a GGUF file: {first_line(error)}. Give the LM that it was made from."
+            f"lm {name}: cannot be read as a GGUF file: {first_line(error)}. Give the LM that this file was made from."
         ) from error

@@ -217,7 +217,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self, out: str | Path, *, checkpoints: int = 0, replace: bool = False, row_losses: bool = True
     ) -> None:
         if checkpoints < 0:
-            raise ConfigError(f"checkpoints {checkpoints}: expected a number of 0 or more. Change it.")
+            raise ConfigError(f"checkpoints is {checkpoints}. Give 0 or a positive number.")
         self.out = here_only(out, "a training is recorded")
         self.checkpoints = checkpoints
         self.replace = replace
@@ -242,7 +242,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         if self._batches is not None:
             self._batches.skip(_skipped(args, state, loader))
         elif rank == 0:
-            _tell(f"{self.out}: the training data are a stream, whose rows have no numbers; only losses are recorded")
+            _tell(f"{self.out}: the training data are a stream without row numbers, so only losses are recorded")
         if rank == 0 and self._batches is not None:
             self._tell_rows(args, getattr(loader, "dataset", None))
 
@@ -250,11 +250,11 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         """Say where the numbers of rows are not those of the data that the trainer was given, or rows were dropped."""
         given = rows_given(dataset)
         if getattr(args, "packing", False):
-            _tell(f"{self.out}: the trainer packs rows; the rows recorded are packs, not rows of your data")
+            _tell(f"{self.out}: the trainer packs rows, so recorded row numbers are those of packs, not of your data")
         elif given is not None and given > len(dataset):
             _tell(
-                f"{self.out}: {given - len(dataset):,} of {given:,} rows are left out; the rows recorded are numbered "
-                "as they were before"
+                f"{self.out}: the trainer left out {given - len(dataset):,} of {given:,} rows; recorded row "
+                "numbers still count all rows"
             )
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -295,7 +295,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._write_about({**about, "ended_at": state.global_step})
         jumps = read_training_record(self.out).jumps()
         if not jumps:
-            _tell(f"{self.out}: {state.global_step:,} steps recorded; the loss jumped nowhere")
+            _tell(f"{self.out}: {state.global_step:,} steps recorded; the loss never jumped")
             return
         worst = jumps[0]
         rows = worst.rows_text(_ROWS_TOLD)
@@ -323,8 +323,8 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         limit = getattr(args, "save_total_limit", None)
         if self.checkpoints and limit is not None and limit < self.checkpoints:
             raise ConfigError(
-                f"save_total_limit {limit}: the trainer would delete some of {self.checkpoints} checkpoints. "
-                "Leave it out."
+                f"save_total_limit is {limit}, so the trainer would delete some of the {self.checkpoints} checkpoints. "
+                f"Remove save_total_limit, or raise it to {self.checkpoints}."
             )
         count = min(self.checkpoints, state.max_steps)
         self._saved_at = {round(number * state.max_steps / count) for number in range(1, count + 1)}
@@ -362,7 +362,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         try:
             used = self.out.is_dir() and any(self.out.iterdir())
             if step == 0 and used and not (begun_here or self.replace):
-                return ConfigError(f"{self.out}: is not empty. Name another folder, remove it, or give replace=True.")
+                return ConfigError(f"{self.out}: is not empty. Empty it, give another folder, or pass replace=True.")
             self.out.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.out)
             for rank, file in rank_files(self.out).items():
@@ -374,7 +374,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         return None
 
     def _unwritten(self, error: Exception) -> ArtifactError:
-        return ArtifactError(f"{self.out}: the record cannot be written ({error}). Name another folder.")
+        return ArtifactError(f"{self.out}: the record cannot be written ({error}). Give another folder.")
 
     def _write_about(self, about: dict[str, Any]) -> None:
         write_file(self.out / ABOUT, json.dumps(about, indent=1).encode())

@@ -109,7 +109,7 @@ class TrainingRecord:
         before it; the first five are never judged.
         """
         if not (deviations > 0 and window >= _FEWEST):
-            raise ConfigError(f"jumps: expected deviations above 0 and a window of at least {_FEWEST}. Change them.")
+            raise ConfigError(f"jumps: deviations must be above 0, and window at least {_FEWEST}. Change the values.")
         losses = [step.loss for step in self.steps]
         found = []
         for place, step in enumerate(self.steps):
@@ -146,7 +146,7 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
         ranks = [[json.loads(line) for line in _whole_lines(path)] for path in rank_files(place).values()]
         merged = _merged(ranks, int(about.get("world_size", 1)))
     except FileNotFoundError:
-        raise ArtifactError(f"{place}: holds no record of a training; expected {ABOUT}. Check the path.") from None
+        raise ArtifactError(f"{place}: holds no record of a training ({ABOUT}). Check the path.") from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{place}: its record cannot be read ({type(error).__name__}). Restore it.") from error
     return TrainingRecord(place, about, tuple(merged))

@@ -42,9 +42,8 @@ def find_written(path: Path) -> Written:
     found = _of_files(path, [path])
     if not any(found[1:]):
         raise ConfigError(
-            f"training {path}: is not a file of a trainer; expected {STATE}, {PICKLE}, args.json, {ADAPTER_CONFIG}, "
-            "or a "
-            "YAML config of axolotl, LLaMA-Factory or trl. Name one, or the trainer's folder."
+            f"training {path}: is not a file that a trainer wrote. Give {STATE}, {PICKLE}, args.json, "
+            f"{ADAPTER_CONFIG}, a YAML config of axolotl, LLaMA-Factory or trl, or the trainer's folder."
         )
     return found
 
@@ -138,11 +137,11 @@ def _unpickled(file: Path) -> Mapping[str, Any]:
             found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise nearly anything
         raise ConfigError(
-            f"{file}: cannot be read as the arguments of a training ({type(error).__name__}), and is not run. Name "
-            "another file of the trainer, or give its settings by --set."
+            f"{file}: cannot be read as training arguments ({type(error).__name__}), and airrep does not run its code. "
+            "Give another file of the trainer, or the settings with --set."
         ) from error
     if not isinstance(found, _StandIn):
-        raise ConfigError(f"{file}: does not hold training arguments. Name another file of the trainer.")
+        raise ConfigError(f"{file}: does not hold training arguments. Give another file of the trainer.")
     return {name: _plain(value) for name, value in vars(found).items()} | {KIND: type(found).__name__}
 
 
@@ -325,9 +324,8 @@ def read_training(path: str | Path) -> TrainingRead:
     found = _translated(find_written(Path(path)))
     if "learning_rate" not in found.values:
         raise ConfigError(
-            f"training {path}: does not tell the learning rate; expected {PICKLE}, {STATE} with a logged rate, "
-            "args.json, or a YAML config of axolotl, LLaMA-Factory or trl. Name what has it, or give --set "
-            "learning_rate=..."
+            f"training {path}: does not contain the learning rate. Give {PICKLE}, {STATE} with a logged rate, "
+            "args.json, or a YAML config of axolotl, LLaMA-Factory or trl; or set the rate with --set learning_rate=..."
         )
     return found
 
@@ -371,7 +369,7 @@ class _Reader:
         if (epochs := self._epochs_of_state()) is not None:
             found["epochs"] = self._whole(epochs)
         if is_number(state.get("train_batch_size")):
-            self.batch = "of one process and without accumulation, which trainer_state.json does not tell"
+            self.batch = "of one process and without accumulation, which trainer_state.json does not record"
             found["batch_examples"] = int(state["train_batch_size"])
         return found
 
@@ -472,7 +470,7 @@ class _Reader:
             number = math.nan
         if not math.isfinite(number):
             shown = repr(value)[:LONGEST_SHOWN]
-            raise ConfigError(f"{self._written.path}: {name}={shown}: is no number. Correct the file.")
+            raise ConfigError(f"{self._written.path}: {name}={shown} is not a number. Correct the file.")
         return number
 
 

@@ -56,8 +56,8 @@ class HubPlace(NamedTuple):
         found = _FORM.fullmatch(url)
         if found is None:
             raise ConfigError(
-                f"{url}: is no repository of the Hugging Face Hub; expected hf://owner/name or "
-                "hf://datasets/owner/name, with @revision if you like. Correct it."
+                f"{url}: is not a repository of the Hugging Face Hub. Write hf://owner/name or "
+                "hf://datasets/owner/name, and add @revision if you want one."
             )
         return cls("dataset" if found["kind"] == "datasets/" else "model", found["name"], found["revision"])
 
@@ -170,7 +170,7 @@ class HubStorage(Storage):
             for name in wanted:
                 source, target = (fetched / name).resolve(), folder / name
                 if not source.is_file():
-                    raise ArtifactError(f"{self.url}/{name}: is not there. Push the folder again.")
+                    raise ArtifactError(f"{self.url}/{name}: is missing. Push the folder again.")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.unlink(missing_ok=True)
                 try:
@@ -227,7 +227,9 @@ class Push(NamedTuple):
         """
         place = HubPlace.of(url)
         if place.revision is not None:
-            raise ConfigError(f"push {url}: a push makes its own revision; expected none. Leave @… out.")
+            raise ConfigError(
+                f"push {url}: a push makes a new revision, so the URL must not name one. Remove @ and what follows."
+            )
         api = _api()
         with told(place, "written"), _bars(True):
             head, there, private = _opened(api, place, private)
@@ -257,8 +259,8 @@ class Push(NamedTuple):
             return set()
         what = f"holds a folder of kind '{kind}'" if content is not None else f"holds other files, such as {others[0]}"
         raise ArtifactError(
-            f"{place._replace(revision=None).url}: {what}, and nothing is replaced. Give another name; a new one is "
-            "made."
+            f"{place._replace(revision=None).url}: {what}, and nothing is replaced. Give the name of a new "
+            "repository; push creates it."
         )
 
     def _is_there(self, name: str, entry: Any) -> bool:
@@ -333,7 +335,7 @@ def told(place: HubPlace, doing: Literal["read", "written"] = "read") -> Iterato
         raise
     except errors.RevisionNotFoundError as error:
         raise ArtifactError(
-            f"{where}: the repository has no revision {place.revision!r} (any more). Give another, or leave it out."
+            f"{where}: the repository has no revision {place.revision!r} (any more). Give another revision, or none."
         ) from error
     except Exception as error:  # also of the library below, and of the disk
         raise ArtifactError(f"{where}: {_reason(error)}") from error
@@ -348,15 +350,19 @@ def _reason(error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     chain = (error, error.__cause__, error.__context__)
     if any(isinstance(one, errors.OfflineModeIsEnabled) for one in chain):
-        return "HF_HUB_OFFLINE is set, and this machine has not all of it. Unset it, or fetch it before."
+        return (
+            "HF_HUB_OFFLINE is set, and some files are not on this machine. Unset HF_HUB_OFFLINE, or download the "
+            "files first."
+        )
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return (
-            "the Hub does not give this user the right. Ask its owner, or log in with a token that may: hf auth login"
+            "you do not have permission on the Hub. Ask the owner for it, or log in with a token that has it: hf "
+            "auth login"
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
         return "the Hub has no such repository, or does not show it to you. Check the name, or log in: hf auth login"
     if status == 412:
-        return "it was changed by someone else meanwhile. Run the same command again: it goes on from there."
+        return "someone else changed the repository meanwhile. Run the same command again: it continues from there."
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return f"{error.strerror} ({error.filename}). Correct that on this machine, then run the same command again."
     if status is not None:

@@ -151,14 +151,15 @@ def _fetch_checked(storage: Storage, folder: Path, files: Files) -> None:
     for name in missing:
         if name not in known:
             raise ArtifactError(
-                f"{storage.url}/{name}: cannot be read: it is not there, though {LAST} names it. Publish it anew."
+                f"{storage.url}/{name}: cannot be read: it is missing, although {LAST} lists it. Publish the folder "
+                "again."
             )
     storage.get(missing, folder)
     for name in missing:
         if not _is_whole(folder / name, files[name]):
             raise ArtifactError(
-                f"{storage.url}/{name}: is not what its {LAST} says: it was altered, or is being replaced. "
-                "Try again; if that fails, publish it anew."
+                f"{storage.url}/{name}: differs from what its {LAST} says: it was altered, or is being replaced. Try "
+                "again; if that fails, publish the folder again."
             )
 
 

@@ -55,7 +55,7 @@ def url_of(place: str | PathLike[str]) -> str | None:
         return None
     url = f"{match[1].lower()}://{match[2].rstrip('/')}"
     if ".." in url.split("/"):
-        raise ConfigError(f"{url}: goes up by '..'; expected the plain URL. Write it without.")
+        raise ConfigError(f"{url}: must not contain '..'. Write the full URL.")
     if (text := os.fspath(place)) != url:
         _shown[text] = url
     return url
@@ -73,25 +73,28 @@ def path_of(place: str | PathLike[str]) -> Path:
     try:
         path.lstat()
     except ValueError as error:
-        raise ConfigError(f"{escaped(str(place))!r}: is no path ({error}); expected another. Give one.") from error
+        raise ConfigError(f"{escaped(str(place))!r}: is not a valid path ({error}). Give another path.") from error
     except OSError as error:  # of any other kind, whoever reads or writes it says more
         if error.errno == errno.ENAMETOOLONG:
             raise ConfigError(
-                f"{str(place)[:SHOWN]}…: is too long for a path; expected the name of a file or folder. Give one."
+                f"{str(place)[:SHOWN]}…: is too long for a path. Give the name of a file or folder."
             ) from error
     return path
 
 
 def _text_of(place: Any) -> str:
     if not isinstance(place, str | PathLike):
-        raise ConfigError(f"path: is a {type(place).__name__}; expected text or a Path. Give one.")
+        raise ConfigError(f"path: is of type {type(place).__name__}, but must be text or a Path.")
     return os.fspath(place)
 
 
 def here_only(place: str | PathLike[str], what: str) -> Path:
     """The path of something that is kept on this machine alone (ConfigError: it is a URL)."""
     if (url := url_of(place)) is not None:
-        raise ConfigError(f"{url}: is a URL, and {what} only on this machine. Give a path, and copy it there later.")
+        raise ConfigError(
+            f"{url}: is a URL, but {what} only in a local folder. Give a local path, and copy the folder to the URL "
+            "later."
+        )
     return path_of(place)
 
 
@@ -134,7 +137,7 @@ def not_on_hub(url: str) -> str:
     """The URL of a storage (ConfigError: it is on the Hub, where nothing is written bit by bit)."""
     if is_hub(url):
         raise ConfigError(
-            f"{url}: is on the Hugging Face Hub, and this is made on this machine first. Give a path as --out; then: "
+            f"{url}: airrep cannot write directly to the Hugging Face Hub. Give a local path as --out, then run: "
             f"airrep push PATH {url}"
         )
     return url

@@ -42,7 +42,7 @@ class Storage:
             raise ConfigError(f"{url}: {_line(error)}. Install that package beside airrep.") from error
         except ValueError as error:
             raise ConfigError(
-                f"{url}: {_line(error)}; expected a path, or a URL of a storage such as s3://. Correct it."
+                f"{url}: {_line(error)}. Give a path, or the URL of a storage, such as s3://BUCKET/PATH."
             ) from error
 
     def at(self, name: str) -> str:
@@ -201,18 +201,18 @@ def telling(
     except AirRepError:
         raise
     except FileNotFoundError as error:
-        missing = "there is no such bucket" if _NO_BUCKET in str(error) else "it is not there"
+        missing = "there is no such bucket" if _NO_BUCKET in str(error) else "it does not exist"
         raise kind(f"{url}: cannot be {doing}: {missing}. Check the bucket and the path.") from error
     except Exception as error:  # each storage has errors of its own
         if doing == "read" and isinstance(error, OSError) and error.errno in _FULL:
             raise
         if isinstance(error, PermissionError) or type(error).__name__ in _REFUSED:
             raise kind(
-                f"{url}: cannot be {doing}: no permission ({_line(error)}). Check the rights there, and the "
-                "credentials that this process has (of S3: AWS_PROFILE, or AWS_ACCESS_KEY_ID with its secret)."
+                f"{url}: cannot be {doing}: no permission ({_line(error)}). Check your permissions there, and the "
+                "credentials of this process (for S3: AWS_PROFILE, or AWS_ACCESS_KEY_ID with its secret)."
             ) from error
         raise kind(
-            f"{url}: cannot be {doing}: {_line(error)}. Check the address and the network (of S3: AWS_ENDPOINT_URL), "
+            f"{url}: cannot be {doing}: {_line(error)}. Check the address and the network (for S3: AWS_ENDPOINT_URL), "
             "then run the same command again."
         ) from error
 

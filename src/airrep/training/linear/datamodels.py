@@ -43,7 +43,7 @@ class RegressionSettings(Settings):
     @classmethod
     def _ridge_alone(cls, values: dict[str, Any]) -> dict[str, Any]:
         if values.get("penalty", "ridge") != "ridge":
-            raise ConfigError(f"penalty={values['penalty']}: is gone; all weights are those of ridge. Leave it out.")
+            raise ConfigError(f"penalty={values['penalty']}: was removed; only ridge is left. Leave penalty out.")
         return {name: value for name, value in values.items() if name != "penalty"}
 
 
@@ -137,8 +137,8 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     """The instance of a choice that must name one (ConfigError: it names several)."""
     if len(instances) != 1:
         raise ConfigError(
-            f"{choice}: has {len(instances)} instances; expected one, as weights belong to its queries. "
-            f"Choose it: {choice.partition('#')[0]}#0"
+            f"{choice}: has {len(instances)} instances, but datamodels learn from the queries of one instance. "
+            f"Choose one, such as {choice.partition('#')[0]}#0"
         )
     return instances[0]
 
@@ -147,8 +147,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
-            f"instance {instance.name}: {int(known.sum())} subsets have losses of all queries; expected two or more. "
-            "Finish the label run."
+            f"instance {instance.name}: only {int(known.sum())} subsets have a loss for every query, and at least two "
+            "are needed. Finish the label run."
         )
     train, column = _texts(instance.train)
     queries, place = _texts(instance.queries)
@@ -270,8 +270,8 @@ def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) 
     m = targets.shape[1]
     if not 3 <= folds <= m // 2:
         raise ConfigError(
-            f"folds={folds}: {m} subsets are too few; expected 3 folds or more, of 2 subsets or more each. "
-            "Change it, or label more subsets."
+            f"folds={folds}: {m} subsets are too few, since each fold needs at least 2. "
+            "Lower folds (3 is the least), or label more subsets."
         )
     parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]
     slopes, predictions = np.empty(targets.shape), np.empty(targets.shape)

@@ -177,10 +177,10 @@ def _scored(
     found = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
-            tell(f"channel {number} of {len(members)}, {one.title}: scores of {len(learn) + len(held_out)} instances")
+            tell(f"method {number} of {len(members)}, {one.title}: scoring {len(learn) + len(held_out)} instances")
         found.append(_Member(one, learn, held_out))
     if not any(one.tells for one in found):
-        raise DataError("adapt: every member scores all subsets alike; expected scores that vary. Take other members.")
+        raise DataError("adapt: every method gives all subsets the same score. Choose a recipe with other methods.")
     return found
 
 
@@ -199,9 +199,9 @@ def _write(path: Path, channels: Sequence[Channel], content: Mapping[str, Any], 
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
-    for name, given in (("member", members), ("instance to learn from", learn), ("held-out instance", held_out)):
+    for name, given in (("method", members), ("instance to learn from", learn), ("held-out instance", held_out)):
         if not given:
-            raise ConfigError(f"adapt: has no {name}; expected one or more. Name some.")
+            raise ConfigError(f"adapt: no {name} is given. Give at least one.")
     for instance in (*learn, *held_out):
         normalise_losses(instance.losses)  # refuses labels that say nothing, before any work
     known = np.concatenate([instance.queries.content_hashes for instance in learn])
@@ -209,8 +209,8 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
         seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
         if len(seen):
             raise DataError(
-                f"instance {instance.name}: its query '{instance.queries[int(seen[0])].id}' was learnt from; expected "
-                "unseen ones. Hold out an instance with other queries."
+                f"instance {instance.name}: its query '{instance.queries[int(seen[0])].id}' is also in an instance to "
+                "learn from. Hold out an instance with other queries."
             )
 
 
@@ -374,13 +374,16 @@ def _ablations(
 def _sentence(best: Mapping[str, Any], better: bool, change: Moved | None, tuned: str) -> str:
     gap = best["sum_minus_it"]
     value, low, high = (f"{100 * number:+.1f}" for number in (gap["difference"], *gap["interval"]))
-    measured = f"LDS × 100 {value} against {best['name']}, the best of them, 95 % interval {low} to {high}"
+    measured = (
+        f"the recipe's LDS × 100 minus that of the best other method ({best['name']}) is {value} "
+        f"(95 % interval {low} to {high})"
+    )
     far = f" {change.sentence.capitalize()}." if change is not None and not change.hardly else ""
     holds = far + (f" This holds for fine-tunes with {tuned}." if tuned else "")
     if change is not None and change.hardly:
         return f"Not judged: {change.sentence}. {REMEDY} On these labels: {measured}.{holds}"
     if better:
-        return f"Better than all that it was compared with: {measured}.{holds}"
+        return f"Better than every method that it was compared with: {measured}.{holds}"
     if gap["difference"] > 0:
-        return f"Not shown to be better than all that it was compared with: {measured}. More subsets may tell.{holds}"
-    return f"Not better than all that it was compared with: {measured}. Keep using that one.{holds}"
+        return f"Not shown to be better than the best other method: {measured}. More subsets may show it.{holds}"
+    return f"Not better than the best other method: {measured}. Keep using that method.{holds}"

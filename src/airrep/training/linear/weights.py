@@ -57,10 +57,7 @@ class GivenChannels:
             wide = [one[c].astype(np.float64) for one in scores]
             found.append(float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean())))
             if not found[-1] > FLAT * max(float(np.abs(one).max()) for one in wide):
-                raise DataError(
-                    f"channel '{channel.title}': scores all subsets alike; expected scores that vary. "
-                    "Leave the channel out."
-                )
+                raise DataError(f"channel '{channel.title}': gives all subsets the same score. Leave the channel out.")
         deviations = np.array(found, np.float32)[:, None, None]
         return cls(methods, deviations, [one / deviations for one in scores])
 
@@ -182,7 +179,8 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no member's scores rise with the labels; expected one at least. Take other members, or more labels."
+            "adapt: no method scores subsets higher where their labels are better. Choose other methods, or label "
+            "more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
     return tuple((shares / shares.sum() / deviations).tolist())
@@ -209,7 +207,7 @@ def fit_ranking(
     pairs = sum(count_pairs(one, t_min) for one in wanted)
     if not pairs:
         raise NoPairsError(
-            f"labels: no two of a query differ by t_min={t_min}; expected some. Give more subsets, or lower t_min."
+            f"labels: no query has two labels that differ by t_min={t_min} or more. Label more subsets, or lower t_min."
         )
     parts = [np.ascontiguousarray(one, dtype=np.float64) for one in columns]
 

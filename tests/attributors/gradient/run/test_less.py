@@ -208,7 +208,7 @@ def test_a_base_that_has_moved_is_asked_for_and_another_one_refused(train: Corpu
 
 def test_examples_that_the_lm_cannot_read_are_counted_before_any_work(warmup: Warmup, train: Corpus) -> None:
     long = Corpus.from_examples([*train, Example("why", "x" * 5000, "long")])
-    with pytest.raises(DataError, match=r"^less: 1 of 13 examples cannot be read by the LM; the first, 'long'"):
+    with pytest.raises(DataError, match=r'^less: the LM cannot read 1 of 13 examples\. .*"long"'):
         less(warmup).fit(long)
 
 
