@@ -142,8 +142,8 @@ open(sys.argv[6] + "/own", "w").write("x")
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("", "has no {train}, where airrep puts a path"),
-        ("cp {train}", "has no {losses}, where airrep puts a path"),
+        ("", "does not contain {train}, which airrep replaces"),
+        ("cp {train}", "does not contain {losses}, which airrep replaces"),
         ("cp '{train} {losses}", "cannot be split into words (No closing quotation)"),
         ("there-is-none {train} {losses}", "there is no program 'there-is-none' that can be run"),
         ("/tmp {train} {losses}", "there is no program '/tmp' that can be run"),

@@ -159,7 +159,7 @@ def is_published(folder: Path) -> bool:
         return True
     if LDS in there or (len(there) == 2 and not (folder / REQUEST).is_file()):
         missing = next(name for name in (TRAIN, TEST, LDS) if name not in there)
-        raise DataError(f"{folder}: has {' and '.join(there)} but no {missing}. Add {missing}, not compressed.")
+        raise DataError(f"{folder}: has {' and '.join(there)} but no {missing}. Add the uncompressed file {missing}.")
     inside = sorted(path.parent.name for path in folder.glob(f"*/{LDS}")) if folder.is_dir() else []
     if inside and not there:
         raise DataError(

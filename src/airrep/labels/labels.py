@@ -83,7 +83,7 @@ def refuse_removals(instance: LabelledInstance) -> None:
     if is_of_removals(instance):
         raise DataError(
             f"instance {instance.name}: has removals (fine-tunes without a few examples), but random subsets are "
-            "needed. Run `airrep evaluate` on it, or give labels made from `airrep sample --subsets M`."
+            "needed. Run `airrep evaluate` on these labels, or give labels made from `airrep sample --subsets M`."
         )
 
 

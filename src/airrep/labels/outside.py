@@ -192,7 +192,9 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     member = None if found is None or found[2] == BEFORE else int(found[2])
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
-        raise DataError(f"{where}: there is no subset {shown_json(name)}. Give 0-0 to {last}, or 0-{BEFORE}.")
+        raise DataError(
+            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, 0-0 to {last}, or 0-{BEFORE}."
+        )
     return Place(number, member, 0 if member is None else seed)
 
 
@@ -384,8 +386,8 @@ def parse_command(command: str) -> tuple[str, ...]:
     lacking = next((place for place in _NEEDED if not any(place in word for word in words)), None)
     if lacking is not None:
         raise ConfigError(
-            f"--command: has no {lacking}, where airrep puts a path. Write 'my_train.sh {{train}} {{queries}} "
-            "{losses}'."
+            f"--command: does not contain {lacking}, which airrep replaces by a path. Write 'my_train.sh {{train}} "
+            "{queries} {losses}'."
         )
     if shutil.which(words[0]) is None:
         raise ConfigError(

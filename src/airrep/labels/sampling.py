@@ -110,8 +110,9 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, but the instances before have "
-                f"{len(rows['members']) // i - 1:,}. Set stratify={settings.removals_by}, or raise train_count."
+                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, but earlier instances have "
+                f"{len(rows['members']) // i - 1:,}, and removals need the same number in all. Set "
+                f"stratify={settings.removals_by}, or raise train_count."
             )
         rows["members"] += subsets
     return rows
@@ -121,7 +122,7 @@ def _check(settings: SamplingSettings) -> None:
     """Refuse settings that contradict each other."""
     counted, parted = settings.removals is not None, settings.removals_by is not None
     if settings.kind == "removals" and not (counted or parted):
-        raise ConfigError("kind=removals: needs removals, a number, or removals_by. Set one of the two.")
+        raise ConfigError("kind=removals: needs removals (a number) or removals_by. Set one of the two.")
     if settings.kind != "removals" and (counted or parted):
         name = "removals" if counted else "removals_by"
         given = f"{name}={getattr(settings, name)}: needs kind=removals, but kind is {settings.kind}."
@@ -253,8 +254,8 @@ def _codes(corpus: Corpus, by: str | None, setting: str) -> np.ndarray | None:
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise DataError(
-            f"example '{corpus.ids[row].as_py()}': has no {by}, as {setting}={by} needs. Add a {by} to this example, "
-            f"leave examples without a {by} out, or remove {setting}={by}."
+            f"example '{corpus.ids[row].as_py()}': has no {by}, which {setting}={by} needs. Add a {by} to this "
+            f"example, leave examples without a {by} out, or remove {setting}={by}."
         )
     return id_codes(column)
 

@@ -124,8 +124,8 @@ class Activations:
             found = _open(path, frozen, block) if there[path] is None else there[path]
             if found is None:
                 raise TrainingError(
-                    f"{path}: stored activations are missing or damaged. Use a folder that all processes can read, "
-                    "and run the same command again."
+                    f"{path}: stored activations are missing or damaged. Choose a folder that all processes can read "
+                    "(--out, or --set shared=FOLDER), and run the command again."
                 )
             self._blocks.append(found)
 

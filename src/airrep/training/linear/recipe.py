@@ -177,7 +177,7 @@ def _scored(
     found = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
-            tell(f"channel {number} of {len(members)}, {one.title}: scoring {len(learn) + len(held_out)} instances")
+            tell(f"method {number} of {len(members)}, {one.title}: scoring {len(learn) + len(held_out)} instances")
         found.append(_Member(one, learn, held_out))
     if not any(one.tells for one in found):
         raise DataError("adapt: every method gives all subsets the same score. Choose a recipe with other methods.")
