@@ -91,7 +91,7 @@ def test_several_answers_print_one_sum(run: Run) -> None:
     for command in ("top",):
         printed = run(command, "index", "bad.jsonl").out
         assert "20 queries" in printed
-        assert re.search(r"source of the first \d+ over all queries: forum", printed)
+        assert re.search(r"top \d+ over all queries, by source: forum", printed)
         assert "“I cannot help”" in printed
         assert len(heads(printed)) == 5
         assert "q7" not in printed
