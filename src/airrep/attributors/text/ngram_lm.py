@@ -1,4 +1,4 @@
-"""Attribution by a counting language model over n-grams, weighed by surprise."""
+"""Attribution by an n-gram language model, with an LM that may weight the tokens."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Texts as token numbers."""
+"""Tokenizers: texts as token numbers, and where each token stands."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
