@@ -377,7 +377,8 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "datamodels know only the examples")
     _refused(run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances")
     _refused(
-        run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)"
+        run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),
+        "another settings.folds (was 4, now 5)",
     )
     assert run("show", "dm", "--verify")[0] == 0
 
