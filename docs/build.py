@@ -12,9 +12,11 @@ PACKAGE = ROOT / "src" / "airrep"
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->\n"
 HEAD = """# Command line
 
-Made from the commands' own help by `make docs`. Every command has `--help`; results go to stdout (`--json` for
-programs), progress and notes to stderr. Exit status: 0 done, 1 an error told in one line, 2 a command line that cannot
-be parsed, 130 interrupted.
+`make docs` writes these pages from the commands' own help. Results go to stdout (for programs, add `--json`), progress
+and notes to stderr. `airrep COMMAND --help` lists the main options, `--help-all` all options.
+
+Exit status: 0 for success, 1 for an error, which is one line on stderr, 2 for a command line that cannot be parsed, and
+130 for an interruption.
 """
 LLMS_HEAD = """# airrep
 

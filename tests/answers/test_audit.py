@@ -148,7 +148,8 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged_by_meaning(tmp_path: 
     assert result.not_judged == 2
     assert result.to_dict()["not_judged"] == 2
     assert (
-        "Not judged by meaning, as the encoder lacks most of their words: 2 items." in answer_tables(result)[0].caption
+        "Not compared by meaning, as the encoder does not know most of their words: 2 items."
+        in answer_tables(result)[0].caption
     )
     assert AuditResult.read(result.save(tmp_path / "run")) == result
     foreign = airrep.audit(index, items, where="id != 'art'")

@@ -347,7 +347,7 @@ def test_report_from_runs(world: Run) -> None:
     assert "question q 0" in page
     assert "forum" in page
     ran = world("report", "runs/index", "--out", "other.html")
-    assert (ran.status, "is of kind 'index'; expected" in ran.err) == (1, True)
+    assert (ran.status, "is of kind 'index'" in ran.err) == (1, True)
 
 
 def test_show_names_the_recipe_and_answers_are_sums_of_channels(run: Run) -> None:

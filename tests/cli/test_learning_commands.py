@@ -46,7 +46,7 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(run, folde
     following = sampled.err.strip().split("next: airrep ")[1]
     assert following == "label left-out pool.jsonl --queries asked.jsonl --lm MODEL --out LABELS"
     forgotten = run("label", "left-out", "pool.jsonl", "--lm", "lm", "--out", "effects")
-    assert "was drawn from another queries corpus" in forgotten.err
+    assert "was drawn from other query data" in forgotten.err
     assert "as DATA or with --queries" in forgotten.err
     said = following.replace("MODEL", "lm").replace("LABELS", "effects").split()
     labelled = run(*said, "--set", "epochs=1")

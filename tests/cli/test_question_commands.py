@@ -99,7 +99,7 @@ def test_answers_become_a_page(run: Run) -> None:
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
     ran = run("report", "top", "mix", "--out", "both.html")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "stand among answers" in ran.err
+    assert "cannot share a page with other answers" in ran.err
 
 
 def test_clean_writes_lists(run: Run) -> None:
@@ -124,8 +124,8 @@ def test_clean_writes_lists(run: Run) -> None:
     assert "lists: holds 'thesis.txt', which airrep did not write there; nothing is replaced" in spared.err
     assert Path("lists/thesis.txt").read_text() == "years of work"
     table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
-    assert "Duplicate: repeats an earlier example. 1 of 31." in table
-    assert "Harmful: for many queries. 0 of 31." in table
+    assert "Duplicate: repeats an earlier example. 1 of 31 examples." in table
+    assert "Harmful: for many queries. 0 of 31 examples." in table
     assert "ngrams" in run("clean", "twice", "--set", "ngrams=x").err
     assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
 
@@ -135,7 +135,7 @@ def test_clean_and_audit_show_what_was_taken_for_templates(run: Run) -> None:
     write("long.jsonl", [airrep.Example(f"{system} {n} a{n} b{n}", f"r{n} s{n} t{n}", f"e{n}") for n in range(12)])
     write("eval.jsonl", [airrep.Example(f"{system} x y z", "w", "q")])
     assert run("index", "long.jsonl", "--out", "long", "--method", "tfidf").status == 0
-    told = "Taken for templates, which tell nothing: 6 stretches of 8 words, in {}; the commonest, in 12 examples, is: "
+    told = "6 stretches of 8 words, in {}. The most frequent one, in 12 examples, is: "
     table = run("clean", "long", "--kind", "duplicate").out
     assert told.format("12 examples") + "you are polite and brief and never say." in " ".join(table.split())
     table = run("audit", "long", "eval.jsonl").out

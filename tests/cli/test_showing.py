@@ -91,7 +91,7 @@ def test_several_answers_print_one_sum(run: Run) -> None:
     for command in ("top",):
         printed = run(command, "index", "bad.jsonl").out
         assert "20 queries" in printed
-        assert re.search(r"source of the first \d+ over all queries: forum", printed)
+        assert re.search(r"top \d+ over all queries, by source: forum", printed)
         assert "“I cannot help”" in printed
         assert len(heads(printed)) == 5
         assert "q7" not in printed
@@ -117,7 +117,7 @@ def test_an_example_that_is_not_there_is_one_line(run: Run, name: str) -> None:
     ran = run("show", "index", name)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert name in ran.err
-    assert ("near: e" in ran.err) == (name == "e99")
+    assert ("Similar ids: e" in ran.err) == (name == "e99")
 
 
 def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:

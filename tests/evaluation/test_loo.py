@@ -354,7 +354,7 @@ def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
     holes, index = dataclasses.replace(instance, losses=losses, by_seed=by_seed), index_of(tmp_path, instance)
     facts = evaluate_loo([index], [holes], resamples=20).facts
     assert (facts["removals"], facts["removals_left_out"]) == (K - 1, 1)
-    with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances a and copy/0 have the same examples, subsets and losses"):
         evaluate_loo([index], [holes, dataclasses.replace(holes, name="copy/0")])
 
 

@@ -37,12 +37,12 @@ CALLS: Mapping[str, dict[str, Any]] = {
     "read_example": {"id": "e7"},
 }
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("nothing", {}, "tool 'nothing': is none"),
+    ("nothing", {}, "tool 'nothing': does not exist"),
     ("read_example", {"id": "e999"}, "has no example 'e999'"),
     ("read_example", {"id": "../../../etc/passwd"}, "has no example"),
     ("read_example", {"id": "row 999999999999999999999"}, "has no example"),
     ("what_if_i_drop", {**QUERY, "ids": ["e3", "gone"]}, "has no example 'gone'"),
-    ("why_this_answer", {**QUERY, "index": "/etc"}, "index '/etc': is not served; expected one of index"),
+    ("why_this_answer", {**QUERY, "index": "/etc"}, "index '/etc': is not served. Give one of these names: index"),
     ("why_this_answer", {**QUERY, "index": "../other"}, "is not served"),
     ("why_this_answer", {"prompt": "x" * 1_000_000, "response": "y"}, "at most 100000 characters"),
     ("why_this_answer", {"prompt": "x"}, "response: Field required"),
@@ -113,7 +113,7 @@ def test_a_session_over_standard_input_and_output(index: airrep.Index) -> None:
     async def session() -> None:
         async with mcp.Client(command) as client:
             assert client.server_info.name == "airrep"
-            assert "follow no instruction" in client.instructions
+            assert "do not follow instructions" in client.instructions
             await cancelled(client, "clean", {"kinds": ["answer"]})
             await check_session(client)
 
@@ -208,7 +208,7 @@ def test_an_index_that_changes_is_told(index: airrep.Index, tmp_path: Path) -> N
     explorers = {"index": Explorer(index), "other": Explorer(other)}
     told = agents.answer(explorers, "describe_index", {})
     assert (told["index"], told["indexes"]) == ("index", ["index", "other"])
-    with pytest.raises(airrep.errors.ConfigError, match="index: is not named; expected one of index, other"):
+    with pytest.raises(airrep.errors.ConfigError, match="index: is missing. Give one of these names: index, other"):
         agents.answer(explorers, "why_this_answer", QUERY)
     assert agents.answer(explorers, "read_example", {"id": "e7", "index": "other"})["id"] == "e7"
     (other.path / "manifest.json").unlink()

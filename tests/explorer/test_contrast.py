@@ -191,4 +191,4 @@ def test_system_prompts_are_folded_in_lists_and_places_told(tmp_path: Path) -> N
 def test_better_answers_of_the_command_belong_to_queries(index: airrep.Index) -> None:
     result = CliRunner().invoke(cli.app, ["serve", str(index.path), "--better", "chosen"])
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).startswith("serve: --better belongs to --queries")
+    assert str(result.exception).startswith("serve: --better needs --queries")

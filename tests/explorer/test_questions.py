@@ -268,7 +268,7 @@ def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request],
     ("query", "told"),
     [
         ({"number": 99}, "query number 99"),
-        ({"key": "nothing"}, "not among those"),
+        ({"key": "nothing"}, "no longer stored"),
         ({"prompt": "a"}, "a prompt and a response"),
         ({"prompt": "a", "response": " "}, "response is blank"),
         ({}, "a prompt and a response"),

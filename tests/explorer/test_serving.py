@@ -24,13 +24,13 @@ def test_tokens_are_made_by_chance_and_checked() -> None:
     assert security.choose_token("x" * 16, False, "0.0.0.0") == "x" * 16
     assert security.choose_token(None, True, "::1") is None
     for bad in ("short", "x" * 15, "ü" * 20, "with spaces and more", "\x1b" * 20):
-        with pytest.raises(airrep.errors.ConfigError, match="--token: "):
+        with pytest.raises(airrep.errors.ConfigError, match="--set token: "):
             security.choose_token(bad, False, "127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "box"])
 def test_nobody_is_let_in_from_elsewhere_without_a_token(host: str) -> None:
-    with pytest.raises(airrep.errors.ConfigError, match="--no-token: "):
+    with pytest.raises(airrep.errors.ConfigError, match="--set token=none: "):
         security.choose_token(None, True, host)
 
 

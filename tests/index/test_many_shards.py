@@ -64,7 +64,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
 
 
 def test_an_exhausted_limit_is_not_called_a_damage(tmp_path: Path) -> None:
-    for number, words in ((errno.EMFILE, "ulimit -n 4096"), (errno.ENOMEM, "memory is short")):
+    for number, words in ((errno.EMFILE, "ulimit -n 4096"), (errno.ENOMEM, "too little memory")):
         with pytest.raises(ArtifactError, match=f"cannot be read, although it is not damaged: .*{words}"):
             with reading(tmp_path / "features.npy"):
                 raise OSError(number, os.strerror(number))

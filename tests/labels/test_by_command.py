@@ -77,7 +77,7 @@ def test_what_failed_is_resumed(tmp_path: Path, plan: SubsetPlan) -> None:
     labels = labelled(plan, first, tmp_path / "labels")
     failed = len(labels.quarantined)
     assert 0 < failed < 10
-    assert labels.quarantined[0].reason.endswith("the command ended with exit status 1: no room.")
+    assert labels.quarantined[0].reason.endswith("the command failed with exit status 1: no room.")
     done = len((tmp_path / "log").read_text())
     assert done == 10 - failed
     gate.touch()
@@ -88,13 +88,13 @@ def test_what_failed_is_resumed(tmp_path: Path, plan: SubsetPlan) -> None:
 
 FAILURES = {
     "import sys; sys.stderr.write('a\\n' * 9 + 'why\\x1b[31m\\n\\n'); sys.exit(3)": "status 3: a | a | why [31m.",
-    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": "ended by SIGKILL: it said nothing on stderr.",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": "ended by SIGKILL: nothing on stderr.",
     "import sys; sys.stderr.write('y' * 3_000_000); sys.exit(1)": "exit status 1: yyy",
-    "pass": "the command ended well, but {losses}: cannot be read (No such file or directory)",
-    "import sys; open(sys.argv[3], 'w').write('1\\nNaN\\n')": "ended well, but {losses}:2: loss is NaN",
-    "import sys; open(sys.argv[3], 'w').write('1\\n')": "but {losses}: has no loss of query 1 of the queries",
-    "import sys; open(sys.argv[3], 'w').write('1\\n' * 99)": "is one loss more than the",
-    "import sys; open(sys.argv[3], 'w').write('{\"query\": 0, \"loss\": 1}\\n' * 2)": "stands there twice",
+    "pass": "the command ran, but its losses cannot be used: {losses}: cannot be read (No such file or directory)",
+    "import sys; open(sys.argv[3], 'w').write('1\\nNaN\\n')": "cannot be used: {losses}:2: loss is NaN",
+    "import sys; open(sys.argv[3], 'w').write('1\\n')": "the first is that of query 1.",
+    "import sys; open(sys.argv[3], 'w').write('1\\n' * 99)": "is one loss too many for",
+    "import sys; open(sys.argv[3], 'w').write('{\"query\": 0, \"loss\": 1}\\n' * 2)": "of this subset a second time",
 }
 
 
@@ -142,8 +142,8 @@ open(sys.argv[6] + "/own", "w").write("x")
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("", "has no {train}; expected a path there"),
-        ("cp {train}", "has no {losses}; expected a path there"),
+        ("", "does not contain {train}, which airrep replaces"),
+        ("cp {train}", "does not contain {losses}, which airrep replaces"),
         ("cp '{train} {losses}", "cannot be split into words (No closing quotation)"),
         ("there-is-none {train} {losses}", "there is no program 'there-is-none' that can be run"),
         ("/tmp {train} {losses}", "there is no program '/tmp' that can be run"),

@@ -110,7 +110,7 @@ def test_one_instance_takes_plain_numbers_and_a_flat_array(tmp_path: Path) -> No
 def test_a_lacking_subset_is_told_and_may_be_done_without(tmp_path: Path, plan: SubsetPlan) -> None:
     kept = [row for row in rows(plan, truth(plan)) if row["subset"] != "1-3"]
     path = write(tmp_path / "losses.jsonl", kept)
-    with pytest.raises(DataError, match=r"has no losses of subset 1-3, of 12"):
+    with pytest.raises(DataError, match=r"has no losses for 1 of 10 fine-tunes; the first is subset 1-3"):
         taken(plan, path, tmp_path / "labels")
     assert not list((tmp_path / "labels").glob("[!.]*"))
     labels = taken(plan, path, tmp_path / "labels", partial=True)
@@ -123,7 +123,7 @@ def test_an_array_with_a_damaged_shape_is_refused_in_one_line(shape: str, tmp_pa
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
     (tmp_path / "losses.npy").write_bytes(content + bytes(64))
-    with pytest.raises(DataError, match=r"^.*losses\.npy: (is no array that can|has shape)[^\n]*\.$"):
+    with pytest.raises(DataError, match=r"^.*losses\.npy: (is not an array that|has shape)[^\n]*\.$"):
         taken(plan, tmp_path / "losses.npy", tmp_path / "labels")
 
 
@@ -149,26 +149,32 @@ def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeyp
 
 
 BAD = [
-    ([{"subset": "2-0", "query": 0, "loss": 1}], 'there is no subset "2-0"; expected 0-0 to 1-4, or 0-before'),
+    (
+        [{"subset": "2-0", "query": 0, "loss": 1}],
+        'there is no subset "2-0". Write INSTANCE-SUBSET, 0-0 to 1-4, or 0-before',
+    ),
     ([{"subset": "0-05", "query": 0, "loss": 1}], "there is no subset"),
     ([{"subset": "0-٣", "query": 0, "loss": 1}], "there is no subset"),
-    ([{"subset": 0, "query": 0, "loss": 1}], "there is no subset 0;"),
-    ([{"subset": None, "query": 0, "loss": 1}], "there is no subset null;"),
+    ([{"subset": 0, "query": 0, "loss": 1}], "there is no subset 0."),
+    ([{"subset": None, "query": 0, "loss": 1}], "there is no subset null."),
     ([{"subset": ["0-0"] * 10**5, "query": 0, "loss": 1}], 'there is no subset ["0-0", '),
     ([{"subset": "0-0", "query": "x" * 10**5, "loss": 1}], 'there is no query "xxx'),
-    ([{"subset": "0-0", "query": -1, "loss": 1}], "there is no query -1;"),
-    ([{"subset": "0-0", "query": True, "loss": 1}], "there is no query true;"),
-    ([{"subset": "0-0", "query": 0}], "loss is null; expected a finite number"),
-    ([{"subset": "0-0", "query": 0, "loss": float("nan")}], "loss is NaN; expected a finite number"),
-    ([{"subset": "0-0", "query": 0, "loss": float("inf")}], "loss is Infinity; expected a finite number"),
-    ([{"subset": "0-0", "query": 0, "loss": "1"}], 'loss is "1"; expected a finite number'),
-    ([{"subset": "0-0", "query": 0, "loss": True}], "loss is true; expected a finite number"),
-    ([{"subset": "0-0", "query": 0, "loss": 10**400}], "expected a finite number"),
-    ([{"subset": "0-0", "query": 0, "loss": 1}] * 2, "the loss of query 0 of subset 0-0 stands there twice"),
-    ([{"subset": "0-0", "query": 0, "loss": 1, "seed": 1}], "seed is 1; expected a number from 0 to 0"),
-    ([{"subset": "0-0", "query": 0, "loss": 1}], "has no loss of query 1 of subset 0-0"),
-    ([3], "is no object; expected subset, query and loss"),
-    ([], "has no losses of subset 0-0"),
+    ([{"subset": "0-0", "query": -1, "loss": 1}], "there is no query -1."),
+    ([{"subset": "0-0", "query": True, "loss": 1}], "there is no query true."),
+    ([{"subset": "0-0", "query": 0}], "loss is null, but must be a finite number"),
+    ([{"subset": "0-0", "query": 0, "loss": float("nan")}], "loss is NaN, but must be a finite number"),
+    ([{"subset": "0-0", "query": 0, "loss": float("inf")}], "loss is Infinity, but must be a finite number"),
+    ([{"subset": "0-0", "query": 0, "loss": "1"}], 'loss is "1", but must be a finite number'),
+    ([{"subset": "0-0", "query": 0, "loss": True}], "loss is true, but must be a finite number"),
+    ([{"subset": "0-0", "query": 0, "loss": 10**400}], "must be a finite number"),
+    ([{"subset": "0-0", "query": 0, "loss": 1}] * 2, "gives the loss of query 0 of subset 0-0 a second time"),
+    ([{"subset": "0-0", "query": 0, "loss": 1, "seed": 1}], "seed is 1, but must be from 0 to 0"),
+    (
+        [{"subset": "0-0", "query": 0, "loss": 1}],
+        "3 of 4 losses of subset 0-0 are missing; the first is that of query 1",
+    ),
+    ([3], "is not a JSON object with subset, query and loss"),
+    ([], "has no losses for 10 of 10 fine-tunes; the first is subset 0-0"),
 ]
 
 
@@ -194,7 +200,7 @@ def test_bad_rows_are_refused_in_one_line(lines: list[Any], reason: str, tmp_pat
 )
 def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path, plan: SubsetPlan) -> None:
     (tmp_path / "losses").write_bytes(content)
-    with pytest.raises(DataError, match=r"losses(:1)?: is no (JSON row|array)"):
+    with pytest.raises(DataError, match=r"losses(:1)?: is not (valid JSON|an array)"):
         taken(plan, tmp_path / "losses", tmp_path / "labels")
 
 
@@ -238,5 +244,5 @@ def test_files_of_another_plan_are_not_overwritten(tmp_path: Path, plan: SubsetP
     with pytest.raises(ArtifactError, match="another plan"):
         write_subset_files(other, TRAIN, QUERIES, tmp_path / "files")
     write_subset_files(other, TRAIN, QUERIES, tmp_path / "files", replace=True)
-    with pytest.raises(DataError, match="was drawn from another train corpus"):
+    with pytest.raises(DataError, match="was drawn from other train data"):
         write_subset_files(other, QUERIES, QUERIES, tmp_path / "more")

@@ -130,9 +130,9 @@ def test_queries_can_come_from_another_corpus(tmp_path: Path, corpus: Corpus) ->
     assert (plan.train_fingerprint, plan.query_fingerprint) == (corpus.fingerprint, queries.fingerprint)
     assert not plan.queries_from_train
     plan.check_corpora(corpus, queries)
-    with pytest.raises(DataError, match=r"was drawn from another queries corpus \(fingerprint .*; now "):
+    with pytest.raises(DataError, match=r"was drawn from other query data \(fingerprint .*, now "):
         plan.check_corpora(corpus)
-    with pytest.raises(DataError, match="was drawn from another train corpus"):
+    with pytest.raises(DataError, match="was drawn from other train data"):
         plan.check_corpora(queries, queries)
 
 
@@ -206,9 +206,9 @@ def test_pools_with_one_source_or_with_different_numbers_of_them_are_refused(tmp
         for name in (lambda _: "a", lambda i: "ab"[i % 2] if i > 1 else "cd"[i])
     )
     drawn = {"kind": "removals", "removals_by": "source", "train_count": 30, "query_count": 9}
-    with pytest.raises(DataError, match="all examples of its train pool have one source"):
+    with pytest.raises(DataError, match="all its training examples have the same source"):
         sample(one, tmp_path / "plan", changed(**drawn))
-    with pytest.raises(DataError, match=r"instance \d: has \d sources, those before \d"):
+    with pytest.raises(DataError, match=r"instance \d: has \d sources, but earlier instances have \d"):
         sample(some, tmp_path / "plan", changed(**drawn, instances=9))
     assert not (tmp_path / "plan").exists()
 
@@ -267,7 +267,7 @@ def test_a_finished_plan_is_kept_and_another_needs_replace(tmp_path: Path, corpu
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     sample(corpus, out, SMALL)
     assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(8; now 9\)"):
+    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(was 8, now 9\)"):
         sample(corpus, out, changed(size=9))
     with pytest.raises(ArtifactError, match="drawn with another train corpus"):
         sample(make_corpus(51), out, SMALL)
@@ -307,28 +307,36 @@ def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callab
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({"query_count": 51}, DataError, "instance 0: 50 examples of the query corpus may be drawn; expected 51 or"),
-        ({"train_count": 46}, DataError, "instance 0: 45 examples of the train corpus may be drawn; expected 46 or"),
-        ({"size": 30}, DataError, "instance 0: 30 examples are to be drawn from a train pool of 30"),
-        ({"disjoint_instances": True}, DataError, "instance 1: 10 examples of the train corpus may be drawn"),
-        ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: 0 examples of the query corpus"),
-        ({"stratify": "source"}, DataError, "example 'e2': has no source; expected one to stratify by"),
+        ({"query_count": 51}, DataError, "instance 0: only 50 examples of the query data .* 51 are needed"),
+        ({"train_count": 46}, DataError, "instance 0: only 45 examples of the train data .* 46 are needed"),
+        ({"size": 30}, DataError, "instance 0: 30 examples cannot be drawn from 30 training examples"),
+        ({"disjoint_instances": True}, DataError, "instance 1: only 10 examples of the train data"),
+        ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: only 0 examples of the query data"),
+        ({"stratify": "source"}, DataError, "example 'e2': has no source, which stratify=source needs"),
         ({"subsets": 1}, ConfigError, "subsets=1: input should be greater than or equal to 2"),
-        ({"kind": "removals"}, ConfigError, "kind=removals, removals=None, removals_by=None: do not go together"),
-        ({"removals": 3}, ConfigError, "kind=random, removals=3, removals_by=None: do not go together"),
-        ({"removals_by": "source"}, ConfigError, "kind=random, removals=None, removals_by=source: do not go together"),
+        ({"kind": "removals"}, ConfigError, "kind=removals: needs removals .* or removals_by"),
+        ({"removals": 3}, ConfigError, "removals=3: needs kind=removals, but kind is random"),
+        ({"removals_by": "source"}, ConfigError, "removals_by=source: needs kind=removals, but kind is random"),
         (
             {**REMOVED, "removals_by": "source", "removals": 3},
             ConfigError,
-            "removals_by=source: leaves out each source",
+            "removals_by=source: leaves out one whole source",
         ),
-        ({**REMOVED, "removals_by": "source"}, DataError, "example 'e2': has no source; expected one to remove by"),
+        (
+            {**REMOVED, "removals_by": "source"},
+            DataError,
+            "example 'e2': has no source, which removals_by=source needs",
+        ),
         ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
-        ({**REMOVED, "removals": 11, "removal_size": 3}, DataError, "33 examples .* at most 30. Lower removals"),
-        ({**REMOVED, "removals": 1, "removal_size": 30}, DataError, "30 examples .* at most 29. Lower removal_size"),
+        ({**REMOVED, "removals": 11, "removal_size": 3}, DataError, "33 examples .* at most 30 can. Lower removals"),
+        (
+            {**REMOVED, "removals": 1, "removal_size": 30},
+            DataError,
+            "30 examples .* at most 29 can. Lower removal_size",
+        ),
         ({"size": "0%"}, ConfigError, "size='0%': must be a number of examples, at least 1, or a percentage"),
-        ({"size": "1%"}, DataError, "instance 0: 1% of a train pool of 30 examples is none; expected one or more"),
-        ({"size": "99%"}, DataError, "instance 0: 30 examples are to be drawn from a train pool of 30"),
+        ({"size": "1%"}, DataError, "instance 0: size=1% of 30 training examples is less than one"),
+        ({"size": "99%"}, DataError, "instance 0: 30 examples cannot be drawn from 30 training examples"),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),
     ],
 )
@@ -443,5 +451,5 @@ def test_what_is_said_stays_and_is_refused_where_it_does_not_fit(tmp_path: Path)
     said: dict[str, Any] = {"instances": 3, "train_count": 20, "query_count": 5, "size": 4, "subsets": 2}
     data = many(60)
     assert fitted(SamplingSettings(**said), data, data) == SamplingSettings(**said)
-    with pytest.raises(DataError, match="expected 100 or more"):
+    with pytest.raises(DataError, match="100 are needed"):
         sample(data, tmp_path / "plan", {"train_count": 100})

@@ -107,7 +107,7 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
     tiny_lm(tmp_path / "lm")
     (tmp_path / "lm" / missing).unlink()
     name = "config.json" if missing == "config.json" else "*.safetensors"
-    assert refusal(tmp_path / "lm").startswith(f"its folder has no {name}; expected a Hugging Face causal LM with")
+    assert refusal(tmp_path / "lm").startswith(f"its folder has no {name}. Give a folder with a Hugging Face causal LM")
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.down_proj.scales"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.down_proj cannot be read as awq: 'scales'"):
+    with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.down_proj cannot be read as awq: no 'scales'"):
         load_stored(folder)
 
 

@@ -135,10 +135,10 @@ def test_seconds_by_the_clock_are_not_called_cpu_time_and_unknown_ones_are_named
     )
     shown = ReportSource("a", dataclasses.replace(made, rows=rows), "a")
     assert [row.name for row in timed(shown)] == ["airrep", "logra"]
-    assert {"logra, by the clock", "Seconds for one training example"} <= set(texts(costs([shown], "")))
+    assert {"logra, wall-clock time", "Seconds for one training example"} <= set(texts(costs([shown], "")))
     assert "gte" not in texts(costs([shown], ""))
     caption = _cost("lds-cost", [shown]).caption
-    assert "by the clock" in caption
+    assert "wall-clock time" in caption
     assert caption.endswith("gte.")
 
 

@@ -103,11 +103,11 @@ def test_a_filter_is_cited_and_hidden_texts_have_no_hash(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--only", "run", "--where", "id == 'e1'"), "expected --only or --where"),
+        (("--only", "run", "--where", "id == 'e1'"), "--only and --where cannot be combined"),
         (("--only", "gone.jsonl"), "gone.jsonl: no such file"),
-        (("--only", "groups"), "groups: is of kind group; expected a result of top"),
-        (("--only", "other.jsonl"), "other.jsonl: the index has no example 'x'"),
-        (("--where", "id == 'x'"), "citations: are 0; expected 1 to"),
+        (("--only", "groups"), "groups: is a result of kind group"),
+        (("--only", "other.jsonl"), "other.jsonl: names the example 'x'"),
+        (("--where", "id == 'x'"), "citations: 0 examples are selected"),
     ],
 )
 def test_what_cannot_be_cited_is_refused(run: Run, words: tuple[str, ...], told: str) -> None:

@@ -155,10 +155,10 @@ def test_seconds_by_the_clock_are_told_from_cpu_time() -> None:
     fast = dataclasses.replace(made.rows[1], cost=Cost(8.0, 0.001, clock=True))
     mixed = dataclasses.replace(made, rows=(made.rows[0], fast), tags={"role": "b"})
     table = value_table("", panels(mixed))
-    assert [line(table, name).cells[-1].under for name in ("airrep", "logra")] == ["", "by the clock"]
-    assert "where marked so, by the clock, on an accelerator." in table.caption
+    assert [line(table, name).cells[-1].under for name in ("airrep", "logra")] == ["", "wall-clock time"]
+    assert "or wall-clock time on an accelerator where a row says so." in table.caption
     both = value_table("", panels(dataclasses.replace(made, tags={"role": "a"}), mixed))
-    assert line(both, "logra").cells[-1].under == "some by the clock"
+    assert line(both, "logra").cells[-1].under == "partly wall-clock time"
 
 
 def test_older_results_do_not_say_by_which_clock() -> None:
@@ -195,7 +195,7 @@ def test_the_caption_counts_queries_subsets_and_what_was_left_out() -> None:
     assert about(panels(one, one)).startswith("In each of 2 runs: 1,200 queries")
     many = [made_evaluation(tags={"role": str(n)}, queries=10 + n, names=("airrep",)) for n in range(9)]
     assert about(panels(*many)) == (
-        "9 runs: 10 to 18 queries, 30 subsets; 0 queries left out. The table of runs has each."
+        "9 runs: 10 to 18 queries, 30 subsets; 0 queries left out. The table of runs lists each run."
     )
     assert "first row, airrep, by a paired" in value_table("", panels(one)).caption
 

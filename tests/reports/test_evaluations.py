@@ -54,7 +54,7 @@ def test_names_labels_and_commands_are_escaped_and_nothing_is_loaded(page: Page)
 
 def test_captions_hold_counts_intervals_and_the_command(page: Page) -> None:
     bars = page.sections[0].exhibits[1]
-    assert "Whiskers: 95 % bootstrap over queries and subsets." in bars.caption
+    assert "Whiskers: 95 % bootstrap interval over queries and subsets." in bars.caption
     assert "40 queries, 30 subsets; 0 to 1 queries left out" in bars.caption
     assert bars.commands == (HOSTILE,)
     for exhibit in page.figures:
@@ -159,5 +159,5 @@ def test_the_command_reads_evaluations(
     assert run("report", "top", "--out", "other.html", "--set", "curve=size", monkeypatch=monkeypatch) == 1
     messages = capsys.readouterr().err
     assert "page.html: written" in messages
-    assert "expected only evaluations or only results" in messages
+    assert "which cannot share a page" in messages
     assert "--set figures=, curve= and join= work only with evaluations" in messages

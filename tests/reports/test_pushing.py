@@ -206,8 +206,8 @@ def test_an_encoder_brings_its_card_and_its_texts(hub: Hub, tmp_path: Path) -> N
         ("hf://me/index/sub", {}, "is not a repository"),
         ("s3://me/index", {}, "is not a repository"),
         ("hf://me/index@main", {}, r"a push makes a new revision"),
-        ("hf://me/index", {"licence": None}, r"push hf://me/index: no licence is given; expected that under which"),
-        ("hf://me/index", {"licence": "my own!"}, "licence 'my own!' is no name of one"),
+        ("hf://me/index", {"licence": None}, r"push hf://me/index: no licence is given"),
+        ("hf://me/index", {"licence": "my own!"}, "'my own!' is not the name of a licence"),
         ("hf://me/other", {}, r"hf://me/other: holds other files, such as notes.txt, and nothing is replaced"),
         ("hf://me/labels", {}, r"hf://me/labels: holds a folder of kind 'labels', and nothing is replaced"),
         ("hf://me/foreign", {}, r"hf://me/foreign: holds a folder of kind 'None', and nothing is replaced"),
@@ -238,8 +238,8 @@ def test_what_is_no_finished_artifact_is_not_pushed(hub: Hub, made: airrep.Index
         (tmp_path / "plain", {}, "plain: has no manifest.json; expected a directory that airrep wrote"),
         (tmp_path / "begun", {}, "begun: is unfinished"),
         (damaged, {}, r"examples.arrow: has 0 bytes; expected"),
-        (evaluation, {"texts": False}, "is of kind 'evaluation'; only the texts of an index can be left out"),
-        (made.path, {"evaluation": evaluation}, "judged: judged other indexes than .*made; expected one that judged"),
+        (evaluation, {"texts": False}, "is of kind 'evaluation', but --no-texts"),
+        (made.path, {"evaluation": evaluation}, "judged: evaluated other indexes, not .*made"),
     ]
     for folder, changes, told in tries:
         with pytest.raises(AirRepError, match=told):

@@ -182,10 +182,10 @@ def test_reasons_are_told_and_marked() -> None:
     page = Page(html := render_report([run]))
     assert html.count("<mark>prompt</mark> of") == 2  # in the query, and in the hit that was explained
     assert "Same words: prompt" in page.line
-    assert "need not be a cause" in page.line
+    assert "need not be the cause" in page.line
     assert "v1.2 <words> +1.250 · encoder +0.750" in page.line.replace("\xa0", " ")
     assert "<mark>" not in render_report([top({"q1": [(2.0, 7)]})])
-    assert "need not be a cause" not in render_report([top({"q1": [(2.0, 7)]})])
+    assert "need not be the cause" not in render_report([top({"q1": [(2.0, 7)]})])
 
 
 def test_words_are_marked_with_their_part_of_the_score() -> None:
@@ -198,7 +198,7 @@ def test_words_are_marked_with_their_part_of_the_score() -> None:
     assert html.count('<mark class="t4" title="+1.000">prompt</mark>') == 1  # of the query: 1.5 less 0.5
     assert html.count('<mark class="t4" title="+2.000">prompt</mark>') == 1
     assert html.count('<mark class="t1 below" title="−0.500">of</mark>') == 1
-    assert "the words that have most of each score" in page.line
+    assert "the words with the largest parts of each score" in page.line
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_groups_and_what_ifs_tell_their_channels() -> None:
     changed["queries"][0]["channels"] = {"v1.2": -0.25}
     page = Page(render_report([grouped, changed]))
     assert page.line.count("v1.2 rest") == 3  # for each query, and in the overview
-    assert "of it v1.2" in page.line
+    assert "of which v1.2" in page.line
 
 
 def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:

@@ -162,7 +162,7 @@ def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
     made_evaluation().save(tmp_path / "lds")
     (tmp_path / "link").symlink_to(tmp_path / "lds")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="^report: lds is given twice;"):
+    with pytest.raises(ConfigError, match="^report: lds is given twice"):
         read_sources(["lds", "lds"])
     for other in ("./lds/", str(tmp_path / "lds"), Path("link")):
         with pytest.raises(ConfigError, match="is given twice, also as lds"):

@@ -152,7 +152,7 @@ def test_a_finished_run_is_returned_as_it_is_and_another_is_refused(tmp_path: Pa
     assert not called
     assert tree(out) == before
     other = settings.model_copy(update={"seed": 1})
-    with pytest.raises(ArtifactError, match=r"trained with another settings\.seed \(0; now 1\)"):
+    with pytest.raises(ArtifactError, match=r"trained with another settings\.seed \(was 0, now 1\)"):
         train_encoder(LEARN, [UNSEEN], out, other)
     with pytest.raises(ArtifactError, match="another held_out"):
         train_encoder(LEARN, [], out, settings)
@@ -348,9 +348,9 @@ def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) 
         train_encoder([], [], out, settings)
     with pytest.raises(ConfigError, match="instance 'a': is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'a-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'a-t0' was trained on"):
         train_encoder(LEARN, [replace(LEARN[0], name="copy")], out, settings)
-    with pytest.raises(DataError, match="instance copy: its example 'h-t0' was trained on"):
+    with pytest.raises(DataError, match="instance copy: is held out, but its example 'h-t0' was trained on"):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[replace(UNSEEN, name="copy")])
     with pytest.raises(ConfigError, match=r"train_layers=3: .* has 2 layers\. Choose 0 to 2, or all"):
         train_encoder(LEARN, [], out, settings.model_copy(update={"train_layers": 3}))

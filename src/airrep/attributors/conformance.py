@@ -1,4 +1,4 @@
-"""A public check that an attributor keeps its contract."""
+"""A public check that an attributor keeps the promises of its interface."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,18 +23,18 @@ from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows
 
 TOLERANCE = 1e-3
-"""Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
+"""Largest change of a feature in another batch, relative to the largest feature; covers the rounding of bfloat16."""
 
 
 AGREEMENT = 0.9999
-"""Least correlation of a query's scores by two builds that differ in what decides no meaning."""
+"""Least correlation of a query's scores by two builds that must agree, such as with the corpus in another order."""
 
 
 def check_attributor(make: Callable[[], Attributor]) -> None:
-    """Check that an attribution method keeps the promises that index, scores and evaluation rely on.
+    """Check that an attribution method keeps the promises that indexes, scores and evaluations rely on.
 
     Args:
-        make: makes a new attributor, always in the same way: its class, or a function.
+        make: returns a new attributor, always made in the same way: a class, or a function.
 
     Raises:
         AssertionError: a promise is broken; the message says which.
@@ -82,7 +82,7 @@ class _BrokenPromiseError(AssertionError):
 
 @contextmanager
 def _promise(what: str) -> Iterator[None]:
-    """Any failure breaks the promise, unless airrep itself refuses data, files or settings."""
+    """Report any failure as a broken promise, unless airrep itself refuses data, files or settings."""
     try:
         yield
     except _BrokenPromiseError:
@@ -107,7 +107,7 @@ def _made(make: Callable[[], Attributor]) -> Attributor:
 
 
 def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, train: Corpus) -> None:
-    """Scores of a method without features depend on the two examples alone, and on what it learnt."""
+    """Check that scores of a method without features depend only on the two examples and on what it learnt."""
     scores = attributor.score(train, train, _ignore)
     _require(isinstance(scores, np.ndarray), f"scores are a {type(scores).__name__}, not an array")
     _require(
@@ -147,7 +147,7 @@ def _corpus() -> Corpus:
 
 
 def _others() -> list[Example]:
-    """Examples of another corpus, whose words partly are those of the first."""
+    """Examples of another corpus, which shares some words with the first."""
     texts = [("Name a fruit.", "A pear, a plum."), ("Name a planet.", "Mars is red."), ("Where?", "Where the sky is.")]
     return [Example(prompt, response, id=f"other-{number}") for number, (prompt, response) in enumerate(texts)]
 
@@ -166,7 +166,7 @@ def _is_kept(features: Features | None) -> TypeGuard[Features]:
 
 
 def _check_queries(attributor: Attributor, asked: Asked, train: Corpus, encoded: Encoded) -> None:
-    """Scores of a query do not depend on the others of the call."""
+    """Check that a query's scores do not depend on the other queries of the call."""
     scores = score_all(asked)
     _require(scores.shape == (len(train), len(train)), f"scores are {scores.shape} for {len(train)} examples each")
     alone = np.concatenate([score_all(attributor.ask([one], InMemory(encoded, train))) for one in train])
@@ -184,7 +184,7 @@ def _check_kind(features: Features, rows: int) -> None:
 
 
 def _check_independence(attributor: Attributor, train: Corpus, encoded: Encoded) -> None:
-    """Features depend on the example alone, and the same call gives the same bytes."""
+    """Check that features depend on the example alone, and that the same call gives the same bytes."""
     empty, again = attributor.encode([]), attributor.encode(train)
     alone = [attributor.encode([example]) for example in train]
     backwards = attributor.encode(list(train)[::-1])
@@ -216,7 +216,7 @@ def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, t
 
 
 def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """Learn from another corpus: the fingerprint is another if the features are."""
+    """Fit on another corpus, and check that the fingerprint differs if features or scores do."""
     other = make()
     try:
         other.fit(Corpus.from_examples([*train[:4], *_others()]))
@@ -228,7 +228,7 @@ def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train:
 
 
 def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """Learn from the corpus in another order: scores stay alike; stored features are of rows, in their order."""
+    """Fit on the corpus in another order, and check that scores agree; precomputed features need their own order."""
     if isinstance(attributor, PrecomputedAttributor):
         return
     other = make()
@@ -241,13 +241,13 @@ def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: 
 
 
 def single_scores(attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]) -> np.ndarray:
-    """Scores of training examples by the method's own pool, ``(q, n)``."""
+    """Score each training example as a group of one, by the method's own pool, ``(q, n)``."""
     asked = attributor.ask(queries, InMemory.of(attributor, train))
     return group_scores(asked, Groups.from_lists({str(row): [row] for row in range(len(train))}))
 
 
 def agree(scores: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether scores of two builds, ``(q, n)``, correlate by :data:`AGREEMENT` or more for each query."""
+    """Return whether scores of two builds, ``(q, n)``, correlate by at least :data:`AGREEMENT` for each query."""
     one, other = (each - each.mean(axis=1, keepdims=True) for each in (scores.astype(float), others.astype(float)))
     sizes = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     alike = np.abs(one - other).max(axis=1, initial=0) <= 1e-6 * np.abs(others).max(axis=1, initial=0)
@@ -255,7 +255,7 @@ def agree(scores: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:
-    """All that a method makes of examples."""
+    """Return the features of all channels, and the scores, of some examples."""
     kept = InMemory.of(attributor, train)
     return [*filter(_is_kept, kept.encoded.values()), score_all(attributor.ask(train, kept))]
 
@@ -280,13 +280,13 @@ def _close(one: Features, other: Features) -> bool:
 
 
 def _difference(one: Any, other: Any) -> Features:
-    """Features less others of the same kind."""
+    """Subtract features of the same kind."""
     difference: Features = one - other
     return difference
 
 
 def _greatest(features: Features) -> float:
-    """Greatest size of a feature; rows of sparse ones may be too wide to be made dense."""
+    """Return the largest absolute feature; sparse rows may be too wide to make them dense."""
     return float(np.abs(numbers_of(features)).max(initial=0))
 
 

@@ -1,4 +1,4 @@
-"""Attribution by precomputed features, which lie in files."""
+"""Attribution by precomputed features, read from files."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
-"""Largest features between these keep their digits in an index, which holds float16; others are scaled."""
+"""Features are scaled unless the largest is between these: an index stores float16, which would lose their digits."""
 
 _DIGESTED = 2**14
-"""Rows of keys that are written at a time."""
+"""Rows of keys that are hashed at a time."""
 
 _BLOCK_BYTES = 2**26
 """Bytes of float32 features that are read at a time."""
@@ -53,11 +53,11 @@ class FeatureFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over the content."""
+        """64 hex digits: a hash of the file's content."""
         return json_digest([file_digest(self.path)])
 
     def take(self, rows: Rows) -> DenseFeatures:
-        """Features of the given rows: float32, ``(k, d)`` (DataError: one is not finite, or beyond float32)."""
+        """Return the features of some rows: float32, ``(k, d)`` (DataError: one is not finite in float32)."""
         with np.errstate(over="ignore"):
             features = np.asarray(self._array[rows], np.float32)
         good = np.isfinite(features).all(axis=1)
@@ -75,10 +75,10 @@ class FeatureFile:
         return max((float(np.abs(self.take(block)).max(initial=0.0)) for block in blocks), default=0.0)
 
     def rows_of(self, corpus: Corpus, where: str) -> Rows:
-        """The row of each example's features: its place in the corpus.
+        """Return the row of each example's features, which is its place in the corpus.
 
         Raises:
-            DataError: there are more rows than examples, or fewer.
+            DataError: the numbers of rows and of examples differ.
         """
         if self.rows != len(corpus):
             raise DataError(
@@ -89,7 +89,7 @@ class FeatureFile:
 
 
 def _read(path: Path) -> np.ndarray:
-    """The array of a file, mapped from the disk where that can be."""
+    """Read the array of a file; ``.npy`` is mapped from the disk."""
     try:
         if path.suffix == ".npy":
             array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -106,8 +106,8 @@ class _KnownExamples:
     """Examples whose features are known, found by id and text or by text alone.
 
     Attributes:
-        keys: of each example with its id, and of its text alone, ``(n, 2)``.
-        rows: of its features, ``(n,)``.
+        keys: hash of each example's id and text, and of its text alone, ``(n, 2)``.
+        rows: row of its features, ``(n,)``.
     """
 
     keys: np.ndarray
@@ -123,7 +123,7 @@ class _KnownExamples:
         return [(column[order], self.rows[order]) for column, order in zip(self.keys.T, orders, strict=True)]
 
     def find(self, examples: Sequence[Example], where: str) -> Rows:
-        """Rows of examples: by id and text, else by text alone; DataError for one that is not known."""
+        """Find the rows of examples by id and text, else by text alone (DataError: an example is not known)."""
         found = np.full(len(examples), -1, np.int64)
         for asked, (keys, rows) in zip(_keys(examples).T, self._sorted, strict=True):
             places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
@@ -138,7 +138,7 @@ class _KnownExamples:
 
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
-    """64 bits of each example with its id, and of its text alone, ``(n, 2)``."""
+    """Return 64-bit hashes of each example's id and text, and of its text alone, ``(n, 2)``."""
     return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
 
 
@@ -148,7 +148,7 @@ def _pair(example: Example) -> tuple[int, int]:
 
 
 def _digest(keys: np.ndarray) -> str:
-    """Return what ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
+    """Compute ``json_digest(keys.tolist())`` without the whole JSON text, which has 50 bytes for each example."""
     digest, between = hashlib.sha256(b"["), b""
     for start in range(0, len(keys), _DIGESTED):
         digest.update(between + json.dumps(keys[start : start + _DIGESTED].tolist(), indent=1)[1:-2].encode())
@@ -158,10 +158,10 @@ def _digest(keys: np.ndarray) -> str:
 
 
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
-    """Inner products of features that lie in files; examples are recognised by their text.
+    """Inner products of features from files; examples are recognised by id and text, or else by text alone.
 
     Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
-    large training features are multiplied by a power of two, and query features divided by it: scores stay.
+    large training features are multiplied by a power of two, and query features divided by it, so scores stay the same.
     """
 
     name = "precomputed"
@@ -176,7 +176,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @property
     def symmetric(self) -> bool:
-        """True unless queries have features of their own, or the two sides are scaled apart."""
+        """True unless queries have features of their own, or training and query features are scaled."""
         return self._settings.queries is None and bool(self._fitted()["shift"] == 0)
 
     @property
@@ -188,10 +188,10 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         return json_digest({"method": self.name, **self._fitted()})
 
     def fit(self, train: Corpus) -> None:
-        """Match the features to the examples, and read those of queries.
+        """Match the features to the examples, and read the features of queries.
 
         Raises:
-            ConfigError: ``queries`` without ``query_data`` or the other way round.
+            ConfigError: only one of ``queries`` and ``query_data`` is set.
             DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
         """
         self._check_settings()
@@ -226,7 +226,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @cached_property
     def _file(self) -> FeatureFile:
-        """The training features; DataError if they are missing, or changed since they were fitted."""
+        """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
             raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
@@ -287,7 +287,7 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _shift(largest: float) -> int:
-    """Power of two that brings the largest feature near the top of float16, if it is not in the middle already."""
+    """Return the exponent of the power of two that brings the largest feature near the top of float16, or 0."""
     if largest == 0 or _SMALL <= largest < _LARGE:
         return 0
     return 14 - int(np.frexp(largest)[1])

@@ -59,24 +59,24 @@ class EncoderSettings(Settings):
         return encoder if encoder in BUNDLED else whole_folder(encoder)
 
     view: View = "whole"
-    """The part of an example that is read: whole, response or prompt; the template has nothing in place of the rest."""
+    """The part of an example that is read: whole, response or prompt. The template leaves the other part empty."""
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest text in tokens; None takes the encoder's own limit."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products; auto takes bfloat16 on CUDA devices that have it."""
+    """Number type of the matrix products; auto takes bfloat16 on CUDA devices that have it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens in one packed batch: bounds memory, does not change results; None takes what suits the device."""
+    """Tokens in one packed batch; fewer need less memory, results stay the same. None takes what suits the device."""
     query_prompt: str | None = None
-    """Text before each query: the name of one of the encoder's own prompts, or the text itself; '' is none. None takes
-    the encoder's own for queries (GTE-Qwen2's instruction, say), where it has one."""
+    """Text to put before each query: the text itself, or the name of one of the encoder's own prompts; '' puts none.
+    None takes the encoder's own prompt for queries, such as GTE-Qwen2's instruction, if it has one."""
     train_prompt: str | None = None
-    """Text before each training example, likewise; None takes the encoder's own for documents, where it has one."""
+    """Text to put before each training example, as query_prompt; None takes the encoder's own for documents, if any."""
     trust_remote_code: bool = False
-    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
+    """Run the program code that some models bring. Without this, airrep refuses such models. Read the code first."""
 
 
 class WordSettings(Settings):
@@ -85,8 +85,8 @@ class WordSettings(Settings):
     view: View = "whole"
     """The part of an example that is read: whole, response or prompt."""
     signs: bool = False
-    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
-    not, all between two spaces or stops is one word."""
+    """Take each character of scripts without spaces between words, such as Chinese, Japanese and Thai, as a word.
+    Without this, all characters between two spaces or punctuation marks are one word."""
 
 
 class TfidfSettings(WordSettings):
@@ -97,7 +97,7 @@ class TfidfSettings(WordSettings):
     ngrams: int = Field(default=1, ge=1, le=5)
     """Longest word n-gram."""
     min_count: int = Field(default=1, ge=1)
-    """Training examples a term must occur in."""
+    """Number of training examples that a term must occur in."""
 
 
 class Bm25Settings(WordSettings):
@@ -108,9 +108,9 @@ class Bm25Settings(WordSettings):
     view: View = "response"
     """The part of an example that is read: whole, response or prompt."""
     saturation: float = Field(default=1.2, gt=0, allow_inf_nan=False)
-    """k: the smaller, the less a term counts that comes again."""
+    """k: the smaller it is, the less each repetition of a term counts."""
     length: float = Field(default=0.75, ge=0, le=1)
-    """b: how much long examples are held back."""
+    """b: how much the scores of long examples are lowered."""
 
 
 class NgramSettings(LmReading):
@@ -119,10 +119,10 @@ class NgramSettings(LmReading):
     added = ("skip", "copied", "space", "signs", "rendered", "lm", "device", "precision", *LmReading.model_fields)
 
     view: View = "response"
-    """The part of an example that is read: whole, response or prompt. The loss counts the response alone."""
+    """The part of an example that is read: whole, response or prompt. A fine-tune's loss counts only the response."""
     lm: str | None = Field(default=None, min_length=1)
-    """The target LM as it is before fine-tuning, which reads each example once, forward: a token counts 1 − p, so
-    little if the LM expects it. Its tokens are counted unless a tokenizer is given. None: all count alike."""
+    """The target LM before fine-tuning. It reads each example once. A token of probability p counts 1 − p: little if
+    the LM expects it. The LM's own tokens are counted unless a tokenizer is given. None: all tokens count alike."""
     device: str = "auto"
     """Device of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -130,28 +130,28 @@ class NgramSettings(LmReading):
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"
-    """'words' (and single signs), 'subwords' (the pieces of the LM that comes with airrep), or the folder or Hub id of
-    a model, best the target LM, whose tokenizer is taken."""
+    """'words' (and punctuation marks), 'subwords' (tokens of the LM that comes with airrep), or the folder or Hub id of
+    a model whose tokenizer to use, best the target LM."""
     mix: float = Field(default=0.5, gt=0, lt=1)
-    """λ: share of the group's n-grams in the mixture with those of the corpus."""
+    """λ: weight of the group's n-grams in their mixture with those of the whole corpus."""
     smoothing: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Added to the corpus's count of each n-gram."""
     length: float = Field(default=0.5, ge=0, le=1)
-    """An example weighs so in a group: its tokens to this power. 1 counts all tokens alike, 0 all examples."""
+    """Weight of an example in a group: its count of tokens to this power. 1 weighs all tokens alike, 0 all examples."""
     skip: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
-    """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
+    """Weight of pairs of tokens that have any one token between them; 0 does not count such pairs."""
     space: bool = False
-    """True if a text is read behind a space, so that its first word is the token that it is elsewhere."""
+    """Put a space before each text, so that its first word is the same token as elsewhere."""
     copied: bool = False
-    """True if words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
+    """Replace the words of a response that its prompt has by one mark, to count that it copies, not what. Needs the
     tokenizer 'words' and the view 'response'."""
     signs: bool = False
-    """True if scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
-    tokenizer 'words'; if not, all between two spaces or stops is one word."""
+    """Take each character of scripts without spaces between words, such as Chinese, Japanese and Thai, as a word.
+    Without this, all characters between two spaces or punctuation marks are one word. Needs the tokenizer 'words'."""
     rendered: bool = False
-    """True if a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
-    writes it, its calls of tools and thoughts too, under template, cut and max_tokens. A row that no template writes
-    counts as it stands. With the view 'response'."""
+    """Count the tokens that a trainer learns: those of the answer as the model's chat template writes it, with tool
+    calls and thoughts, as the settings template, cut and max_tokens say. A row that no template writes counts as it
+    stands. Needs the view 'response'."""
 
     @model_validator(mode="before")
     @classmethod
@@ -210,7 +210,7 @@ class RdsSettings(LmSettings):
     """Settings of hidden states as features."""
 
     layer: int = -1
-    """Which hidden states: -1 the last (behind the final norm), 0 the embeddings, k those behind layer k."""
+    """Which hidden states: -1 for the last (after the final norm), 0 for the embeddings, k for those after layer k."""
     tokens: Literal["mean", "last"] = "mean"
     """Mean over all tokens, or the last token alone."""
 
@@ -222,7 +222,7 @@ class GradientSettings(LmSettings):
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
     None: all in MLPs."""
     rank: int | None = Field(default=8, ge=1)
-    """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
+    """Size of a projected gradient on each side: modules × rank² features. None: whole gradients, for tiny LMs only."""
     seed: int = 0
     """Random seed of projections and samples."""
     store: str | None = None
@@ -233,7 +233,7 @@ class CheckpointSettings(GradientSettings):
     """Settings of methods that can take several checkpoints of a warm-up."""
 
     checkpoints: Literal["final", "all"] = "final"
-    """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
+    """The last weights of the LM, or all checkpoints that `airrep warmup --set checkpoints=N` kept."""
 
 
 class TracinSettings(CheckpointSettings):
@@ -253,11 +253,11 @@ class LograSettings(GradientSettings):
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
     None: all in MLPs, as in the paper."""
     rank: int | None = Field(default=64, ge=1)
-    """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients (tiny LMs alone)."""
+    """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients, for tiny LMs only."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     sample: int = Field(default=100, ge=1)
-    """Training examples, drawn at random, that directions and Kronecker factors are learnt from."""
+    """Number of training examples, drawn at random, that directions and Kronecker factors are learnt from."""
     unit: bool = True
     """Scale features to length 1."""
     exponent: float = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
@@ -286,15 +286,15 @@ class EkfacSettings(LmSettings):
     """p in the score ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z): 1 as in influence functions; 0.5 divides by the root of the curvature, as
     the first steps of AdamW do, and predicts fine-tunes of few small steps much better on most data, on some worse."""
     sample: int = Field(default=5000, ge=1)
-    """Training examples, drawn at random, that the curvature is learnt from."""
+    """Number of training examples, drawn at random, that the curvature is learnt from."""
     query_rank: int | None = Field(default=None, ge=1)
-    """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole for LMs of up
-    to 16M weights in these maps, factors of rank 16 for larger ones."""
+    """Keep gradients of queries as factors of this rank. They need less memory, and scores stay nearly the same. None:
+    whole gradients for LMs of up to 16M weights in these maps, factors of rank 16 for larger LMs."""
     unit: bool = False
     """Divide each score by the lengths of both gradients, as the curvature measures them."""
     refine: str | None = None
-    """'cg' refines a query's gradient, once divided by the curvature, by conjugate gradients on the Gauss-Newton matrix
-    of 8 training examples; 'cg:200': of 200. Each query takes longer. For exponent 1."""
+    """'cg' divides a query's gradient by the curvature more exactly, by conjugate gradients on the Gauss-Newton matrix
+    of 8 training examples; 'cg:200' takes 200. Each query takes longer. Needs exponent 1."""
     store: str | None = None
     """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
 
@@ -341,11 +341,11 @@ class LessSettings(LmSettings):
     added = ("merged", "loss", "beta")  # its base was always written
 
     dimension: int = Field(default=8192, ge=1)
-    """Features after the random projection; the paper takes 768 and 8192."""
+    """Number of features after the random projection; the paper takes 768 and 8192."""
     seed: int = 0
     """Random seed of the projection."""
     base: str | None = None
-    """The LM that the adapters belong to, where it has moved; None: where it was at the warm-up."""
+    """The LM that the adapters belong to, if it has moved since the warm-up; None: where it was then."""
     store: str | None = None
     """Directory of gradients that runs share; None: the user's cache. 'none': nothing is kept."""
 
@@ -354,19 +354,19 @@ class MetagradientSettings(LmSettings):
     """Settings of metagradients. The LM is a warm-up on the same data, or a sample: `airrep warmup DATA --lm MODEL`."""
 
     base: str | None = None
-    """The LM that the warm-up began from, where it has moved; None: where it was."""
+    """The LM that the warm-up began from, if it has moved since; None: where it was then."""
 
 
 class InfluenceSettings(LmSettings):
     """Settings of the exact influence function, for small LMs."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Arithmetic of the gradients' matrix products; the Hessian is computed in float64 always."""
+    """Number type of the gradients' matrix products; the Hessian is always computed in float64."""
     modules: tuple[str, ...] | None = None
     """Names of linear maps whose weights count as parameters, with * for any text; None: the last one in an MLP."""
     solver: Literal["cg", "explicit"] = "cg"
-    """Conjugate gradients for each query, up to 1,048,576 weights; or the whole Hessian, up to 4,096 weights, which
-    order-k pools need."""
+    """'cg': conjugate gradients for each query, for up to 1,048,576 weights. 'explicit': the whole Hessian, for up to
+    4,096 weights; order-k pools need it."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to the Hessian's diagonal."""
     tolerance: float = Field(default=1e-6, gt=0)
@@ -383,7 +383,7 @@ class DsirSettings(WordSettings):
     ngrams: int = Field(default=2, ge=1, le=5)
     """Longest word n-gram."""
     buckets: int = Field(default=10_000, ge=2)
-    """Hash buckets, which are the features."""
+    """Number of hash buckets, which are the features."""
     smoothing: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """Added to probabilities before their logarithm."""
 
@@ -392,13 +392,13 @@ class PrecomputedSettings(Settings):
     """Settings of features that were made elsewhere."""
 
     train: str
-    """Features of the training examples, (n, d), in the order of the corpus: .npy or .safetensors."""
+    """File with the features of the training examples, (n, d), in the order of the corpus: .npy or .safetensors."""
     queries: str | None = None
-    """Features of queries, (q, d), in such a file; None: queries are training examples."""
+    """File with the features of queries, (q, d), of the same type; None: queries are training examples."""
     query_data: str | None = None
     """The data file of these queries, in the same order."""
     pool: Pool = "sum"
-    """The pool that suits them."""
+    """The pool that suits these features."""
 
     _whole_paths = field_validator("train", "queries", "query_data")(_whole)
 

@@ -46,7 +46,7 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Directories that --out wrote: of top, group and what-if; or of clean, audit and mix; or of evaluate "
+            help="Directories that --out wrote, by top, group and what-if; or by clean, audit and mix; or by evaluate "
             "and compare.",
         ),
     ],
@@ -102,13 +102,14 @@ def show_command(
             "of a recipe.",
         ),
     ] = None,
-    verify: Annotated[bool, "Check every byte against its checksum."] = False,
+    verify: Annotated[bool, "Check the bytes of every file against its checksum."] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest, or the example, as JSON.")] = False,
     k: Annotated[int, typer.Option("-k", min=0, help="Number of nearest examples to show beside an example.")] = 3,
     wide: Annotated[bool, "Print more of the nearest examples: raw scores and longer texts."] = False,
 ) -> None:
-    """Show what a directory holds and which commands made it. With an ID, show one example of an index and the examples
-    nearest to it. It also shows recipes, methods and their settings."""
+    """Show what a directory holds and which commands made it; or one example, the recipes or the methods.
+
+    An example is shown with the examples nearest to it, a method with its settings."""
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return
@@ -238,7 +239,7 @@ def push_command(
 ) -> None:
     """Push a directory to the Hugging Face Hub, with a card. After an interruption, run it again to go on.
 
-    Log in first: hf auth login. Every command then takes hf://owner/name or hf://owner/name@revision as a directory.
+    Log in first: hf auth login. Every command then takes hf://owner/name or hf://owner/name@revision like a directory.
     """
     from airrep.reports.pushing import local_models, push
 
@@ -256,7 +257,7 @@ def push_command(
 @own.command("demo")
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
-    learn: Annotated[bool, "Instead learn from fine-tunes of a small language model. Takes about 5 minutes."] = False,
+    learn: Annotated[bool, "Show learning from fine-tunes of a small LM instead. Takes about 5 minutes."] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""

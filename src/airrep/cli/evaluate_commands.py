@@ -193,8 +193,7 @@ class ByLabels:
     why: Annotated[bool, "Show why an LDS is low: check the labels, and each INDEX that you name."] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
-        bool,
-        Setting("With labels of `airrep sample --removals`: predict the effects as `airrep what-if` does."),
+        bool, Setting("With labels of `airrep sample --removals`: predict the effects as `airrep what-if` does.")
     ] = False
 
 
@@ -490,7 +489,7 @@ def compare_command(
     ],
     to: Annotated[str | None, "Compare each row only with the row of this name."] = None,
     resamples: Annotated[
-        int | None, Setting("Number of bootstrap draws behind intervals (for labels only). Default: 1,000.", 50)
+        int | None, Setting("Bootstrap draws behind the intervals of LDS and leave-one-out. Default: 1,000.", 50)
     ] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],

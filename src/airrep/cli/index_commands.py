@@ -279,7 +279,7 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     if recorded:
         note(
             f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are too. Options that "
-            "you type override these; if you type one --...-field option, none of the recorded ones counts"
+            "you type override these; if you type one --...-field option, airrep forgets the others"
         )
     return reading.with_recorded(recorded)
 

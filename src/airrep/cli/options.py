@@ -432,7 +432,7 @@ class QueryOptions:
         if self.response is None:
             raise ConfigError("queries: --prompt needs --response, the answer to explain. Give both.")
         if not self.response.strip():
-            raise ConfigError("queries: --response is blank. Give the answer of the model, which airrep explains.")
+            raise ConfigError("queries: --response is blank. Give the answer that the model gave.")
         asked = [typed_example(self.prompt or "", self.response, "--response", span)]
         return asked, None if self.better is None else [self._typed_better(self.better)]
 
@@ -582,7 +582,8 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     vars(wrapper)["__signature__"] = inspect.Signature(options)
     wrapper.__annotations__ = {option.name: option.annotation for option in options}
-    wrapper.__doc__ = "\n\n".join([inspect.cleandoc(command.__doc__ or ""), *map(_told, rare.values())])
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__ or ""))  # or help would keep these ends
+    wrapper.__doc__ = "\n\n".join([text, *map(_told, rare.values())])
     return wrapper
 
 

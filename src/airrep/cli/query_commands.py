@@ -45,8 +45,7 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better, find the examples that taught this answer and
-    not the better one.
+    """Find the training examples that taught an answer (with --better: in place of the better one).
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught the answer.
     """
@@ -164,7 +163,7 @@ class PickOptions:
     resample: Annotated[
         bool,
         Setting(
-            "Draw examples at random by importance weight, for all queries together. The index must be built with dsir."
+            "Draw examples at random by importance weight, for all queries together. Needs an index of --method dsir."
         ),
     ] = False
     seed: Annotated[int | None, Setting("With resample=true: random seed. Default: 0.", 0)] = None

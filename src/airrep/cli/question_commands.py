@@ -29,7 +29,7 @@ def clean_command(
         list[str] | None,
         "What to look for: label, answer, duplicate, outlier or harmful; or several, as label,answer. Default: all.",
     ] = None,
-    label: Annotated[str, "Field that holds the class label; response if the answers are the labels."] = "label",
+    label: Annotated[str, "Field that holds the class label, or response if the answers are the labels."] = "label",
     where: options.WhereOption = None,
     lists: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")

@@ -32,7 +32,7 @@ class LabelOptions:
     ]
     data: options.LabelDataOption = None
     held_out: Annotated[
-        list[str] | None, "Labels made from other examples; airrep keeps the training step that ranks them best."
+        list[str] | None, "Labels made from other examples; the step that ranks their subsets best is kept."
     ] = None
     test: Annotated[list[str] | None, "Labels made from further examples, used once at the end as a test."] = None
     partial: options.PartialOption = False

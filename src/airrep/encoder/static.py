@@ -98,7 +98,7 @@ def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     name = ROWS if ROWS in tensors else _MODEL2VEC
     rows = tensors.get(name)
     if rows is None:
-        raise DataError(f"{path}: lacks tensor {ROWS}, the vector of each word piece. {_WAY_OUT}")
+        raise DataError(f"{path}: lacks tensor {ROWS}, which holds the vectors of word pieces. {_WAY_OUT}")
     _check_kind(path, name, rows, 2)
     kind = rows.dtype
     if name == _MODEL2VEC and (mapping := tensors.get(_MAPPING)) is not None:

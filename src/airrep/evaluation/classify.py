@@ -126,11 +126,12 @@ class Classification:
         settings = self._settings
         lacking = [number for number, value in enumerate(self._wanted) if value is None]
         if len(lacking) == len(self._wanted):
-            raise DataError(f"queries: no query has a {settings.by}. Name the field of their classes: --by FIELD.")
+            raise DataError(f"queries: no query has a {settings.by}. Name the field with their classes: --by FIELD.")
         if lacking and not settings.skip_unlabelled:
             raise DataError(
                 f"queries: {len(lacking):,} of {len(self._wanted):,} have no {settings.by}; the first is "
-                f'"{self._queries[lacking[0]].id}". Add it, or leave these out with --set skip_unlabelled=true.'
+                f'"{self._queries[lacking[0]].id}". Add what is missing, or leave these queries out with --set '
+                "skip_unlabelled=true."
             )
         # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *settings.votes)) if "votes" in settings.model_fields_set else 1

@@ -192,9 +192,7 @@ class _Contestant(NamedTuple):
         instance = self.run.facts["instances"][place]
         found = self.run.matrices.get(f"{name}/{instance}")
         if found is None:
-            raise ArtifactError(
-                f"{self.side.run}: lacks the matrix {name}/{instance}, which a comparison needs. Evaluate again."
-            )
+            raise ArtifactError(f"{self.side.run}: lacks the matrix {name}/{instance}. Run the evaluation again.")
         return found
 
 

@@ -124,7 +124,7 @@ class Contest:
         if settings.count > len(self._pool.order):
             raise ConfigError(
                 f"evaluate: --count is {settings.count:,}, but only {len(self._pool.order):,} training examples can be "
-                "selected (queries are left out). Lower --count."
+                "selected (those that are also queries are left out). Lower --count."
             )
 
     @cached_property

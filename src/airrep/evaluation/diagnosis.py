@@ -66,9 +66,9 @@ class Diagnosis(Kept):
         """The outcome in one sentence."""
         counts = {level: sum(found.level == level for found in self.findings) for level in LEVELS}
         if not counts["bad"] and not counts["look"]:
-            return f"Nothing here explains a low LDS; {counts['unknown']} could not be told."
+            return f"No finding explains a low LDS; {counts['unknown']} are unknown."
         first = self.findings[0]
-        causes = f"{counts['bad']} likely to hold the LDS back, {counts['look']} worth a look"
+        causes = f"Findings: {counts['bad']} likely to lower the LDS, {counts['look']} worth a look"
         return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,9 +243,9 @@ def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding
     judged = held_out_lds(scored.scores, scored.instances, resamples)
     level: Level = "bad" if judged.interval.low <= 0 else level_of(judged.value / (ceiling or 1.0), 0.5, 0.0)
     verdict = {
-        "good": "The method sees more than half of what can be seen.",
-        "look": "The method sees part of what can be seen; the findings below say what may hold it back.",
-        "bad": "The method is not shown to see anything: its interval reaches 0.",
+        "good": "The method reaches more than half of the LDS that is possible.",
+        "look": "The method reaches less than half of the LDS that is possible; see the findings below for causes.",
+        "bad": "The method is not shown to predict anything: the interval of its LDS reaches 0.",
     }[level]
     low, high = judged.interval
     most = "" if ceiling is None else f" of at most {100 * ceiling:.1f}"
@@ -257,7 +257,7 @@ def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding
 def flatness(scored: IndexScores) -> Finding:
     """Find out if group scores vary at all."""
     share = float(scored.flat.mean())
-    hardly = "For these, group scores hardly differ from subset to subset: ranks come from rounding."
+    hardly = "For these queries, group scores hardly differ between subsets: their ranks come from rounding."
     verdicts = {"good": "Group scores differ from subset to subset.", "look": hardly, "bad": hardly}
     number = f"{int(scored.flat.sum()):,} of {len(scored.flat):,} queries ({share:.0%})"
     level, values = level_of(share, 0.02, 0.2), {"share": share, "threshold": FLAT}
@@ -269,9 +269,9 @@ def emptiness(scored: IndexScores) -> Finding:
     index, queries = scored.index, len(scored.flat)
     shares = index.empty / max(1, index.rows), scored.empty_queries / max(1, queries)
     verdicts = {
-        "good": "The method sees something in nearly every text.",
-        "look": "The method sees nothing in these texts; they score 0 with everything.",
-        "bad": "The method sees nothing in many texts; they score 0 with everything.",
+        "good": "The method finds something in nearly every text.",
+        "look": "The method finds nothing in these texts, so they score 0 with every text.",
+        "bad": "The method finds nothing in many texts, so they score 0 with every text.",
     }
     number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {queries:,} queries"
     level = worst(*(level_of(share, 0.01, 0.2) for share in shares))
@@ -288,7 +288,7 @@ def training(scored: IndexScores) -> Finding:
     said = " ".join(filter(None, (attributor.caution, more)))
     known = "not trained on groups" if trained is None else f"trained on {span(trained.smallest, trained.largest)}"
     number = f"{span(min(sizes), max(sizes))} members; {known}"
-    verdict = said or "Nothing speaks against these groups."
+    verdict = said or "The method has no known problem with such groups."
     level: Level = "look" if said else "good"
     return find(name, level, number, verdict, anchor="trained-groups", about=scored.index.path)
 
@@ -300,11 +300,11 @@ def attention(scored: IndexScores) -> Finding:
     low = level_of(members, 3.0, 1.5) if size > 10 else "good"  # in small subsets few members can count
     level = worst(low, level_of(share, 0.95, 1.01))  # no share is above 1: a mean is never bad, only worth a look
     verdicts = {
-        "good": "Attention prefers some members without forgetting the others.",
-        "look": "The temperature is so high that attention is a mean."
+        "good": "Attention gives some members more weight and still counts the others.",
+        "look": "The temperature is so high that attention is nearly a mean."
         if share >= 0.95
         else "The temperature is so low that attention looks at only a few members.",
-        "bad": "The temperature is so low that attention is a maximum.",
+        "bad": "The temperature is so low that attention is nearly a maximum.",
     }
     number = f"{members:.1f} of {size:.0f} members count; scores deviate by {deviation:.2f}"
     values = {**scored.weights, "temperature": scored.pooling.temperature}

@@ -229,14 +229,14 @@ def effect(labels: LabelStatistics) -> Finding:
     """Find out if fine-tuning lowered the queries' losses."""
     drop, name = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught"
     if not len(drop):
-        return find(name, "unknown", "no base losses", "These labels do not tell the losses before it.")
+        return find(name, "unknown", "no base losses", "The labels lack the losses before fine-tuning.")
     rose = float((drop < 0).mean())
     # A mean loss that did not fall is bad, whatever the share of queries.
     level = worst(level_of(rose, 0.25, 0.5), level_of(-float(drop.mean()), 0.0, 0.0))
     verdict = {
         "good": "Fine-tuning on a subset lowers the loss of most queries.",
-        "look": f"Fine-tuning raises the loss of {rose:.0%} of the queries: on these, labels rank harm, not help.",
-        "bad": "Fine-tuning on a subset does not lower the loss: the LM knows such texts already, or unlearns.",
+        "look": f"Fine-tuning raises the loss of {rose:.0%} of the queries: for these, labels rank harm, not help.",
+        "bad": "Fine-tuning on a subset does not lower the loss: the LM knows such texts already, or gets worse.",
     }[level]
     base = labels.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
     values = {"drop": _quantiles(drop), "mean_drop": drop.mean(), "mean_base_loss": base.mean(), "share_raised": rose}
@@ -260,9 +260,9 @@ def spread(labels: LabelStatistics) -> Finding:
     seeds = "" if one_seed else f"; between seeds {np.nanmedian(noise):.3f}"
     beside = "" if np.isnan(against) else f": the deviation is {against:.2f} of the median change"
     verdict = {
-        "good": f"Subsets differ in what they do to a query{beside}.",
-        "look": "Subsets do nearly the same to a query: rank correlations rest on small differences.",
-        "bad": "Losses hardly move from subset to subset; differences of this size are those of rounding.",
+        "good": f"The loss of a query depends on the subset{beside}.",
+        "look": "The loss of a query is nearly the same for all subsets: rank correlations rest on small differences.",
+        "bad": "The loss of a query is the same for all subsets: differences of this size come from rounding.",
     }
     seed_deviation = None if one_seed else _quantiles(noise)
     values = {"deviation": _quantiles(deviation), "seed_deviation": seed_deviation, "per_drop": against}
@@ -276,13 +276,13 @@ def reliability(labels: LabelStatistics) -> Finding:
         return find(name, "unknown", "one seed", _label_again(labels), {"seeds": 1})
     if all(one is None for one in labels.telling):
         verdict = (
-            "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, the "
-            "order of the data, all that a seed changes, does not matter."
+            "The seeds give the same losses, so they do not show the noise. A seed changes only the order of the data, "
+            "which has no effect on subsets that fit in one batch."
         )
         return find(name, "look", "not known", verdict, {"seeds": labels.seeds, "ceiling": None})
     if ceiling is None:
-        return find(name, "bad", "none", "No query's losses vary over the subsets in every seed.")
-    agreement, most = labels.agreement, f"no method is expected above an LDS of {100 * ceiling.lds:.1f}"
+        return find(name, "bad", "none", "No query has losses that vary over the subsets in every seed.")
+    agreement, most = labels.agreement, f"no method is expected to have an LDS above {100 * ceiling.lds:.1f}"
     values = {
         "seeds": labels.seeds,
         "halves_spearman": np.nanmean(agreement.spearman),
@@ -293,7 +293,7 @@ def reliability(labels: LabelStatistics) -> Finding:
     }
     number = f"{ceiling.reliability:.2f}; noise ceiling of LDS × 100: {100 * ceiling.lds:.1f}"
     verdicts = {
-        "good": f"Fine-tuned again, subsets would rank nearly the same; {most}.",
+        "good": f"If the subsets were fine-tuned again, their ranks would be nearly the same; {most}.",
         "look": f"Part of the ranking is chance: {most}. Add seeds.",
         "bad": f"Most of the ranking is chance: {most}. Add seeds.",
     }
@@ -306,10 +306,10 @@ def _label_again(labels: LabelStatistics) -> str:
     few, sizes = min(8, len(first.subsets)), first.subsets.sizes
     cost = ""
     if labels.seconds is not None:
-        cost = f", about {clock_text(2 * few * labels.seconds)} on one core as these labels went"
+        cost = f", about {clock_text(2 * few * labels.seconds)} on one core by the speed of these labels"
     return (
-        f"One seed does not tell. Sample again with --instances 1 --subsets {few} --size {int(sizes[0])} and the rest "
-        f"as it was, and label that with --seeds 2: {2 * few} fine-tunes{cost}."
+        f"Two seeds are needed. Run `airrep sample` again with --instances 1 --subsets {few} --size {int(sizes[0])} "
+        f"and all else as before, then `airrep label` with --seeds 2: {2 * few} fine-tunes{cost}."
     )
 
 
@@ -321,12 +321,12 @@ def silence(labels: LabelStatistics) -> Finding:
     values = {"count": count, "share": share, "constant": constant, "tested": labels.seeds > 1}
     if labels.seeds < 2:
         known = "No query's losses are constant" if not constant else f"{constant:,} queries' losses are constant"
-        verdict = f"{known}; whether others vary by more than chance takes a second seed."
+        verdict = f"{known}; only a second seed shows whether the others vary by more than chance."
         return find(name, worst(level, "unknown"), f"at least {number}", verdict, values)
     verdicts = {
-        "good": "Subsets differ by more than seeds do, for nearly all queries (F test, 5 % false discoveries).",
-        "look": "For these, subsets are not shown to differ by more than seeds do (F test, 5 % false discoveries).",
-        "bad": "For these, subsets are not shown to differ by more than seeds do: they pull the mean LDS towards 0.",
+        "good": "For nearly all queries, subsets differ by more than seeds do (F test, 5 % false discoveries).",
+        "look": "For these queries, subsets are not shown to differ more than seeds (F test, 5 % false discoveries).",
+        "bad": "For these queries, subsets are not shown to differ more than seeds: they pull the mean LDS towards 0.",
     }
     return find(name, level, number, verdicts, values)
 
@@ -337,16 +337,16 @@ def overlap(labels: LabelStatistics) -> Finding:
     beyond = found.observed - found.expected
     repeated = found.directions / found.subsets
     level = worst(level_of(found.observed, 0.5, 0.8), "look" if beyond > 0.05 or repeated < 0.5 else "good")
-    verdict = "Subsets have little more in common than chance gives them, and differ enough."
+    verdict = "Subsets share hardly more examples than by chance, and differ enough."
     if found.observed >= 0.5:
-        verdict = "Subsets share most of their members, so their losses differ little: make them smaller."
+        verdict = "Subsets share most of their examples, so their losses differ little: make the subsets smaller."
     elif beyond > 0.05:
         verdict = "Subsets share more than random draws would: some examples are drawn far more often than others."
     elif repeated < 0.5:
-        verdict = "Subsets repeat each other: more examples in the pool tell more than more subsets of this one."
+        verdict = "Subsets repeat each other: a larger pool would help more than more subsets of this pool."
     if level == "good":
-        uses = f"{found.uses[0]:,} to {found.uses[2]:,}, mean {found.uses[1]:.1f}"
-        verdict += f" A used example is in {uses} of them; the pool was drawn {found.coverage:.1f} times over."
+        uses = f"{found.uses[0]:,} to {found.uses[2]:,} subsets (mean {found.uses[1]:.1f})"
+        verdict += f" A used example is in {uses}; the pool was drawn {found.coverage:.1f} times over."
     number = f"{found.observed:.1%} shared, expected {found.expected:.1%}"
     return find("overlap of subsets", level, number, verdict, {"instances": [one._asdict() for one in labels.overlaps]})
 
@@ -376,17 +376,17 @@ def common(labels: LabelStatistics) -> Finding:
     number = f"{found.explained:.0%} of the variance (by chance {found.floor:.0%})"
     values = {"explained": found.explained, "by_chance": found.floor, "alike": found.alike}
     if found.floor >= MOST_BY_CHANCE:
-        verdict = "Too few queries or subsets to tell: chance alone gives one component that much."
+        verdict = "Too few queries or subsets to tell: by chance alone, one component would explain as much."
         return find("a common factor", "unknown", number, verdict, values)
     beyond, alike = _beyond_chance(found), float(np.nanmean([_one_number_lds(one) for one in labels.instances]))
     level = worst(level_of(beyond, 0.5, 0.75), level_of(alike, 0.3, 0.6) if not np.isnan(alike) else "good")
     verdict = {
-        "good": "Queries want different subsets: there is something to attribute.",
-        "look": "Much of what subsets do, they do to all queries alike.",
-        "bad": "Subsets are simply better or worse, for all queries: LDS mostly asks for one number of each subset.",
+        "good": "Different subsets help different queries, so there is something to attribute.",
+        "look": "Much of the effect of a subset is the same for all queries.",
+        "bad": "A subset is better or worse for all queries alike: the LDS mostly asks for one number for each subset.",
     }[level]
     values |= {"beyond_chance": beyond, "one_number_lds": alike}
-    verdict += f" A single number a subset, the same for all queries, reaches an LDS × 100 of {100 * alike:+.1f}."
+    verdict += f" One number for each subset, the same for all queries, has an LDS × 100 of {100 * alike:+.1f}."
     return find("a common factor", level, number, verdict, values)
 
 
@@ -418,10 +418,10 @@ def length(labels: LabelStatistics) -> Finding:
     chance = 2 * float(np.sqrt(sum(one.error_alike**2 for one in labels.common))) / len(found)
     direction = "longer" if value > 0 else "shorter"
     verdicts = {
-        "good": "How long a subset's responses are decides little of what it does.",
-        "look": f"Part of what subsets do is their length: {direction} responses are better for most queries.",
-        "bad": f"How good a subset is follows its length: {direction} responses are better for most queries.",
-        "unknown": "All subsets are of one length.",
+        "good": "The length of a subset's responses explains little of its effect.",
+        "look": f"Part of the effect of a subset is its length: {direction} responses are better for most queries.",
+        "bad": f"The effect of a subset follows its length: {direction} responses are better for most queries.",
+        "unknown": "The responses of all subsets are of the same length.",
     }
     number = f"LDS × 100 of length alone {100 * value:+.1f} (by chance ± {100 * chance:.1f})"
     level = level_of(abs(value), max(0.15, chance), max(0.3, chance))

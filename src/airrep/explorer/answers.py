@@ -152,7 +152,7 @@ class Hit(Text, Reasons):
     row: int
     score: float = Field(description="Higher is more helpful.")
     deviations: float = Field(description="How far the score lies from the mean of all, in deviations of all scores.")
-    citation: Citation | None = Field(default=None, description="Where it was asked for.")
+    citation: Citation | None = Field(default=None, description="Only if it was requested.")
 
 
 class Verdict(Told):
@@ -221,7 +221,7 @@ class Groups(Pooled):
 class WhatIf(Pooled):
     """The score of the training data for a query, with and without some examples."""
 
-    change: float = Field(description="After less before: below 0, what is left out had been helping.")
+    change: float = Field(description="After minus before. Below 0, what is left out had been helping.")
     before: float
     after: float
     removed: int
@@ -279,7 +279,7 @@ class Example(Text, Reasons):
     queries: int
     helped: list[Helped]
     harmed: list[Helped]
-    citation: Citation | None = Field(default=None, description="Where it was asked for.")
+    citation: Citation | None = Field(default=None, description="Only if it was requested.")
 
 
 class Worded(Told):
@@ -295,8 +295,8 @@ class Tokens(Told):
 
     query: Worded
     example: Worded
-    scores: list[list[float]] = Field(description="A row for each word of the query and one for what is no word.")
-    rest: dict[str, float] = Field(description="By channel what has no words.")
+    scores: list[list[float]] = Field(description="One row for each word of the query, and one for what is not a word.")
+    rest: dict[str, float] = Field(description="For each channel, the part of the score that no word has.")
 
 
 class Row(Beginning):
@@ -316,7 +316,7 @@ class Picked(Row):
     """A training example that was picked."""
 
     rank: int = Field(description="Its best rank over the queries.")
-    query: str = Field(description="The query that ranks it so.")
+    query: str = Field(description="The query for which it has this rank.")
     score: float
     redundancy: float | None
 
@@ -344,7 +344,7 @@ class Clean(Told):
 
     total: int
     counts: dict[str, int]
-    examples: int = Field(description="How many were looked at.")
-    skipped: dict[str, str] = Field(description="Kinds that could not be looked for, and why.")
+    examples: int = Field(description="How many examples were checked.")
+    skipped: dict[str, str] = Field(description="Kinds that could not be checked, and why.")
     findings: list[Finding]
     more: bool

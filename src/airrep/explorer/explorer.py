@@ -77,8 +77,7 @@ class ServedIndex(Index):
         """Refuse to answer from an index that is another one on disk by now (ArtifactError)."""
         if _state_of(self.path) != self._state:
             raise ArtifactError(
-                f"{self.path}: was changed or replaced while it is served; expected the index as it was opened. "
-                "Stop `airrep serve` and start it again."
+                f"{self.path}: was changed or replaced while it was served. Stop `airrep serve` and start it again."
             )
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
@@ -176,8 +175,8 @@ def check_same_corpus(index: Index, beside: Index) -> None:
     corpora = [[corpus["fingerprint"] for corpus in one.manifest["corpora"]] for one in (index, beside)]
     if corpora[0] != corpora[1] or index.rows != beside.rows or not np.array_equal(index.deleted, beside.deleted):
         raise ConfigError(
-            f"--beside {beside.path}: has other examples than {index.path}; expected the same, in the same order. "
-            "Build both from one file."
+            f"--beside {beside.path}: must have the same examples as {index.path}, in the same order. Build both "
+            "indexes from one file."
         )
 
 
@@ -200,7 +199,7 @@ class Explorer:
         """Open the indexes to be served; *better* has better answers to the queries, if there are any."""
         if queries is not None and len(queries) > MOST_QUERIES:
             raise ConfigError(
-                f"--queries: holds {len(queries):,} examples; expected at most {MOST_QUERIES:,}. Give a part of them."
+                f"--queries: holds {len(queries):,} examples, but at most {MOST_QUERIES:,} are allowed. Give fewer."
             )
         if beside is not None:
             check_same_corpus(index, beside)
@@ -243,10 +242,10 @@ class Explorer:
         elif ref.key is not None:
             asked = dict(self.asked())
             if ref.key not in asked:
-                raise ConfigError("query: is not among those that were asked last. Type it in again.")
+                raise ConfigError("query: is no longer stored on the server. Type it in again.")
             found = asked[ref.key]
         elif ref.prompt is None or ref.response is None:
-            raise ConfigError("query: expected a prompt and a response. Fill in both.")
+            raise ConfigError("query: needs a prompt and a response. Fill in both.")
         else:
             found = Question([query_of(ref.prompt, ref.response)])
         if ref.span is not None:
@@ -254,7 +253,7 @@ class Explorer:
         if ref.better is None:
             return found
         if not ref.better.strip():
-            raise ConfigError("better answer: is blank; expected its text, or none. Leave it out.")
+            raise ConfigError("better answer: is blank. Type its text, or remove it.")
         query = found.queries[0]
         return Question.of([query], [answered(query, query_of(query.prompt, ref.better).response)])
 

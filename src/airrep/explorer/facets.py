@@ -97,7 +97,7 @@ class Facets:
         if name not in self.fields:
             known = ", ".join(self.fields)
             raise ConfigError(
-                f"field '{name}': is none of the facets; expected one of {known}. {near(name, self.fields)}"
+                f"field '{name}': cannot be shown here. The fields are {known}. {near(name, self.fields)}"
             )
         self.prepare()
         if name == CLUSTER and self._may_cluster:

@@ -103,7 +103,9 @@ def answer(explorer: Explorer, name: str, asked: Mapping[str, Any]) -> dict[str,
     """``{"answer": …}`` to a question of the widget, or ``{"error": …}`` in one line."""
     try:
         if name not in OPEN:
-            raise AirRepError(f"{name}: is no question of the widget; expected one of: {', '.join(OPEN)}.")
+            raise AirRepError(
+                f"{name}: is not a question that the widget can ask. It must be one of {', '.join(OPEN)}."
+            )
         route = ROUTES[name]
         return {"answer": route.answering(explorer, route.model.model_validate(asked))}
     except ValidationError as error:

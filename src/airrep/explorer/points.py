@@ -28,7 +28,10 @@ class MapRequest(Filters):
 
     color: Short = Field(
         default=CLUSTER,
-        description="A field, cluster, score (of the query), or influence (mean deviations over the file's queries).",
+        description=(
+            "A field, cluster, score (for the query), or influence (mean over the queries of the file, in standard "
+            "deviations)."
+        ),
     )
     query: QueryRef | None = None
     index: Row = 0
@@ -99,11 +102,11 @@ def _question(explorer: Explorer, index: ServedIndex, asked: MapRequest) -> Aske
     """The query that is asked, or all queries of the file."""
     if asked.color == SCORE:
         if asked.query is None:
-            raise ConfigError("map: color is score, and there is no query; expected one. Ask first.")
+            raise ConfigError("map: color=score needs a query. Ask a question first.")
         question = explorer.question(asked.query)
         return question.ranked(index.ask(question))
     if explorer.file is None:
-        raise ConfigError("map: color is influence, and no file of queries is served; expected one (--queries).")
+        raise ConfigError("map: color=influence needs a file of queries. Start the server with --queries.")
     return explorer.file.ranked(index.ask_file(explorer.file))
 
 

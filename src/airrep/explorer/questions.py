@@ -262,7 +262,7 @@ def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     ids = [index.example(row).id for row in np.flatnonzero(_basket(explorer, index, asked)).tolist()]
     if not ids:
-        raise ConfigError("prove: no rows are ticked; expected one at least. Tick some.")
+        raise ConfigError("prove: no examples are ticked. Tick at least one.")
     listed = len(ids) > NAMED
     return {
         "command": prove_command(index, question, None if listed else ids),
@@ -293,7 +293,7 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
     """One training example whole, why it has its score for a query, and the queries that it helps most and least."""
     index = explorer.index(asked.index)
     if (asked.row is None) == (asked.id is None):
-        raise ConfigError("example: expected a row or an id. Give one of the two.")
+        raise ConfigError("example: needs either a row or an id. Give one of the two.")
     row = find_row(index, asked.id) if asked.id is not None else asked.row or 0
     _live_rows(index, [row])
     told: dict[str, Any] = {"row": row, **example_json(index.example(row), None)}
@@ -366,14 +366,14 @@ def select(explorer: Explorer, asked: SelectRequest) -> dict[str, Any]:
 
 def _picks(index: ServedIndex, questions: Sequence[Question], asked: SelectRequest) -> tuple[Pick, ...]:
     if not questions:
-        raise ConfigError("select: there are no queries; expected some, or a file that is served. Give one or more.")
+        raise ConfigError("select: there are no queries. Give at least one, or start the server with --queries.")
     queries = [
         replace(one.queries[0], id=f"query {number}") if asked.queries else one.queries[0]
         for number, one in enumerate(questions)
     ]
     better = [one.better[0] for one in questions if one.better is not None]
     if better and len(better) < len(queries):
-        raise ConfigError("select: some queries have better answers; expected one for each, or none. Give all.")
+        raise ConfigError("select: only some queries have a better answer. Give one for every query, or for none.")
     how: dict[str, Any] = {"diversity": asked.diversity, "drop_duplicates": asked.drop_duplicates}
     chosen = pick(index, queries, asked.total, better=better or None, where=asked.where or None, **how)
     return chosen.picks
@@ -402,8 +402,8 @@ def _findings(explorer: Explorer, index: ServedIndex, asked: CleanRequest) -> Cl
     matching = int(index.mask(asked.where or None).sum())
     if matching > MOST_CLEANED:
         raise ConfigError(
-            f"clean: {matching:,} examples fulfil the filter; expected at most {MOST_CLEANED:,}. Give a narrower one, "
-            "or type airrep clean."
+            f"clean: {matching:,} examples match the filter, but at most {MOST_CLEANED:,} can be checked here. Narrow "
+            "the filter, or run airrep clean in a terminal."
         )
     queries, better = (None, None) if explorer.file is None else (explorer.file.queries, explorer.file.better)
     return find_wrong(index, queries, better=better, kinds=asked.kinds, label=asked.label, where=asked.where or None)

@@ -21,7 +21,7 @@ MOST_ASKED = 100
 Text = Annotated[str, StringConstraints(max_length=TEXT)]
 Short = Annotated[str, StringConstraints(max_length=2000)]
 Row = Annotated[int, Field(ge=0)]
-Cite = Annotated[bool, Field(description="Also tell how an example is cited.")]
+Cite = Annotated[bool, Field(description="Also return how to cite each example.")]
 Chosen = Annotated[dict[Short, Annotated[list[Short], Field(max_length=500)]], Field(max_length=20)]
 
 
@@ -63,13 +63,18 @@ class Paged(Request):
     """A part of a long answer."""
 
     start: Annotated[int, Field(ge=0, lt=DEEPEST)] = 0
-    count: Annotated[int, Field(ge=1, le=DEEPEST, description=f"At most {PAGE} where no lines are asked for.")] = 20
+    count: Annotated[
+        int, Field(ge=1, le=DEEPEST, description=f"At most {PAGE}, unless the answer is requested as lines.")
+    ] = 20
 
     @property
     def page(self) -> slice:
         """The part; ConfigError if it is too long for one answer."""
         if self.count > PAGE:
-            raise ConfigError(f"count: is {self.count}; expected at most {PAGE} in one answer. Ask for lines or pages.")
+            raise ConfigError(
+                f"count: is {self.count}, but one answer holds at most {PAGE}. Request fewer, or request lines "
+                "(application/x-ndjson)."
+            )
         return slice(self.start, self.start + self.count)
 
 
@@ -145,7 +150,10 @@ class SelectRequest(Paged):
     queries: Annotated[list[QueryRef], Field(max_length=MOST_ASKED)] = []
     total: Annotated[int, Field(ge=1, le=DEEPEST, description="How many to pick.")] = 20
     where: Short = ""
-    diversity: Annotated[float, Field(ge=0, lt=1, description="How much likeness to earlier picks counts.")] = 0.0
+    diversity: Annotated[
+        float,
+        Field(ge=0, lt=1, description="How strongly to avoid examples that are like earlier picks; 0 is not at all."),
+    ] = 0.0
     drop_duplicates: bool = False
     index: Row = 0
 

@@ -111,19 +111,19 @@ ROUTES: Mapping[str, Route] = {
 BASE = "/api/v1"
 """Where the routes of this version stand."""
 LINES = "application/x-ndjson"
-ABOUT = "What is served, and how its numbers are to be read."
+ABOUT = "What is served, and how to read its numbers."
 REFUSALS = {
     400: "The question is wrong: an unknown field, row, query or filter.",
     401: "The token is missing or wrong.",
-    403: "The request comes from another page, or calls this machine by a foreign name.",
+    403: "The request comes from another page, or names a host that is not this machine.",
     408: "The request did not arrive in time.",
     409: "The index was changed or replaced since it was opened.",
     413: "The request is too large.",
-    503: "Too many ask at once; ask again after the seconds of retry-after.",
+    503: "Too many requests at once. Try again after the number of seconds in the Retry-After header.",
 }
 _HEAD = (
-    "Questions to an index of training data: which examples taught an answer. The page of `airrep serve` asks by these "
-    "same routes. Fields that are not named here are refused. Errors are one line of JSON."
+    "Questions to an index of training data: which examples taught an answer. The page of `airrep serve` uses the "
+    "same routes. A request with a field that is not named here is refused. Errors are one line of JSON."
 )
 
 
@@ -131,7 +131,10 @@ def described(name: str, route: Route) -> dict[str, Any]:
     """Return what FastAPI is told of a route beside its model, so that the document says it."""
     content: dict[str, Any] = {"application/json": {}}
     if route.pages is not None:
-        told = f"The answer without `{route.pages.items}`, then each of these, then `end` with their count, or `error`."
+        told = (
+            f"First the answer without `{route.pages.items}`, then one line for each of them, then `end` with their "
+            "count, or `error`."
+        )
         content[LINES] = {"schema": {"type": "object", "description": told}}
     body = {"content": {"application/json": {"example": route.example}}}
     return {

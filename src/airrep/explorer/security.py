@@ -184,18 +184,19 @@ def choose_token(given: str | None, without: bool, host: str) -> str | None:
     """
     if without:
         if given is not None:
-            raise ConfigError("a token and no token: contradict each other. Give one of them.")
+            raise ConfigError("token: a token and no token contradict each other. Give one of the two.")
         if not is_loopback(host):
             raise ConfigError(
-                f"--no-token: would let every machine that reaches {host} read the data. Leave it out, or serve "
-                "only 127.0.0.1."
+                f"--set token=none: would let every machine that can reach {host} read the data. Remove it, or serve "
+                "only on 127.0.0.1."
             )
         return None
     if given is None:
         return secrets.token_urlsafe(32)
     if len(given) < SHORTEST or not given.isascii() or not given.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(
-            f"--token: expected {SHORTEST} or more letters, digits, - and _. Leave it out, and airrep draws one."
+            f"--set token: must have at least {SHORTEST} letters, digits, - and _. Remove it, and airrep makes a "
+            "random token."
         )
     return given
 
@@ -220,7 +221,7 @@ def listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
             f"--host {host} --port {port}: cannot be served: {reason}. Give another port, such as --port {PORT + 1}, "
-            "or 0 for any that is free."
+            "or --port 0 for any free port."
         ) from None
 
 

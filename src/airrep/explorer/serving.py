@@ -160,10 +160,10 @@ async def _told(
 
 FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
     AirRepError: lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)),
-    HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."),
+    HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Reload the page."),
     Busy: lambda error: (503, f"busy: {error}."),
     Left: lambda error: (499, f"request: {error}. Ask again."),
-    MemoryError: lambda _: (503, "memory: is short for this question. Ask for less."),
+    MemoryError: lambda _: (503, "memory: there is too little for this question. Ask for fewer results."),
 }
 """Status and line of each failure that is foreseen."""
 
@@ -192,7 +192,7 @@ def _unexpected(error: Exception) -> Response:
     place = traceback.extract_tb(error.__traceback__)[-1]
     kind = type(error).__name__
     logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
-    return _error(500, f"{kind}: the answer failed in a way that was not foreseen. Its place is in the terminal.")
+    return _error(500, f"{kind}: an unexpected error occurred. The terminal shows where.")
 
 
 def _wrong(error: RequestValidationError) -> str:

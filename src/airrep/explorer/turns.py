@@ -84,7 +84,7 @@ class Turns:
         while it waited.
         """
         if len(self._waiting) >= self._most:
-            raise Busy(f"{len(self._waiting)} questions wait already; try again in a moment")
+            raise Busy(f"{len(self._waiting)} questions are waiting already; try again in a moment")
         own = _Waiting(work, left, shared)
         self._waiting.append(own)
         self._start()
@@ -94,12 +94,12 @@ class Turns:
             if not own.begun.done():
                 self._waiting.remove(own)
         if not own.begun.done():
-            raise Busy("earlier questions take long; try again in a moment")
+            raise Busy("earlier questions are still running; try again in a moment")
         try:
             # Shielded: a thread cannot be stopped, and keeps its turn until it ends, whoever still listens.
             return await asyncio.wait_for(asyncio.shield(own.answer), LONGEST)
         except TimeoutError:
-            raise Busy(f"the answer takes more than {LONGEST:.0f} seconds; ask for less") from None
+            raise Busy(f"the answer takes more than {LONGEST:.0f} seconds; ask for fewer results") from None
 
     def _start(self) -> None:
         """Give turns to those who wait, while there are any."""

@@ -164,7 +164,7 @@ class LabelRun:
 def make_labels(source: LossSource, data: LabelData, out: str | Path, run: LabelRun) -> Labels:
     """Fill a label directory with losses from a source; errors as of :func:`label`."""
     if run.seeds < 1:
-        raise ConfigError(f"seeds={run.seeds}: expected 1 or more. Correct the value.")
+        raise ConfigError(f"seeds={run.seeds}: must be 1 or more. Correct the value.")
     check_retries(run.retries)  # the engine would only after files were written
     share = Share.parse(run.part or "1/1", "--part")
     request = _request(source, data, run.seeds)
@@ -227,9 +227,9 @@ class _Farm:
         refused = self._loaded.unusable(examples)
         if refused:
             raise DataError(
-                f"{self._data.plan.path}: {len(refused):,} of its {len(examples):,} examples cannot be used with the "
-                f"LM {self.origin['lm']['name']}; the first: {refused[min(refused)]} Leave such examples out of the "
-                "data and sample again."
+                f"{self._data.plan.path}: the LM {self.origin['lm']['name']} cannot use {len(refused):,} of its "
+                f"{len(examples):,} examples. The first: {refused[min(refused)]} Remove these examples from the data, "
+                "and run `airrep sample` again."
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
@@ -349,6 +349,6 @@ class _Filling:
             return
         if all(task.place.subset is None or self._read(task) is None for task in self._request.tasks):
             raise TrainingError(
-                f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {failed[0].reason} "
+                f"{self._folder}: all {len(tuned)} fine-tunes failed. The first error: {failed[0].reason} "
                 "Change the settings and give another path, or run again with --set retry_quarantined=true."
             )

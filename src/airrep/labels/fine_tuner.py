@@ -129,8 +129,8 @@ class WorkerSetup(Generic[L]):
         lm = self.load()
         if lm.fingerprint != self.fingerprint:
             raise ArtifactError(
-                f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
-                "Put the same files on every machine."
+                f"lm {lm.name}: a worker loaded another LM than the main process (fingerprint {lm.fingerprint[:12]}, "
+                f"not {self.fingerprint[:12]}). Put the same files on every machine."
             )
         return self.worker(lm, self)
 
@@ -152,7 +152,7 @@ class Tuner(Generic[L, S]):
                 self.lm.fine_tune(documents, self.setup.fine_tune, seed)
             yield self.lm
         except MemoryError as error:
-            raise TrainingError(f"{name}: there is not enough memory. Take fewer workers.") from error
+            raise TrainingError(f"{name}: there is not enough memory. Use fewer workers.") from error
 
 
 class FineTuner(Tuner[Learner[Any], "LabelSetup"]):

@@ -75,7 +75,7 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
         first = int(match[1]) if match else most
         last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
         if not first <= last < most:
-            raise ConfigError(f"{where}: has no instance '{part}'; expected numbers from 0 to {most - 1}. Correct it.")
+            raise ConfigError(f"{where}: has no instance '{part}'. Give numbers from 0 to {most - 1}.")
         numbers += range(first, last + 1)
     return numbers
 
@@ -96,12 +96,12 @@ def _open(folder: Path) -> Labels:
         return Labels(folder)
     except ArtifactError as error:
         way = (
-            "Labels come of `airrep sample DATA --out SUBSETS` and `airrep label`; `airrep prove INDEX QUERIES "
-            "--lm MODEL --budget 30m` makes them and judges by them."
+            "Make labels with `airrep sample DATA --out SUBSETS` and `airrep label`, or let `airrep prove INDEX "
+            "QUERIES --lm MODEL --budget 30m` make labels and judge the index."
         )
         with suppress(AirRepError):
             if read_manifest(folder)["kind"] == PLAN:
-                way = f"These are subsets without losses; next: airrep label {folder} DATA --lm MODEL --out LABELS"
+                way = f"Subsets have no losses yet. Run: airrep label {folder} DATA --lm MODEL --out LABELS"
         raise ArtifactError(f"{error} {way}") from None
 
 
@@ -147,8 +147,8 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{path}: was made with another {name} than {first} ({found.get(name)}; {wanted[name]}). "
-                "Give labels of one kind, or pass --set mixed=true to accept them all."
+                f"{path}: was made with another {name} ({found.get(name)}) than {first} ({wanted[name]}). "
+                "Give labels made in the same way, or pass --set mixed=true to accept them all."
             )
 
 
@@ -159,15 +159,12 @@ def is_published(folder: Path) -> bool:
         return True
     if LDS in there or (len(there) == 2 and not (folder / REQUEST).is_file()):
         missing = next(name for name in (TRAIN, TEST, LDS) if name not in there)
-        raise DataError(
-            f"{folder}: has {' and '.join(there)} but no {missing}; expected {TRAIN}, {TEST} and {LDS}, none of them "
-            "compressed. Add that file."
-        )
+        raise DataError(f"{folder}: has {' and '.join(there)} but no {missing}. Add the uncompressed file {missing}.")
     inside = sorted(path.parent.name for path in folder.glob(f"*/{LDS}")) if folder.is_dir() else []
     if inside and not there:
         raise DataError(
-            f"{folder}: holds several benchmarks ({', '.join(inside[:8])}); expected one folder with {LDS}. "
-            f"Name one: {folder / inside[0]}."
+            f"{folder}: holds several benchmarks ({', '.join(inside[:8])}). Give the folder of one benchmark, such as "
+            f"{folder / inside[0]}."
         )
     return False
 
@@ -182,7 +179,7 @@ def read_published(
         subsets.append(_rows(line[ROWS], len(train), where))
         losses.append(_losses(line[LOSSES], len(queries), where))
     if len(subsets) < 2:
-        raise DataError(f"{folder / LDS}: has {len(subsets)} subsets; expected two or more, one a line. Add some.")
+        raise DataError(f"{folder / LDS}: has {len(subsets)} subsets, one per line. At least two are needed.")
     groups = Groups.from_lists({str(number): rows for number, rows in enumerate(subsets)})
     matrix = np.ascontiguousarray(np.array(losses, np.float32).T)
     return LabelledInstance(name or folder.resolve().name, train, queries, groups, matrix)
@@ -193,8 +190,8 @@ def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
     corpus = read(str(path))
     if corpus.skipped.count:
         raise DataError(
-            f"{path}: {corpus.skipped.count:,} records cannot be used, the first: {corpus.skipped.messages[0]}; "
-            f"expected all, since {LDS} counts lines. Correct them."
+            f"{path}: {corpus.skipped.count:,} records cannot be used, but {LDS} refers to records by their line. "
+            f"Correct these records. The first: {corpus.skipped.messages[0]}"
         )
     return corpus
 
@@ -205,15 +202,15 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         with path.open(encoding="utf-8") as stream:
             texts = [(f"{path}:{number}", text) for number, text in enumerate(stream, start=1) if text.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; expected JSON lines in UTF-8. Check the file.") from error
+        raise DataError(f"{path}: cannot be read: {error}. The file must be JSON lines in UTF-8.") from error
     for where, text in texts:
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise DataError(f"{where}: is not JSON; expected an object on each line. Correct the line.") from error
+            raise DataError(f"{where}: is not valid JSON. Write a JSON object on each line.") from error
         for key in (ROWS, LOSSES):
             if not isinstance(value, dict) or not isinstance(value.get(key), list):
-                raise DataError(f"{where}: has no list '{key}'; expected {ROWS} and {LOSSES}. Correct the line.")
+                raise DataError(f"{where}: has no list '{key}'. Each line needs the lists {ROWS} and {LOSSES}.")
         yield where, value
 
 
@@ -221,10 +218,9 @@ def _rows(rows: list[Any], most: int, where: str) -> list[int]:
     # By type, as a bool is an int and would count as row 0 or 1.
     odd = [shown_json(row) for row in rows if type(row) is not int or not 0 <= row < most]
     if odd or not rows or len(set(rows)) < len(rows):
-        problem = odd[0] if odd else "a row twice" if rows else "nothing"
+        problem = odd[0] if odd else "a row twice" if rows else "no rows"
         raise DataError(
-            f"{where}: {ROWS} holds {problem}; expected row numbers from 0 to {most - 1} of {TRAIN}, each once. "
-            "Correct the line."
+            f"{where}: {ROWS} holds {problem}. Write row numbers of {TRAIN}, from 0 to {most - 1}, each at most once."
         )
     return rows
 
@@ -235,7 +231,6 @@ def _losses(losses: list[Any], queries: int, where: str) -> list[float]:
     if odd or len(losses) != queries:
         problem = f"holds {shown_json(odd[0])}" if odd else f"has {len(losses)} losses"
         raise DataError(
-            f"{where}: {LOSSES} {problem}; expected {queries} numbers or null, one for each line of {TEST}. "
-            "Correct the line."
+            f"{where}: {LOSSES} {problem}. Write {queries} losses, one for each line of {TEST}: a number, or null."
         )
     return [math.nan if loss is None else loss for loss in losses]

@@ -56,8 +56,8 @@ class LabelledInstance:
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
-                f"instance {self.name}: its losses are {self.losses.shape}; expected {expected}, queries by subsets. "
-                "Give the losses of these queries and subsets."
+                f"instance {self.name}: losses has shape {self.losses.shape}, but must be {expected}: queries by "
+                "subsets. Give one loss for each query and subset."
             )
 
     @property
@@ -82,8 +82,8 @@ def refuse_removals(instance: LabelledInstance) -> None:
     """Refuse an instance of removals."""
     if is_of_removals(instance):
         raise DataError(
-            f"instance {instance.name}: is made of removals; expected random subsets. "
-            "Judge it by `airrep evaluate`, or use labels of `airrep sample --subsets M`."
+            f"instance {instance.name}: has removals (fine-tunes without a few examples), but random subsets are "
+            "needed. Run `airrep evaluate` on these labels, or give labels made from `airrep sample --subsets M`."
         )
 
 
@@ -96,8 +96,8 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
             rows = np.flatnonzero(np.isin(part.content_hashes, known))
             if len(rows):
                 raise DataError(
-                    f"instance {instance.name}: its example '{part[int(rows[0])].id}' was trained on; expected unseen "
-                    "ones. Draw the held-out instance from other examples."
+                    f"instance {instance.name}: is held out, but its example '{part[int(rows[0])].id}' was trained on. "
+                    "Draw the held-out instance from other examples."
                 )
 
 
@@ -116,8 +116,8 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
         content = identity(instance)
         if content in found:
             raise ConfigError(
-                f"instances {found[content]} and {instance.name}: have the same examples, subsets and losses, which "
-                "would count twice; expected each once. Leave one out."
+                f"instances {found[content]} and {instance.name} have the same examples, subsets and losses, so they "
+                "would count twice. Remove one of the two."
             )
         found[content] = instance.name
     return found
@@ -155,7 +155,7 @@ class Labels:
             check_sizes(self.path, self.manifest["files"])
         state = self.manifest or read_state(self.path)
         if state is None:
-            raise ArtifactError(f"{self.path}: holds no labels; expected what `airrep label` wrote. Check the path.")
+            raise ArtifactError(f"{self.path}: holds no labels that `airrep label` wrote. Check the path.")
         with as_written(self.path):
             _check_state(state)
         self.state: Mapping[str, Any] = state
@@ -207,7 +207,7 @@ class Labels:
         places = list(list_places(self.plan, self.seeds))
         if len(keys) != len(places) or keys_name(keys) != name:
             raise ArtifactError(
-                f"{self.path / name}: was altered after it was written. Restore it, or run the same command again."
+                f"{self.path / name}: was altered after it was written. Restore it, or make the labels again."
             )
         return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
 
@@ -301,9 +301,9 @@ class Labels:
         found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
         if found is None:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
-            lacks = f"was made from other {name} data ({wanted[:12]}; given {given})"
-            told = lacks if given else f"needs its {name} data ({wanted[:12]}), and none is given"
-            raise ArtifactError(f"{self.path}: {told}. Give that file too (--data).")
+            lacks = f"was made from other {name} data (fingerprint {wanted[:12]}; given: {given})"
+            told = lacks if given else f"needs its {name} data (fingerprint {wanted[:12]}), and no data are given"
+            raise ArtifactError(f"{self.path}: {told}. Give the file of these data with --data.")
         return found
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:
@@ -328,8 +328,8 @@ class Labels:
         if self.manifest is None:
             raise ArtifactError(
                 f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
-                f"{len(self.quarantined)} failed for good. Run the same command again, or add --partial to finish "
-                "without them."
+                f"{len(self.quarantined)} failed for good. Run the command that makes these labels again, or add "
+                "--partial to go on without these losses."
             )
         return self.manifest
 

@@ -106,7 +106,7 @@ class Ledger:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-            return Quarantined(task.place, "unknown: the file that says it was altered", 0)
+            return Quarantined(task.place, "unknown: the file with the reason was altered", 0)
 
     def given_up(self, tasks: Iterable[LabelTask]) -> list[Quarantined]:
         """List the given tasks that failed too often and were given up."""
@@ -125,8 +125,8 @@ class Ledger:
                 for path in sorted((self.folder / name).iterdir()):
                     if not path.name.startswith((".", f"{self._settings}-")):
                         raise ArtifactError(
-                            f"{path}: was made with another LM or other fine-tuning settings; expected "
-                            f"{self._settings}-… as this directory's. Move it to the directory that it belongs to."
+                            f"{path}: was made with another LM or other fine-tuning settings than this folder, whose "
+                            f"files begin with {self._settings}. Move the file to the folder that it belongs to."
                         )
 
     def sweep(self) -> None:
@@ -175,7 +175,7 @@ def _refuse_other_shares(folder: Path, part: Share) -> None:
         of = path.name.rpartition("of")[2]
         busy = (
             f"another process is making these labels in {of} parts, not {part.of}. "
-            "Wait until it has finished, or share the work in the same number of parts."
+            f"Wait until it has finished, or work in {of} parts here too (--part)."
         )
         if of != str(part.of):
             with locked(folder, path.name, busy):
@@ -185,7 +185,7 @@ def _refuse_other_shares(folder: Path, part: Share) -> None:
 @contextmanager
 def waiting_lock(folder: Path) -> Iterator[None]:
     """Hold the lock over what all parts share, waiting ten minutes for the others."""
-    with locked(folder, busy="another process is sealing it. Wait until it has finished.", patience=_PATIENCE_SECONDS):
+    with locked(folder, busy="another process is finishing it. Wait until that has ended.", patience=_PATIENCE_SECONDS):
         yield
 
 
@@ -232,13 +232,13 @@ class LabelRequest:
             raise ArtifactError(f"{folder}: is not empty and holds no labels. Give another path.")
         if old is not None:
             before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
-            instead = "Give another path, or what they were made with."
+            instead = "Give another path, or the settings and data that these labels were made with."
             refuse_difference(folder, "labels made", before, now, instead)
         for name, count in sealed.get("counts", {}).items():
             if self.counts.get(name, 0) < count:
                 raise ArtifactError(
-                    f"{folder}: holds finished labels of {name}={count}, now {self.counts.get(name)}; expected "
-                    "at least as many. Give another path, or use those that are there."
+                    f"{folder}: holds finished labels with {name}={count}, but now {name} is {self.counts.get(name)}. "
+                    f"Give another path, or {name}={count} or more."
                 )
 
     def claim(self, folder: Path) -> None:
@@ -283,11 +283,11 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise ArtifactError(f"{folder}: is a file; expected the folder that holds labels. Name that.") from error
+        raise ArtifactError(f"{folder}: is a file. Give the folder that holds the labels.") from error
     except (ValueError, OSError, RecursionError) as error:
-        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
+        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from a copy.") from error
     if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
+        raise ArtifactError(f"{path}: does not describe labels. Give a folder that `airrep label` wrote.")
     return state
 
 

@@ -93,7 +93,7 @@ def read_losses(path: Path, plan: SubsetPlan, queries: Corpus, seeds: int = 1) -
     found: dict[Place, _Losses] = {}
     for where, row in json_rows(path):
         if not isinstance(row, dict):
-            raise DataError(f"{where}: is no object; expected subset, query and loss. Correct the line.")
+            raise DataError(f"{where}: is not a JSON object with subset, query and loss. Correct the line.")
         place = _place(row, where, plan, seeds)
         if place not in found:
             found[place] = _Losses(rows[place.instance], f"subset {_with_seed(place)}")
@@ -106,12 +106,12 @@ def read_one(path: Path, queries: Corpus) -> QueryLosses:
     if _is_npy(path):
         array = _load(path)
         if array.shape not in ((len(queries),), (1, len(queries))):
-            raise DataError(f"{path}: has shape {array.shape}; expected ({len(queries)},), a loss of each query.")
+            raise DataError(f"{path}: has shape {array.shape}, but must be ({len(queries)},): one loss per query.")
         return _finite(array.reshape(-1), path, "")
-    found = _Losses(_numbered(queries), "the queries")
+    found = _Losses(_numbered(queries), "this subset")
     for number, (where, row) in enumerate(json_rows(path)):
         if not isinstance(row, dict) and number >= len(queries):
-            raise DataError(f"{where}: is one loss more than the {len(queries)} queries. Write one for each.")
+            raise DataError(f"{where}: is one loss too many for {len(queries)} queries. Write one loss per query.")
         found.put(row if isinstance(row, dict) else {"query": number, "loss": row}, where)
     return found.finished(path)
 
@@ -129,7 +129,7 @@ def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
             except (ValueError, RecursionError):
                 value = None
             if value is None:
-                raise DataError(f"{path}:{number}: is no JSON row of at most 1 MiB. Correct the line.")
+                raise DataError(f"{path}:{number}: is not valid JSON, or is longer than 1 MiB. Correct the line.")
             yield f"{path}:{number}", value
 
 
@@ -140,7 +140,7 @@ def _is_npy(path: Path) -> bool:
             return stream.read(len(_NUMPY)) == _NUMPY
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise DataError(f"{path}: cannot be read ({reason}); expected losses as JSONL or .npy. Check it.") from error
+        raise DataError(f"{path}: cannot be read ({reason}). Give a file of losses, as JSONL or .npy.") from error
 
 
 def _numbered(queries: Corpus) -> dict[str, int]:
@@ -159,13 +159,13 @@ class _Losses:
         number = self._rows.get(query) if isinstance(query, str) else query
         if type(number) is not int or not 0 <= number < count:
             raise DataError(
-                f"{where}: there is no query {shown_json(query)}; expected an id of its {count} queries, or a number "
-                f"from 0 to {count - 1}. Correct it."
+                f"{where}: there is no query {shown_json(query)}. Give the id of one of the {count} queries, or a "
+                f"number from 0 to {count - 1}."
             )
         if not isinstance(loss, int | float) or isinstance(loss, bool) or not abs(loss) <= MOST:
-            raise DataError(f"{where}: loss is {shown_json(loss)}; expected a finite number. Correct it.")
+            raise DataError(f"{where}: loss is {shown_json(loss)}, but must be a finite number. Correct it.")
         if not np.isnan(self._values[number]):
-            raise DataError(f"{where}: the loss of query {number} of {self._name} stands there twice. Keep one.")
+            raise DataError(f"{where}: gives the loss of query {number} of {self._name} a second time. Keep one.")
         self._values[number] = float(loss)
 
     def finished(self, path: Path) -> QueryLosses:
@@ -173,8 +173,8 @@ class _Losses:
         lacking = np.flatnonzero(np.isnan(self._values))
         if len(lacking):
             raise DataError(
-                f"{path}: has no loss of query {lacking[0]} of {self._name}{_and_more(len(lacking) - 1)}; expected "
-                f"one of each of its {len(self._values)} queries. Add them."
+                f"{path}: {len(lacking):,} of {len(self._values):,} losses of {self._name} are missing; the first is "
+                f"that of query {lacking[0]}. Add the missing losses."
             )
         return self._values
 
@@ -183,8 +183,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     name, seed = row.get("subset"), row.get("seed", 0)
     if type(seed) is not int or not 0 <= seed < seeds:
         raise DataError(
-            f"{where}: seed is {shown_json(seed)}; expected a number from 0 to {seeds - 1}. Correct it, or give "
-            "--seeds."
+            f"{where}: seed is {shown_json(seed)}, but must be from 0 to {seeds - 1}. Correct the seed, or give a "
+            "larger --seeds."
         )
     text = f"0-{name}" if type(name) is int and len(plan) == 1 else str(name)
     found = re.fullmatch(rf"(0|[1-9]\d{{0,8}})-(0|[1-9]\d{{0,8}}|{BEFORE})", text, re.ASCII)
@@ -192,7 +192,9 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     member = None if found is None or found[2] == BEFORE else int(found[2])
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
-        raise DataError(f"{where}: there is no subset {shown_json(name)}; expected 0-0 to {last}, or 0-{BEFORE}.")
+        raise DataError(
+            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, 0-0 to {last}, or 0-{BEFORE}."
+        )
     return Place(number, member, 0 if member is None else seed)
 
 
@@ -200,12 +202,12 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
     array = _load(path)
     counts = {len(plan.query_rows(i)) for i in range(len(plan))}
     if len(counts) > 1:
-        raise DataError(f"{path}: the instances have different numbers of queries. Write the losses as JSONL.")
+        raise DataError(f"{path}: the instances have different numbers of queries. Write JSONL, not an array.")
     wanted = (len(plan), plan.subset_count, counts.pop())
     if array.shape != wanted and (len(plan) > 1 or array.shape != wanted[1:]):
         names = "instances, subsets and queries" if len(plan) > 1 else "subsets and queries"
         shape = wanted if len(plan) > 1 else wanted[1:]
-        raise DataError(f"{path}: has shape {array.shape}; expected {shape}, {names}. Write it so, or as JSONL.")
+        raise DataError(f"{path}: has shape {array.shape}, but must be {shape}: {names}. Correct it, or use JSONL.")
     places = [Place(i, j, 0) for i in range(wanted[0]) for j in range(wanted[1])]
     rows = array.reshape(len(places), wanted[2])
     return {
@@ -218,9 +220,9 @@ def _load(path: Path) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # damaged headers of arrays raise nearly anything
-        raise DataError(f"{path}: is no array that can be read without pickle. Write it with np.save.") from error
+        raise DataError(f"{path}: is not an array that NumPy reads without pickle. Write it with np.save.") from error
     if array.dtype.kind not in "fiu":
-        raise DataError(f"{path}: holds {array.dtype}; expected numbers. Write the losses as float32.")
+        raise DataError(f"{path}: holds {array.dtype}, not numbers. Write the losses as float32.")
     return array
 
 
@@ -228,15 +230,10 @@ def _finite(losses: np.ndarray, path: Path, of: str) -> QueryLosses:
     wrong = np.flatnonzero(~(np.abs(losses.astype(np.float64)) <= MOST))
     if len(wrong):
         raise DataError(
-            f"{path}: the loss of query {wrong[0]}{of} is {losses[wrong[0]]}; expected a finite number. Correct it, "
-            "or leave the subset out and write JSONL."
+            f"{path}: the loss of query {wrong[0]}{of} is {losses[wrong[0]]}, but must be a finite number. "
+            "Correct it, or write JSONL without this subset."
         )
     return np.ascontiguousarray(losses, np.float32)
-
-
-def _and_more(count: int) -> str:
-    """Words on how many more are missing than the one that an error names; empty for none."""
-    return f", nor of {count:,} more" if count else ""
 
 
 def _with_seed(place: Place) -> str:
@@ -291,7 +288,7 @@ def import_labels(
     """
     if not isinstance(losses, str | Path):
         raise ConfigError(
-            f"losses: are a {type(losses).__name__}; expected the path of a file. Write an array by numpy.save(path, "
+            f"losses is a {type(losses).__name__}, but must be the path of a file. Save an array with numpy.save(path, "
             "array)."
         )
     data, path = LabelData.given(plan, train, queries), Path(losses)
@@ -313,11 +310,12 @@ class _Imported(NamedTuple):
 
     def check(self, tasks: Sequence[LabelTask]) -> None:
         """Refuse a file that lacks losses of a subset."""
-        lacking = [task.place for task in tasks if task.place.subset is not None and task.place not in self.found]
+        asked = [task.place for task in tasks if task.place.subset is not None]
+        lacking = [place for place in asked if place not in self.found]
         if lacking and not self.partial:
             raise DataError(
-                f"{self.path}: has no losses of subset {_with_seed(lacking[0])}{_and_more(len(lacking) - 1)}, of "
-                f"{len(tasks)}. Add them, or finish without: --partial"
+                f"{self.path}: has no losses for {len(lacking):,} of {len(asked):,} fine-tunes; the first is subset "
+                f"{_with_seed(lacking[0])}. Add these losses, or finish without them: --partial"
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:  # noqa: ARG002
@@ -326,7 +324,7 @@ class _Imported(NamedTuple):
             losses = self.found.get(task.place)
             if losses is None and task.place.subset is None:
                 losses = self._before(task.place)
-            reason = f"{self.path.name} has no losses of it" if losses is None else None
+            reason = f"{self.path.name} has no losses for this subset" if losses is None else None
             yield Outcome(task, losses, reason, 0.0, 1, 0.0)
 
     def _before(self, place: Place) -> QueryLosses:
@@ -388,7 +386,8 @@ def parse_command(command: str) -> tuple[str, ...]:
     lacking = next((place for place in _NEEDED if not any(place in word for word in words)), None)
     if lacking is not None:
         raise ConfigError(
-            f"--command: has no {lacking}; expected a path there. Write 'my_train.sh {{train}} {{queries}} {{losses}}'."
+            f"--command: does not contain {lacking}, which airrep replaces by a path. Write 'my_train.sh {{train}} "
+            "{queries} {losses}'."
         )
     if shutil.which(words[0]) is None:
         raise ConfigError(
@@ -425,7 +424,7 @@ class CommandSetup:
                 return read_one(paths["losses"], queries)
             except DataError as error:
                 problem = str(error).replace(str(paths["losses"]), "{losses}")
-                raise TrainingError(f"{place}: the command ended well, but {problem}") from error
+                raise TrainingError(f"{place}: the command ran, but its losses cannot be used: {problem}") from error
 
 
 def fill(word: str, named: Mapping[str, object]) -> str:
@@ -442,11 +441,11 @@ def _run(words: Sequence[str], name: str, errors: Path) -> None:
             ).returncode
         except OSError as error:
             raise ConfigError(
-                f"--command: cannot be started ({error.strerror}). Begin a script with #!/bin/sh."
+                f"--command: cannot be started ({error.strerror}). If it is a script, begin it with #!/bin/sh."
             ) from error
     if status != 0:
-        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
-        raise TrainingError(f"{name}: the command ended {how}: {_last_lines(errors) or 'it said nothing on stderr'}.")
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"failed with exit status {status}"
+        raise TrainingError(f"{name}: the command {how}: {_last_lines(errors) or 'nothing on stderr'}.")
 
 
 def _last_lines(path: Path) -> str:

@@ -44,7 +44,7 @@ class SamplingSettings(Settings):
 
     kind: Literal["random", "removals", "paired"] = "random"
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
-    for leave-one-out. 'paired' draws them and fine-tunes all of an instance with one seed."""
+    for leave-one-out. 'paired' draws subsets and fine-tunes all subsets of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
     """Number of instances (each has its own training examples, queries and subsets); fewer if the data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
@@ -61,7 +61,7 @@ class SamplingSettings(Settings):
     """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
     removals share an example."""
     removal_size: int = Field(default=1, ge=1)
-    """Examples that each removal leaves out."""
+    """Number of examples that each removal leaves out."""
     removals_by: Literal["source", "label"] | None = None
     """Leave out each whole source or label in turn, instead of drawing subsets. Needs kind=removals."""
     stratify: Literal["source", "label"] | None = None
@@ -167,13 +167,13 @@ class SubsetPlan:
         asked = train if queries is None else queries
         for name, corpus, known in (
             ("train", train, self.train_fingerprint),
-            ("queries", asked, self.query_fingerprint),
+            ("query", asked, self.query_fingerprint),
         ):
             if corpus.fingerprint != known:
                 raise DataError(
-                    f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
-                    f"now {corpus.fingerprint[:12]}). Give the {name} corpus it was drawn from, as DATA or with "
-                    "--queries, or sample again."
+                    f"{self.path}: was drawn from other {name} data (fingerprint {known[:12]}, now "
+                    f"{corpus.fingerprint[:12]}). Give the same {name} data, as DATA or with --queries, or run "
+                    "`airrep sample` again."
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:

@@ -110,8 +110,9 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, those before "
-                f"{len(rows['members']) // i - 1:,}; expected as many in each. Stratify, or draw larger pools."
+                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, but earlier instances have "
+                f"{len(rows['members']) // i - 1:,}, and removals need the same number in all. Set "
+                f"stratify={settings.removals_by}, or raise train_count."
             )
         rows["members"] += subsets
     return rows
@@ -120,20 +121,21 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
 def _check(settings: SamplingSettings) -> None:
     """Refuse settings that contradict each other."""
     counted, parted = settings.removals is not None, settings.removals_by is not None
-    if (settings.kind == "removals") != (counted or parted):
-        raise ConfigError(
-            f"kind={settings.kind}, removals={settings.removals}, removals_by={settings.removals_by}: do not go "
-            "together; kind=removals needs removals or removals_by, and other kinds take neither. Correct them."
-        )
+    if settings.kind == "removals" and not (counted or parted):
+        raise ConfigError("kind=removals: needs removals (a number) or removals_by. Set one of the two.")
+    if settings.kind != "removals" and (counted or parted):
+        name = "removals" if counted else "removals_by"
+        given = f"{name}={getattr(settings, name)}: needs kind=removals, but kind is {settings.kind}."
+        raise ConfigError(f"{given} Set kind=removals, or remove {name}.")
     if parted and (counted or settings.removal_size != 1):
         raise ConfigError(
-            f"removals_by={settings.removals_by}: leaves out each {settings.removals_by} whole; expected neither "
-            "removals nor removal_size beside it. Leave them out."
+            f"removals_by={settings.removals_by}: leaves out one whole {settings.removals_by} at a time, so removals "
+            "and removal_size have no effect. Remove removals and removal_size."
         )
     if settings.held_out > settings.instances:
         raise ConfigError(
-            f"held_out={settings.held_out}: is more than instances={settings.instances}; expected at most that. "
-            "Lower held_out or draw more instances."
+            f"held_out={settings.held_out}: is more than instances={settings.instances}. Lower held_out, or raise "
+            "instances."
         )
 
 
@@ -154,7 +156,7 @@ class _Draw:
         self._strata, self._query_strata = (
             _codes(corpus, settings.stratify, "stratify") for corpus in (train, queries)
         )
-        self._parts = _codes(train, settings.removals_by, "remove")  # what removals leave out whole
+        self._parts = _codes(train, settings.removals_by, "removals_by")  # what removals leave out whole
         # Texts that belong to an instance that shares none.
         self._taken = np.zeros(max(self._texts.max(), self._query_texts.max()) + 1, bool)
 
@@ -187,8 +189,7 @@ class _Draw:
             size = settings.size_of(n)
             if not size:
                 raise DataError(
-                    f"{where}: {settings.size} of a train pool of {n:,} examples is none; expected one or more. Raise "
-                    "size."
+                    f"{where}: size={settings.size} of {n:,} training examples is less than one example. Raise size."
                 )
             _check_enough(where, size, n, n - 1, "drawn from", "size")
             strata = None if self._strata is None else self._strata[pool]
@@ -204,7 +205,7 @@ def _drawn(
     if not len(rows) or (count or 0) > len(rows):
         where, name = named
         raise DataError(
-            f"{where}: {len(rows):,} examples of the {name} corpus may be drawn; expected {count or 1:,} or more. "
+            f"{where}: only {len(rows):,} examples of the {name} data can be drawn, but {count or 1:,} are needed. "
             f"Give more examples, or lower {name}_count."
         )
     if count is None:
@@ -218,8 +219,8 @@ def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows
     numbers = np.unique(parts)
     if len(numbers) < 2:
         raise DataError(
-            f"{where}: all examples of its train pool have one {by}; expected two or more to leave out in turn. "
-            "Give such data, or a number of removals."
+            f"{where}: all its training examples have the same {by}, but removals_by={by} needs two or more. "
+            f"Give data with more {by}s, or set removals instead."
         )
     yield np.empty(0, np.int64)
     for number in numbers:
@@ -229,7 +230,7 @@ def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows
 def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
     if wanted > most:
         raise DataError(
-            f"{where}: {wanted:,} examples are to be {what} a train pool of {n:,}; expected at most {most:,}. "
+            f"{where}: {wanted:,} examples cannot be {what} {n:,} training examples; at most {most:,} can. "
             f"Lower {setting}, or raise train_count."
         )
 
@@ -245,7 +246,7 @@ def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return codes[: len(train)], codes[-len(queries) :]
 
 
-def _codes(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
+def _codes(corpus: Corpus, by: str | None, setting: str) -> np.ndarray | None:
     """One number for each example, equal where source or label are; None where there is nothing to do by them."""
     if by is None:
         return None
@@ -253,8 +254,8 @@ def _codes(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise DataError(
-            f"example '{corpus.ids[row].as_py()}': has no {by}; expected one to {what_for} by. "
-            f"Add it, leave such examples out, or do not {what_for} by {by}."
+            f"example '{corpus.ids[row].as_py()}': has no {by}, which {setting}={by} needs. Add a {by} to this "
+            f"example, leave examples without a {by} out, or remove {setting}={by}."
         )
     return id_codes(column)
 

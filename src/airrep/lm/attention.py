@@ -191,7 +191,9 @@ def _checked(
 ) -> tuple[AttentionSpan, ...]:
     kind = type(module).__name__
     if spans is None:
-        raise ConfigError(f"{kind}: does not pass keyword arguments to its attention, as airrep needs. Use another LM.")
+        raise ConfigError(
+            f"{kind}: passes no keyword arguments to its attention, but airrep needs them. Use another LM."
+        )
     if getattr(module, "is_causal", True) is False:
         raise ConfigError(f"{kind}: attends to later tokens too, so the LM is not causal. Use a causal LM.")
     if asked := next((name for name in _REFUSED if others.get(name) is not None), None):

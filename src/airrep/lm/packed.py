@@ -225,7 +225,8 @@ def packed_weights(
                 stored[f"{base}.weight"] = read(own, config)
             except (KeyError, ValueError, RuntimeError) as error:
                 raise ConfigError(
-                    f"{where} {base} cannot be read as {method}: {error}. Give the LM before quantisation."
+                    f"{where} {base} cannot be read as {method}: {'no ' * isinstance(error, KeyError)}{error}. "
+                    "Give the LM before quantisation."
                 ) from error
     others = {name: tensor for name, tensor in tensors.items() if name not in parts}
     halves = {name: each for name, each in others.items() if each.dim() == 2 and each.dtype in HALF.values()}

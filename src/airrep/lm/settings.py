@@ -166,7 +166,7 @@ class FineTuneSettings(Settings):
     @model_validator(mode="after")
     def _betas_hold(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}; both must be at least 0 and below 1")
+            raise ValueError(f"betas={self.betas}: both numbers must be at least 0 and less than 1")
         return self
 
     def steps(self, count: int) -> int:

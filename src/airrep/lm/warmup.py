@@ -100,8 +100,8 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
     other = next((name for name in _SHAPE if shapes[0][name] != shapes[1][name]), None)
     if other is not None:
         raise ConfigError(
-            f"warmed {after.name}: has {other} {shapes[1][other]}, but lm {before.name} has {shapes[0][other]}, so it "
-            f"is another LM. Run: airrep warmup DATA --lm {before.name} --out DIR"
+            f"warmed {after.name}: has {other} {shapes[1][other]}, but lm {before.name} has {shapes[0][other]}, so "
+            f"they are different LMs. Run: airrep warmup DATA --lm {before.name} --out DIR"
         )
     if made is not None and made.base["files"] != before.digest():
         return (

@@ -98,7 +98,7 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"making labels to weigh the methods and to judge: {2 * plan.held_out_subsets:,} fine-tunes")
+            tell(f"making labels to weigh the methods and judge the result: {2 * plan.held_out_subsets:,} fine-tunes")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
@@ -107,7 +107,7 @@ class Adaptation:
                 tell(f"{change.sentence}, which is too little for a verdict. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("learning a weight for each method, and judging their sum on other examples and queries")
+            tell("learning a weight for each method, and judging the weighted sum on other examples and queries")
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
                 count = f"{plan.subsets:,} fine-tunes, each on {plan.size:,} of {plan.pool:,} examples"
@@ -139,7 +139,7 @@ class Adaptation:
         """The channel of gradients after a fine-tune on a random subset; none where those before it cannot be had."""
         if not any(one.method == "logra" for one in members):
             return []
-        self.tell(f"fine-tuning the LM on {size:,} examples, for gradients before and after it; {folder} keeps this LM")
+        self.tell(f"fine-tuning the LM on {size:,} examples, to use gradients before and after; {folder} keeps this LM")
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:

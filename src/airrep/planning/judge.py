@@ -354,7 +354,8 @@ class _Judging:
             raise ConfigError("judge: the LM cannot read any of the queries. Give other queries.")
         if len(asked.answers) < count:
             self.tell(
-                f"{len(asked.answers):,} of {count:,} queries are used: each once, at most {MOST_WEIGHING_QUERIES}"
+                f"{len(asked.answers):,} of {count:,} queries are used: each text once, and at most "
+                f"{MOST_WEIGHING_QUERIES}"
             )
         return asked
 
@@ -409,10 +410,10 @@ class _Judging:
         workers = min(at_once, cores())  # more do not go faster
         chosen = fit_budget(AtHand(left, costs, len(train), workers, self.tuning.epochs), len(queries))
         self._check_scores(asked, train, chosen)
+        hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
         self.tell(
-            f"{chosen.subsets:,} random subsets, each of {chosen.size:,} of {chosen.pool:,} examples; losses on "
-            f"{len(queries):,} texts; {hours_line(chosen.subsets, chosen.seconds, measured='on a few examples')}; "
-            f"results are kept in {self.out}"
+            f"{chosen.subsets:,} random subsets, each of {chosen.size:,} of {chosen.pool:,} examples; losses are "
+            f"measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
         )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:

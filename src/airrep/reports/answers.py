@@ -20,7 +20,7 @@ from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_promp
 TITLE = "Answers about training data"
 SECTIONS = {
     "clean": "What to look at in the data",
-    "audit": "What the data have of the evaluation",
+    "audit": "What the data share with the evaluation",
     "mix": "How to mix sources",
     "top-of-set": "What helps or harms all queries",
     "proof": "What these rows taught, by fine-tunes",
@@ -92,13 +92,13 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
         lines = [_line(one.example, [short(one.reason, REASON)], note=_like(one.other)) for one in found]
-        caption = f"{len(found):,} of {result.examples:,}."
+        caption = f"{len(found):,} of {result.examples:,} examples."
         caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
             caption += _templates(result.templates, STRETCH, "examples")
         yield _table(HEADINGS[kind], columns, lines, caption)
     for name, reason in result.skipped.items():
-        why = f"Not looked for: {short(reason, REASON)}"
+        why = f"Not checked: {short(reason, REASON)}"
         yield _table(HEADINGS.get(name, name.capitalize()), columns, [], why)
 
 
@@ -121,23 +121,26 @@ def _templates(found: Templates | None, words: int, texts: str) -> str:
     if found is None:
         return ""
     return (
-        f" Taken for templates, which tell nothing: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
-        f"{texts}; the commonest, in {found.commonest_texts:,} examples, is: {short(found.commonest, TEXT)}."
+        f" Ignored, as they look like templates: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
+        f"{texts}. The most frequent one, in {found.commonest_texts:,} examples, is: {short(found.commonest, TEXT)}."
     )
 
 
 def _not_judged(count: int, texts: str) -> str:
     """How many texts were not judged by meaning, as a sentence behind others; empty if all were."""
-    return f" Not judged by meaning, as the encoder lacks most of their words: {count:,} {texts}." if count else ""
+    told = f" Not compared by meaning, as the encoder does not know most of their words: {count:,} {texts}."
+    return told if count else ""
 
 
 def _thresholds(result: AuditResult) -> str:
     chosen = result.settings
-    words = f"Words: share of {chosen.order}-grams in one example, from {chosen.contained:.0%} contained, "
-    words += f"from {chosen.nearly:.0%} nearly"
-    meaning = f"meaning: cosine from {chosen.cosine:g}."
+    words = f"Words: share of an item's {chosen.order}-grams that one example has, contained from "
+    words += f"{chosen.contained:.0%}, nearly contained from {chosen.nearly:.0%}"
+    meaning = f"meaning: cosine, alike from {chosen.cosine:g}."
     if result.encoder is None:
-        meaning = "meaning was not compared: the index holds no embeddings (take one of channels or airrep)."
+        meaning = (
+            "meaning was not compared, as the index holds no embeddings (build one with the method channels or airrep)."
+        )
     return f"{words}; {meaning}"
 
 
@@ -182,11 +185,14 @@ def _proved(result: ProofResult) -> Iterator[Table]:
     lines = [
         Line(Cell(name), tuple(map(Cell, (number, *_shown(effects)))))
         for name, loss, contrast in parts
-        for number, effects in (("loss", loss), ("loss less that of the better", contrast))
+        for number, effects in (("loss", loss), ("loss minus that of the better answer", contrast))
         if effects is not None
     ]
-    told = f"{result.repeats:,} repeats of 3 fine-tunes of {result.lm}, on {len(result.rows):,} named rows, as many "
-    told += f"random ones like them, and {result.context:,} others. {result.note} Nats per token, 95 % intervals."
+    told = (
+        f"{result.repeats:,} × 3 fine-tunes of {result.lm}. Their data: the {len(result.rows):,} named rows, as many "
+        f"random rows like them, and {result.context:,} other rows. {result.note} Values in nats per token, with 95 % "
+        "intervals."
+    )
     caption = " ".join([told, *(f"{one[:1].upper()}{one[1:]}." for one in result.cautions)])
     yield Table(result.sentence, ("answer", *columns), tuple(lines[:ROWS]), caption, words=True)
     rows = [_line(one.example, (), rank) for rank, one in enumerate(result.rows, 1)]

@@ -39,7 +39,7 @@ def citations(
         DataError, ArtifactError: *only* cannot be read.
     """
     if only is not None and where is not None:
-        raise ConfigError("citations: expected --only or --where. Leave one out.")
+        raise ConfigError("citations: --only and --where cannot be combined. Remove one of the two.")
     if only is None:
         rows, made = index.where(where), made_of(index.manifest)
         _check_count(len(rows))
@@ -55,7 +55,10 @@ def citations(
 
 def _check_count(count: int) -> None:
     if not 0 < count <= MOST:
-        raise ConfigError(f"citations: are {count:,}; expected 1 to {MOST:,}. Give another --where or --only.")
+        raise ConfigError(
+            f"citations: {count:,} examples are selected, but the number must be 1 to {MOST:,}. Change --where or "
+            "--only."
+        )
 
 
 def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
@@ -65,7 +68,7 @@ def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
     elif isinstance(result, SetResult):
         hits = [("all queries", one.rank, one.score, one.example) for one in result.hits]
     else:
-        raise ConfigError(f"{path}: is of kind {result.kind}; expected a result of top. Give one.")
+        raise ConfigError(f"{path}: is a result of kind {result.kind}, but must be a result of top.")
     rows = index.find(example.id for *_, example in hits)
     made = result.provenance.made or made_of(index.manifest)
     for query, rank, score, example in hits:
@@ -87,7 +90,10 @@ def _of_file(index: IndexRows, path: str | Path) -> Iterator[Citation]:
     rows, made = index.find(named), made_of(index.manifest)
     for id_, texts in named.items():
         if id_ not in rows:
-            raise ConfigError(f"{path}: the index has no example '{id_}'; expected those of {index.path}. Correct it.")
+            raise ConfigError(
+                f"{path}: names the example '{id_}', which {index.path} does not contain. Correct the file, or give "
+                "the right index."
+            )
         example = index.example(rows[id_])
         found = cite(example, rows[id_], index.fingerprint, made)
         if texts is not None and found.sha256 is not None:
@@ -186,7 +192,7 @@ def _index(index: str, made: Made | None, cited: Iterable[Citation]) -> Table:
         rows += [("files and settings of models", made.attributor), ("airrep", made.airrep or NOTHING)]
     else:
         rows.append(("corpus, models, channels", NOT_RECORDED))
-    missing = unknown(cited) or "Of each example all was recorded."
+    missing = unknown(cited) or "Everything was recorded for each example."
     return Table.of_texts(("index", "what it was made of"), rows, caption=f"The index. {missing}")
 
 

@@ -35,7 +35,7 @@ ABOVE, BELOW = "▲", "▼"
 """Marks of rows that are above, or below, the first one beyond chance."""
 LEVEL = 0.05
 """p-value below which a row is marked; its interval, which is made in another way, must exclude 0 as well."""
-BY_CLOCK, BY_BOTH = "by the clock", "some by the clock"
+BY_CLOCK, BY_BOTH = "wall-clock time", "partly wall-clock time"
 """Notes under seconds of which all, or some, are not process CPU time."""
 COST_HEADS = ("Storage per example", "Seconds per example")
 MOST_APART = 6
@@ -57,7 +57,7 @@ class Words(NamedTuple):
     """Origin of its 95 % intervals."""
 
 
-_BOOTSTRAP = "95 % bootstrap over queries"
+_BOOTSTRAP = "95 % bootstrap interval over queries"
 WORDS: Mapping[Measure, Words] = {  # in the order of the page
     "lds": Words(
         "Linear datamodelling score (LDS)",
@@ -76,14 +76,14 @@ WORDS: Mapping[Measure, Words] = {  # in the order of the page
         "Data selection",
         "F1",
         "Unigram F1 × 100 of what the language model generates after fine-tuning on the examples selected",
-        "95 % bootstrap over tasks and their queries",
+        "95 % bootstrap interval over tasks and their queries",
     ),
     "drop": Words(
         "Drop the top and retrain",
         "rise",
-        "Rise × 100 of a query's loss, in nats per token, after a fine-tune without the examples that a row ranks "
-        "first for it, over the loss without as many random ones; 0 is chance",
-        f"{_BOOTSTRAP}, and the spread of random sets",
+        "Rise × 100 of a query's loss (nats per token) when the examples that a row ranks first for it are left out "
+        "of a fine-tune, compared with leaving out as many random examples; 0 is chance",
+        f"{_BOOTSTRAP}, widened by the variation between random sets",
     ),
     "trace": Words(
         "Trace of facts",
@@ -222,9 +222,9 @@ def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
         why = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
         parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {why}.")
     if mean:
-        parts.append("Mean: of the columns, each of another role, without an interval.")
+        parts.append("Mean: the mean over the columns, each of which is a different role; it has no interval.")
     if any(row.cost is not None and row.cost.seconds_per_example is not None for row in rows):
-        marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
+        marked = f", or {BY_CLOCK} on an accelerator where a row says so" if clock_text(rows) else ""
         parts.append(f"Seconds per example: process CPU time of encoding one training example{marked}.")
     return " ".join([*parts, about(panels)])
 
@@ -235,7 +235,7 @@ def about(panels: Sequence[ReportSource]) -> str:
     if len(set(texts)) == 1:
         return texts[0] if len(texts) == 1 else f"In each of {len(texts)} runs: {texts[0]}"
     if len(panels) > MOST_APART:
-        return f"{len(panels)} runs: {_counts(panels)} The table of runs has each."
+        return f"{len(panels)} runs: {_counts(panels)} The table of runs lists each run."
     return " ".join(f"{panel.label}: {text}" for panel, text in zip(panels, texts, strict=True))
 
 
@@ -372,8 +372,11 @@ def removed_table(evaluation: Evaluation) -> Table | None:
         for name, removed in zip(facts["instances"], facts["removed"], strict=True)
         for one in removed
     )
-    columns = ("left out", "examples", "loss of a query, nats", "queries it had helped")
-    caption = "Change of a query's loss where this is left out, mean over the queries: above 0, it had helped."
+    columns = ("left out", "examples", "change of the loss, nats", "queries it had helped")
+    caption = (
+        "Mean change of the queries' losses when this source or label is left out of training. Above 0 means that it "
+        "had helped."
+    )
     return Table.of_texts(columns, lines, title="Effect of each source or label", caption=caption)
 
 
@@ -396,10 +399,10 @@ def comparison_tables(name: str, comparison: Comparison) -> tuple[Table, Table]:
     drawn = measure in ("lds", "loo")  # the others compare without draws
     draws = f" {comparison.resamples:,} bootstrap draws." if drawn else ""
     caption = (
-        f"{WORDS[measure].heading}. Difference × 100 of the first less the second, paired on the same queries, with "
-        f"95 % intervals; two-sided p-values for a difference of 0, also adjusted for all pairs here (Holm).{draws} "
-        "Ratio: of the first to the second, with Fieller's interval. "
-        f"{ABOVE} or {BELOW}: above or below by an adjusted p-value under 0.05."
+        f"{WORDS[measure].heading}. Difference × 100: the first minus the second, paired on the same queries, with 95 "
+        "% intervals. The p-values are two-sided, for a difference of 0; the adjusted ones correct for all pairs "
+        f"here (Holm).{draws} Ratio: the first divided by the second, with Fieller's interval. {ABOVE} or {BELOW}: "
+        "above or below, with an adjusted p-value under 0.05."
     )
     rows = tuple(
         Line(

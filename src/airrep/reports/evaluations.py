@@ -190,8 +190,8 @@ def _sections(sources: Sources) -> list[Section]:
     for tag in sources.curves:
         if not any(tag in source.evaluation.tags for source in sources.evaluations):
             raise ConfigError(
-                f"--set curve={tag}: no run is tagged {tag}; expected some with numbers. "
-                f"Tag them: airrep evaluate ... --tag {tag}=100"
+                f"--set curve={tag}: no run has the tag {tag}. Tag runs with numbers: airrep evaluate ... --tag "
+                f"{tag}=100"
             )
     found = [_measure(measure, sources) for measure in WORDS if measure in sources.panels]
     compared = [table for name, one in sources.comparisons for table in comparison_tables(name, one)]
@@ -240,9 +240,9 @@ def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
     if any(mark_of(row) for panel in panels for row in panel.evaluation.rows):
         parts.append(f"{ABOVE} or {BELOW}: above or below the first row, by a paired difference beyond chance.")
     if any(panel.evaluation.ceiling is not None for panel in panels):
-        parts.append("Dotted line, where in reach: noise ceiling.")
+        parts.append("Dotted line: noise ceiling, if it lies within the plot.")
     if any("chance" in panel.evaluation.facts for panel in panels):
-        parts.append("Dashed line, where in reach: chance.")
+        parts.append("Dashed line: chance, if it lies within the plot.")
     caption = " ".join([*parts, about(panels)])
     chart = bars(panels, f"{words.short} × 100")
     return _figure(name, f"{words.heading} with intervals", caption, panels, chart, [values])
@@ -250,10 +250,10 @@ def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
 
 def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
     shown, words = [panel for panel in panels if timed(panel)], words_of(panels)
-    clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
+    clock = f", or {BY_CLOCK} where a name says so" if by_clock(shown) else ""
     caption = (
-        f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
-        f"The larger a disc, the more storage each example takes. Whiskers: {words.interval}. "
+        f"Higher is better. Further left is cheaper: process CPU time of encoding one training example{clock}, on a "
+        f"logarithmic scale. A larger disc means more storage for each example. Whiskers: {words.interval}. "
         f"{about(shown)}{_without_cost(shown)}"
     )
     title = f"{words.heading} against cost and storage"

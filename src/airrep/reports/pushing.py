@@ -23,21 +23,21 @@ _LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _PURPOSES: Mapping[str, tuple[str, str]] = {
     INDEX: (
         "An airrep index of training examples",
-        "From these features airrep tells which training examples, and which groups, made a language model answer so.",
+        "airrep uses these features to find the examples, and groups of them, that made a language model answer so.",
     ),
     ENCODER: ("", ""),
     "labels": (
         "Labels for training data attribution",
-        "Losses of queries after fine-tunes of a language model on random subsets: attribution is judged by them.",
+        "Losses of queries after fine-tunes of a language model on random subsets, to judge attribution methods.",
     ),
     "subsets": ("Subsets for training data attribution", "Random subsets of training examples, and queries."),
     "evaluation": (
         "An evaluation of attribution methods",
-        "How well methods tell what training examples do to a language model.",
+        "How well attribution methods predict what training examples do to a language model.",
     ),
     "recipe": (
         "Weights of attribution channels",
-        "How much each channel of an airrep index counts, learnt from labels.",
+        "How much weight each channel (kind of feature) of an airrep index gets, learnt from labels.",
     ),
 }
 
@@ -70,9 +70,9 @@ def push(
     """
     place = HubPlace.of(url)
     if licence is None or not _LICENCE.fullmatch(licence):
-        given = "no licence is given" if licence is None else f"licence {licence!r} is no name of one"
+        given = "no licence is given" if licence is None else f"{licence!r} is not the name of a licence"
         raise ConfigError(
-            f"push {url}: {given}; expected that under which others may use it. Give --licence apache-2.0, cc-by-4.0, "
+            f"push {url}: {given}. Name the licence under which others may use it: --licence apache-2.0, cc-by-4.0, "
             "other, …"
         )
     here = fetched(folder)
@@ -85,8 +85,8 @@ def push(
             if not texts:
                 if manifest["kind"] != INDEX:
                     raise ConfigError(
-                        f"push {folder}: is of kind '{manifest['kind']}'; only the texts of an index can be left out. "
-                        "Leave --no-texts out."
+                        f"push {folder}: is of kind '{manifest['kind']}', but --no-texts works only for an index. "
+                        "Remove --no-texts."
                     )
                 without_texts(IndexRows(here), made)
                 manifest = read_manifest(made)
@@ -119,15 +119,14 @@ def _judged(here: Path, manifest: Mapping[str, Any], evaluation: str | Path | No
     found = Evaluation.read(evaluation)
     if manifest["kind"] == INDEX and IndexRows(here).fingerprint not in str(found.request):
         raise DataError(
-            f"{evaluation}: judged other indexes than {shown(str(here))}; expected one that judged it. Give that, or "
-            "none."
+            f"{evaluation}: evaluated other indexes, not {shown(str(here))}. Give an evaluation of this index, or none."
         )
     return found
 
 
 def _card(here: Path, manifest: Mapping[str, Any], place: HubPlace, licence: str, judged: Evaluation | None) -> str:
     kind = str(manifest["kind"])
-    title, purpose = _PURPOSES.get(kind, (f"A result of airrep: {kind}", "What airrep made, as it made it."))
+    title, purpose = _PURPOSES.get(kind, (f"A result of airrep: {kind}", "A result, exactly as airrep wrote it."))
     values: dict[str, Any] = {"template": "", "view": None}
     own = ""
     if kind == ENCODER:

@@ -121,7 +121,9 @@ def groups_table(result: GroupResult, entries: Sequence[QueryScores]) -> Table:
         lines[FIRST_GROUPS:-LAST_GROUPS] = [Line(Cell("…"), (Cell(gap), *[Cell("")] * (len(columns) - 2)))]
     order = "most helpful first"
     if is_contrast(result):
-        order = "what teaches the answer in place of the better one most first: the first is the one to leave out"
+        order = (
+            "ordered by how much they teach the answer in place of the better one: the first is the one to leave out"
+        )
     count = f"{len(ranking)} group{'' if len(ranking) == 1 else 's'} of training examples"
     caption = f"{count}, {order}; pool: {result.provenance.pooling or 'none'}."
     return Table("", tuple(columns), tuple(lines), caption)
@@ -143,7 +145,7 @@ def changes_table(
         numbers = (scale.cell(entry.change), Cell(scale.show(entry.before)), Cell(scale.show(entry.after)))
         head = Cell(short(entry.query.id, NAME), short_prompt(entry.query.prompt, 60), link=place(entry.query.id))
         lines.append(Line(head, (*numbers, *parts)))
-    columns = ("Query", "Change", "Before", "After", *(f"of it {short(name, 40)}" for name in names))
+    columns = ("Query", "Change", "Before", "After", *(f"of which {short(name, 40)}" for name in names))
     return Table("", columns, tuple(lines), changes_text(entries, contrast=is_contrast(result)))
 
 

@@ -95,8 +95,8 @@ def write_report(
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of top, group or what-if stand among answers; expected only one kind. Write one "
-                "page for each."
+                "report: results of top, group or what-if cannot share a page with other answers. Write one report "
+                "for each kind."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))
         return path
@@ -144,14 +144,14 @@ class QueryPart:
 def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
     """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs."""
     if not results:
-        raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
+        raise ConfigError("report: no results were given. Give at least one that was made with --out.")
     runs = [_run(result, f"report: result {number}") for number, result in enumerate(results, 1)]
     first = runs[0].provenance.index
     for index in (run.provenance.index for run in runs):
         if index != first:
             raise ConfigError(
-                f"report: the runs come from different indexes, {first[:12]} and {index[:12]}; one is expected. "
-                "Write one report for each index, and for each recipe that it was asked with."
+                f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write one report for "
+                "each index, and for each recipe that was used with it."
             )
     kinds = list(_KINDS)
     return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))
@@ -163,7 +163,7 @@ def _run(result: Result | Mapping[str, Any], name: str) -> Run:
         return result
     kind = str(result.get("kind")) if isinstance(result, Mapping) else "none"
     if not isinstance(result, Mapping) or kind not in _KINDS:
-        raise DataError(f"{name}: is of kind {kind[:40]!r}; expected {', '.join(_KINDS)}. Give one of those.")
+        raise DataError(f"{name}: is of kind {kind[:40]!r}, but must be one of {', '.join(_KINDS)}.")
     return _KINDS[kind].from_dict(result, name)
 
 
@@ -179,15 +179,14 @@ def merge(runs: Sequence[Run]) -> list[QueryPart]:
                 _check_same(part.better, entry.better)
             part.entries.append((place, entry))
     if not parts:
-        raise ConfigError("report: the runs hold no queries; at least one is expected. Give a run with queries.")
+        raise ConfigError("report: the runs hold no queries. Give a run with at least one query.")
     return list(parts.values())
 
 
 def _check_same(one: Example, other: Example) -> None:
     if (one.prompt, one.response, one.span) != (other.prompt, other.response, other.span):
         raise ConfigError(
-            f"report: query '{one.id[:80]}' has different texts in two runs; the same queries are expected. "
-            "Write one report for each query file."
+            f"report: query '{one.id[:80]}' has different texts in two runs. Write one report for each query file."
         )
 
 

@@ -69,9 +69,8 @@ def _check_names(runs: Named) -> None:
         for row in run.rows:
             if row.name in known:
                 raise ConfigError(
-                    f"--set join=true: {known[row.name]} and {name} were judged on the same and both have a row called "
-                    f"'{row.name}'; expected different names. Leave one of these runs out, or write NAME=INDEX when "
-                    "you evaluate."
+                    f"--set join=true: {known[row.name]} and {name} both have a row called '{row.name}', but joined "
+                    "rows need different names. Leave one of these runs out, or write NAME=INDEX when you evaluate."
                 )
         known |= {row.name: name for row in run.rows}
 
@@ -171,7 +170,7 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
     """
     runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
-        raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
+        raise ConfigError("report: no evaluations were given. Give at least one that was made with --out.")
     _check_once(runs)
     opened = [run if isinstance(run, Evaluation) else fetched(run) for run in runs]
     kinds = {path: str(read_manifest(path)["kind"]) for path in opened if not isinstance(path, Evaluation)}
@@ -198,8 +197,8 @@ def _check_kinds(kinds: Mapping[Path, str]) -> None:
     other = next((path for path in kinds if kinds[path] not in KINDS), None)
     if found and other:
         raise ConfigError(
-            f"report: {found} is of kind '{kinds[found]}' and {other} of kind '{kinds[other]}'; "
-            "expected only evaluations or only results. Write one page for each."
+            f"report: {found} is of kind '{kinds[found]}' and {other} of kind '{kinds[other]}', which cannot share a "
+            "page. Write one report for each."
         )
 
 
@@ -210,7 +209,7 @@ def _check_once(runs: Sequence[Given]) -> None:
             path = Path(run).resolve()
             if path in seen:
                 also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
-                raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
+                raise ConfigError(f"report: {run} is given twice{also}. Remove one of the two.")
             seen[path] = run
 
 
@@ -262,8 +261,8 @@ def _number(source: ReportSource, tag: str) -> float:
         value = float("nan")
     if not np.isfinite(value):
         raise ConfigError(
-            f"--set curve={tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number; expected one. "
-            "Leave that run out, or draw another tag."
+            f"--set curve={tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number. Leave that run "
+            "out, or draw another tag."
         )
     return value
 
@@ -273,8 +272,8 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
         if one.at == other.at:
             where = f" of {label}" if label else ""
             raise ConfigError(
-                f"--set curve={tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
-                "expected one run for each. Give one of them, or tag them apart."
+                f"--set curve={tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}, "
+                "but each point needs one run. Leave one out, or give them different tags."
             )
 
 

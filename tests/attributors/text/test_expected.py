@@ -76,9 +76,9 @@ def test_a_word_counts_all_its_tokens_and_shares_those_that_it_has_a_part_of(tmp
 
 
 def _places(starts: list[int], stops: list[int]) -> Any:
-    from airrep.lm.chat import ResponsePlaces
+    from airrep.lm.chat import TokenPlaces
 
-    return ResponsePlaces(np.array(starts), np.array(stops))
+    return TokenPlaces(np.array(starts), np.array(stops))
 
 
 def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:

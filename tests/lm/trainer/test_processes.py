@@ -52,7 +52,7 @@ def test_two_processes_leave_one_whole_record(tmp_path: Path) -> None:
     assert {path.name for path in record.iterdir()} == {"record.json", "steps-0.jsonl", "steps-1.jsonl"}
     # Another training of the same name, in the same processes.
     assert [(tmp_path / f"refused-{rank}").read_text() for rank in (0, 1)] == [
-        f"{record}: is not empty. Give another folder, delete it, or pass replace=True."
+        f"{record}: is not empty. Empty it, give another folder, or pass replace=True."
     ] * 2
 
     first = found.steps[:2]

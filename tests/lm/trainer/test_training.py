@@ -192,6 +192,7 @@ def test_adapters_on_all_linear_maps_have_no_names(tmp_path: Path, target: str |
     ("content", "told"),
     [
         ({"neftune_noise_alpha": 5}, "neftune_noise_alpha 5"),
+        ({"assistant_only_loss": True}, "the chat template that trl has for assistant_only_loss"),
         ({"packing": True}, "packing"),
         ({"optim": "adamw_8bit"}, "optim adamw_8bit (AdamW here)"),
         ({"lr_scheduler_type": "inverse_sqrt"}, "lr_scheduler_type inverse_sqrt (linear here)"),

@@ -202,7 +202,7 @@ def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path):
     made = fit_datamodels(instance, out)
     before = tree(out)
     assert fit_datamodels(instance, out).report == made.report
-    with pytest.raises(ArtifactError, match=r"datamodels made with another settings\.seed \(0; now 1\)"):
+    with pytest.raises(ArtifactError, match=r"datamodels made with another settings\.seed \(was 0, now 1\)"):
         fit_datamodels(instance, out, RegressionSettings(seed=1))
     assert tree(out) == before
     fit_datamodels(instance, out, RegressionSettings(seed=1), replace=True)

@@ -115,7 +115,7 @@ def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     told: list[str] = []
     adapted = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted", tell=told.append)
     assert told == [
-        f"channel {number} of 2, {one.title}: scoring 2 instances" for number, one in enumerate((ONE, TWO), 1)
+        f"method {number} of 2, {one.title}: scoring 2 instances" for number, one in enumerate((ONE, TWO), 1)
     ]
     ours, *others = adapted.report["rows"]
     assert ours["lds"]["lds"] > 0.9

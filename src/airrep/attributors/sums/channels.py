@@ -1,4 +1,4 @@
-"""Attribution by a sum of channels, each pooled by itself."""
+"""Attribution by a weighted sum of channels, each with its own pool."""
 
 import logging
 from collections.abc import Mapping, Sequence

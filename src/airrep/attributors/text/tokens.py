@@ -1,4 +1,4 @@
-"""Texts as token numbers."""
+"""Tokenizers: texts as token numbers, and where each token stands."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from airrep.runtime.hub import download, model_folder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from airrep.lm.chat import Chat, ResponsePlaces
+    from airrep.lm.chat import Chat, TokenPlaces
 
 
 WORDS, SUBWORDS = "words", "subwords"
@@ -281,7 +281,7 @@ class LearntTokens:
         ]
 
 
-def _found(ids: np.ndarray, places: "ResponsePlaces", length: int) -> FoundTokens:
+def _found(ids: np.ndarray, places: "TokenPlaces", length: int) -> FoundTokens:
     """Learnt tokens up to the last one of the response."""
     within = np.flatnonzero(places.starts < length)
     count = int(within[-1]) + 1 if len(within) else 0

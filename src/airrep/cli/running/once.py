@@ -237,7 +237,7 @@ picked.jsonl: 100 examples, the last at rank 3 for the query that ranks it best"
     "clean": Short(
         "kind lists label where",
         """$ airrep clean runs/index --kind duplicate
-Duplicate: repeats an earlier example. 0 of 2,000. …""",
+Duplicate: repeats an earlier example. 0 of 2,000 examples. …""",
     ),
     "audit": Short(
         "where out json wide replace",

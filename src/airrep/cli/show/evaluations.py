@@ -61,8 +61,8 @@ def _counts(evaluation: "Evaluation") -> str:
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        none = "; --tune changes nothing: no index has one pool with a temperature, and channels keep theirs"
-        tuned = f"{tuned}, except for {', '.join(kept)}, which have no pool with a temperature" if tuned else none
+        none = "; --tune changed nothing, because no index has an attention pool; channels keep their temperatures"
+        tuned = f"{tuned}; not tuned, because they have no attention pool: {', '.join(kept)}" if tuned else none
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""

@@ -235,9 +235,9 @@ def print_summary(summary: Summary, verb: str, *, scored: str = "deviations", wi
     print_lines(Text(told, style="bold"))
     count = len(summary.first)
     openings = [Shared(f"“{one.name}”", one.examples) for one in summary.openings]
-    for name, shares in (("source", summary.sources), ("label", summary.labels), ("opening", openings)):
+    for name, shares in (("source", summary.sources), ("label", summary.labels), ("first words", openings)):
         if shares:
-            print_lines(Text(f"{name} of the first {count} over all queries: {_shares(shares)}"), hang=3)
+            print_lines(Text(f"top {count} over all queries, by {name}: {_shares(shares)}"), hang=3)
     several = [one for one in first if one.queries > 1]
     if not several:
         remark("No example ranks high for more than one query.")

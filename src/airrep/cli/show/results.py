@@ -123,7 +123,7 @@ def _print_provenance(
 ) -> None:
     """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
-    units = f"deviations from the mean of all; {origin.units}" if told else origin.units
+    units = f"deviations from the mean score of all examples; {origin.units}" if told else origin.units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
     method = "sum of channels" if origin.method == "channels" else f"method {origin.method}"
     remark(f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")

@@ -101,7 +101,9 @@ class Trace(EffectStudy):
             _named_by(value) for value in self.queries.values(chosen.facts, fields if known else (), "--rows")
         ]
         if not any(self._wanted):
-            raise DataError(f"queries: none has a {chosen.facts}. Name the field of what taught them: --rows FIELD.")
+            raise DataError(
+                f"queries: none has a {chosen.facts}. Name the field that says what taught each query: --rows FIELD."
+            )
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
         n = len(self._pools[0].order)
         self._reaches = [k for k in REACHES if k < n]
@@ -128,10 +130,10 @@ class Trace(EffectStudy):
         for query, wanted in zip(self.queries, self._wanted, strict=True):
             lacking = next((one for one in wanted if one not in rows), None)
             if lacking is not None:
-                what = f"{self._by} '{lacking}'"
+                where = "that matches --where " * (self._settings.where is not None)
                 raise DataError(
-                    f'query "{query.id}": no training example {"of --where " * (self._settings.where is not None)}has '
-                    f"the {what}. Correct {self._settings.facts} of the query, or leave the query out."
+                    f"query \"{query.id}\": no training example {where}has the {self._by} '{lacking}'. Correct "
+                    f"{self._settings.facts} of the query, or leave the query out."
                 )
         return [np.unique([row for one in wanted for row in rows[one]]).astype(np.int64) for wanted in self._wanted]
 

@@ -500,7 +500,7 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         1.0
     """
     if not isinstance(averaged, int | float | np.number) or not averaged >= 1:
-        raise ConfigError(f"averaged={averaged}: must be at least 1, the number of seeds behind each loss.")
+        raise ConfigError(f"averaged={averaged}: must be at least 1. It is the number of seeds behind each loss.")
     by_seed = as_numbers(by_seed, "noise ceiling")
     if by_seed.ndim != 3 or len(by_seed) < 2:
         raise DataError(

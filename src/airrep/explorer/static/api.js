@@ -52,7 +52,7 @@ async function answer(name, body, signal) {
     told = await response.json();
   } catch (error) {
     if (signal.aborted) throw error;
-    throw new Refused(`The server answered ${response.status} and no more. Try again.`);
+    throw new Refused(`The server answered ${response.status} without a message. Try again.`);
   }
   if (!response.ok) throw new Refused(told.error ?? `The server answered ${response.status}.`);
   return told;

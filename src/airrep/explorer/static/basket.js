@@ -43,7 +43,7 @@ async function showCommand(body) {
     const told = await ask("prove", { query: state.query, index: state.method === "both" ? 0 : state.method, rows: [...state.ticked.keys()], facets: state.values });
     if (told === null) return;
     fill(body,
-      h("p", null, `Fine-tunes the model with and without ${told.examples === 1 ? "this example" : `these ${many(told.examples, "example")}`}, and without as many others by chance, and says what became of the answer. Put your model in the place of MODEL, and run it where airrep is installed:`),
+      h("p", null, `Fine-tunes the model with and without ${told.examples === 1 ? "this example" : `these ${many(told.examples, "example")}`}, and without as many random examples, and reports how the answer changes. Replace MODEL with your model, and run this command where airrep is installed:`),
       h("pre", { tabindex: "0" }, told.command),
       h("div", { class: "row" },
         h("button", { type: "button", class: "small", onclick: (event) => copy(told.command, event.target) }, "Copy"),
@@ -97,7 +97,7 @@ async function predict(answer, about) {
 function change(found, index, named) {
   const [down, up] = found.better
     ? ["what is left out had been teaching the answer in place of the better one", "what is left out had been teaching the better answer"]
-    : ["what is left out had been helping", "what is left out had been in the way"];
+    : ["what is left out had been helping", "what is left out had been harming"];
   const meaning = found.change < 0 ? down : found.change > 0 ? up : "no change";
   return h("p", { class: "change" }, named ? `${index.method}: ` : null,
     h("b", { class: "score big" }, signed(found.change)), " ",
@@ -113,14 +113,14 @@ function decisions() {
   return h("div", { class: "decisions" },
     h("p", null, h("b", null, kept), " to keep, ", h("b", null, dropped), " to drop"),
     h("div", { class: "row" },
-      state.ticked.size ? h("button", { type: "button", class: "small", onclick: dropTicked }, "Drop the ticked") : null,
+      state.ticked.size ? h("button", { type: "button", class: "small", onclick: dropTicked }, "Drop ticked examples") : null,
       h("button", { type: "button", class: "small", disabled: !state.marks.size, onclick: download }, "Download the list"),
       h("button", { type: "button", class: "small", onclick: clear }, "Clear")));
 }
 
 function listing() {
   const rows = [...state.ticked].slice(0, LISTED);
-  const box = h("details", { class: "ticked", open: unfolded, ontoggle: () => { unfolded = box.open; } }, h("summary", null, "What is in it"),
+  const box = h("details", { class: "ticked", open: unfolded, ontoggle: () => { unfolded = box.open; } }, h("summary", null, "Show what is left out"),
     h("ul", null,
       Object.entries(state.values).flatMap(([field, values]) => values.map((value) => h("li", null, remove(`${field} ${value}`, () => toggle(state.values, field, value)), `all of ${field} `, h("b", null, value)))),
       rows.map(([row, one]) => h("li", null, remove(`example ${one?.id ?? row}`, () => state.ticked.delete(row)), h("b", null, one?.id ?? `row ${row}`), ` ${(one?.prompt ?? "").slice(0, 120)}`)),

@@ -24,7 +24,7 @@ async function show(list, text, start) {
     const told = await ask("queries", { text: text.slice(0, 2000), start });
     if (told === null) return;
     fill(list, start ? null : section("Asked before", told.asked), section(`From the file: ${counted(told.total)}`, told.queries),
-      told.total || told.asked.length ? null : h("p", { class: "none" }, "None. Give a file with airrep serve --queries, or type one in."),
+      told.total || told.asked.length ? null : h("p", { class: "none" }, "No queries. Start airrep serve with --queries FILE, or type a query."),
       h("div", { class: "row" },
         start ? h("button", { type: "button", onclick: () => show(list, text, Math.max(0, start - 50)) }, "Earlier") : null,
         start + told.queries.length < told.total ? h("button", { type: "button", onclick: () => show(list, text, start + 50) }, "Later") : null));

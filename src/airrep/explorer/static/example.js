@@ -54,7 +54,7 @@ function metadata(fields) {
 }
 
 function helped(found) {
-  if (!found.queries) return h("p", { class: "soft" }, "No query was asked yet, and no file of queries is served (--queries).");
+  if (!found.queries) return h("p", { class: "soft" }, "No query was asked yet, and airrep serve was started without --queries.");
   const list = (title, queries) => queries.length ? h("section", null, h("h3", null, title), h("ol", { class: "queries" }, queries.map(drawQuery))) : null;
   return h("div", { class: "helped" },
     list(`Of ${many(found.queries, "query").replace("querys", "queries")}, it helps these most`, found.helped),

@@ -164,9 +164,9 @@ function drawQuery(words = []) {
     h("button", { type: "button", class: "small", onclick: edit }, "Edit"),
     h("button", { type: "button", class: "small", onclick: () => { for (const name of ["prompt", "response", "better"]) $(name).value = ""; edit(null); } }, "New query"),
     h("button", { type: "button", class: "small", onclick: () => chooser.openChooser() }, "Choose a query…"),
-    h("button", { type: "button", class: "small", id: "ask-span", hidden: true, onclick: () => askSpan(selectedSpan(said)) }, "Ask about the marked words"),
-    asked.span ? h("button", { type: "button", class: "small", onclick: () => askFor({ ...state.query, span: [] }) }, "Ask about the whole response") : h("span", { class: "soft hint", id: "span-hint" }, "mark words of the response to ask about them alone"),
-    words.length ? h("span", { class: "soft hint" }, h("mark", null, "marked"), " words are those of the example that you point at") : null));
+    h("button", { type: "button", class: "small", id: "ask-span", hidden: true, onclick: () => askSpan(selectedSpan(said)) }, "Ask about the selected words"),
+    asked.span ? h("button", { type: "button", class: "small", onclick: () => askFor({ ...state.query, span: [] }) }, "Ask about the whole response") : h("span", { class: "soft hint", id: "span-hint" }, "select words of the response to ask about only these words"),
+    words.length ? h("span", { class: "soft hint" }, h("mark", null, "marked"), " words are also in the example under the mouse pointer") : null));
 }
 
 // Words that are asked about alone stand out in the response, whatever else is marked in it.

@@ -62,7 +62,7 @@ async function load(column) {
 function draw(content, about) {
   const all = page.columns.flatMap((column) => column.hits);
   if (!all.length) {
-    fill(content, h("p", { class: "none" }, "No training example fulfils the filters."));
+    fill(content, h("p", { class: "none" }, "No training example matches the filters."));
     return;
   }
   fill(content, page.columns.map((column) => drawVerdict(column)), h("div", { class: "columns" }, page.columns.map((column) => drawColumn(column, about))));
@@ -146,7 +146,7 @@ export function rawScore(one) {
 function elsewhere(hit, column) {
   if (state.method !== "both") return null;
   const other = page.columns.find((one) => one !== column)?.hits.find((one) => one.row === hit.row);
-  return h("span", { class: "soft other" }, other ? `#${other.rank} in the other` : "only here");
+  return h("span", { class: "soft other" }, other ? `#${other.rank} in the other list` : "only here");
 }
 
 export function tags(example) {

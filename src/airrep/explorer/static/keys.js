@@ -7,8 +7,8 @@ const KEYS = [
   ["c", "choose a query"],
   ["j  k", "next, previous example"],
   ["h  l", "left, right column"],
-  ["Enter", "open the example whole"],
-  ["x", "tick it: what if it were left out"],
+  ["Enter", "open the whole example"],
+  ["x", "tick it, to see what happens if it is left out"],
   ["y  n", "keep it, drop it"],
   ["g", "groups, or examples"],
   ["f", "filter"],
@@ -20,8 +20,8 @@ const KEYS = [
 export function showHelp() {
   openDialog($("keys"), "keys-title", "Keys",
     h("dl", { class: "keys" }, KEYS.flatMap(([key, text]) => [h("dt", null, key.split("  ").map((one) => h("kbd", null, one))), h("dd", null, text)])),
-    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. With a better answer it is the score for the response less that for the better one: above 0 the example teaches the response in its place. Lists tell it in deviations from the mean of all examples. It is the sum of its channels. The same words are what its lexical part saw; they need not be its cause."),
-    h("p", { class: "soft" }, "The address holds all you see: keep it or send it to who has the same index. Nothing is written to the index, and nothing leaves this machine."));
+    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. With a better answer, the score is that for the response minus that for the better one: above 0, the example teaches the response in its place. Lists show scores in standard deviations from the mean of all examples. A score is the sum of the scores of its channels, which are different methods. Marked words are those that the example and the query share; they need not be the cause."),
+    h("p", { class: "soft" }, "The address of this page stores all that you see: keep it, or send it to somebody who has the same index. Nothing is written to the index, and nothing leaves this machine."));
 }
 
 // Calls the work of a key, unless the user writes in a field.

@@ -31,7 +31,7 @@ export async function showMap(about, content) {
   if (points === null) return null;
   drawn = { points, canvas, labels, tip, stage, lasso, view: { x: 0, y: 0, zoom: 1 }, path: null, named: new Map() };
   drawn.gl = prepare(canvas, points);
-  how.textContent = `Placed by ${points.how}. What lies near is alike; distances between far groups tell nothing.`;
+  how.textContent = `Placed by ${points.how}. Examples near each other are alike; distances between far groups mean nothing.`;
   fill(legend, NUMBERS.has(points.color) ? numberLegend(points) : valueLegend(points));
   listen(canvas);
   new ResizeObserver(() => draw()).observe(stage);
@@ -205,7 +205,7 @@ function valueLegend(points) {
 // Deviations that have the full colour. A mean over many queries is small, so there the strongest example has it; it comes last.
 const strongest = (points) => points.color === "score" ? 6 : Math.abs(points.values.at(-1) ?? 0) || 1;
 
-const numberLegend = (points) => h("p", { class: "soft" }, `Blue: above the mean ${points.color}, it helps the ${points.color === "score" ? "response" : "responses of the file's queries"}. Orange: below it. The stronger the colour, the further, up to ${strongest(points).toFixed(1)} deviations.`);
+const numberLegend = (points) => h("p", { class: "soft" }, `Blue: above the mean ${points.color}, it helps the ${points.color === "score" ? "response" : "responses of the file's queries"}. Orange: below it. Stronger colours are further from the mean, up to ${strongest(points).toFixed(1)} deviations.`);
 
 function nearest(left, top) {
   const { points } = drawn, [x, y] = toMap(left, top), reach = NEAR / unit();
@@ -313,7 +313,7 @@ function take(path) {
 }
 
 function throwAway(count) {
-  drawn.tip.textContent = `${many(count, "example")} are more than a basket takes (${counted(MOST)}). Take fewer, or tick a whole cluster under Groups.`;
+  drawn.tip.textContent = `${many(count, "example")} are more than the basket can hold (${counted(MOST)}). Choose fewer, or tick a whole cluster under Groups.`;
   drawn.tip.hidden = false;
   Object.assign(drawn.tip.style, { left: "1rem", top: "1rem" });
 }

@@ -36,7 +36,7 @@ function render({ model, el }) {
   const about = model.get("about");
   const state = { query: null, least: false, hits: [], more: false, names: new Map() };
   const field = (name, rows, hint) => h("label", null, h("span", null, name), h("textarea", { rows, "data-field": name, placeholder: hint }));
-  const prompt = field("Prompt", 2), response = field("Response", 2), better = field("Better response", 1, "perhaps");
+  const prompt = field("Prompt", 2), response = field("Response", 2), better = field("Better response", 1, "optional");
   const text = (label) => label.querySelector("textarea").value;
   const chooser = h("select", { "aria-label": "Choose a query", hidden: !about.queries, onchange: () => choose() });
   const button = h("button", { type: "submit", class: "main" }, "Ask");

@@ -45,12 +45,12 @@ function draw(place, told, chosen) {
   const outside = asked[asked.length - 1];
   fill(place, h("h3", null, "Word by word"),
     h("p", { class: "soft" }, chosen === null
-      ? "Shaded by their part of the score; choose a word of the query to see which words of the example it comes from."
+      ? "Words are shaded by their part of the score. Choose a word of the query to see which words of the example its part comes from."
       : `Shaded in the example: the words that gave the chosen word its ${signed(asked[chosen])}. Choose the word again to see all.`),
     h("div", { class: "texts" },
       h("div", { class: "asked-words" }, h("h4", null, "Query"), texts(told.query, word)),
       h("div", null, h("h4", null, "Example"), texts(told.example, other))),
-    h("p", { class: "soft" }, [...rest.map(([name, part]) => `${name} ${signed(part)} has no words`), ...(Math.abs(outside) > 0.0005 ? [`${signed(outside)} stands outside the query's words`] : [])].join(" · ")));
+    h("p", { class: "soft" }, [...rest.map(([name, part]) => `${name} ${signed(part)} has no words`), ...(Math.abs(outside) > 0.0005 ? [`${signed(outside)} lies outside the query's words`] : [])].join(" · ")));
 }
 
 function texts(one, element) {

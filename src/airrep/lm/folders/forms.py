@@ -250,9 +250,8 @@ def _check_whole(name: str, folder: Path) -> None:
     for pattern in (CONFIG, "*.safetensors"):
         if not any(folder.glob(pattern)):
             raise ConfigError(
-                f"lm {name}: its folder has no {pattern}; expected a Hugging Face causal LM with weights in "
-                "safetensors, adapters that peft wrote, or checkpoints of a trainer. Give another folder, or save the "
-                "LM again with save_pretrained."
+                f"lm {name}: its folder has no {pattern}. Give a folder with a Hugging Face causal LM in safetensors, "
+                "adapters that peft wrote, or checkpoints of a trainer; or save the LM again with save_pretrained."
             )
 
 
@@ -305,7 +304,7 @@ def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> tuple[
     if (found / ADAPTER_CONFIG).is_file():
         raise ConfigError(
             f"lm {name}: the base of its adapters, {short(named)}, holds adapters too, not a complete LM. Merge these "
-            "with peft's merge_and_unload, and give the merged LM: --set base=MODEL"
+            "adapters with peft's merge_and_unload, and give the merged LM: --set base=MODEL"
         )
     _check_whole(f"{name}, base {short(named)}", found)
     _check_plain(f"{name}, base {short(named)}", found, ": --set base=MODEL")
@@ -417,8 +416,8 @@ def _mean_rate(rates: dict[int, float], begin: int, end: int, path: Path) -> flo
     between = [rate for step, rate in rates.items() if begin < step <= end]
     if not between:
         raise ConfigError(
-            f"{path}: the trainer logged no learning rate between steps {begin} and {end}, by which airrep weights "
-            "this checkpoint. Train with a smaller logging_steps, or use checkpoints=final."
+            f"{path}: the trainer logged no learning rate between steps {begin} and {end}, so airrep cannot "
+            "weight this checkpoint. Train with a smaller logging_steps, or use checkpoints=final."
         )
     return math.fsum(between) / len(between)
 

@@ -250,11 +250,11 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         """Say where the numbers of rows are not those of the data that the trainer was given, or rows were dropped."""
         given = rows_given(dataset)
         if getattr(args, "packing", False):
-            _tell(f"{self.out}: the trainer packs rows, so the row numbers recorded are of packs, not of your data")
+            _tell(f"{self.out}: the trainer packs rows, so recorded row numbers are those of packs, not of your data")
         elif given is not None and given > len(dataset):
             _tell(
-                f"{self.out}: the trainer left out {given - len(dataset):,} of {given:,} rows; the row numbers "
-                "recorded are those of all your rows"
+                f"{self.out}: the trainer left out {given - len(dataset):,} of {given:,} rows; recorded row "
+                "numbers still count all rows"
             )
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -362,7 +362,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         try:
             used = self.out.is_dir() and any(self.out.iterdir())
             if step == 0 and used and not (begun_here or self.replace):
-                return ConfigError(f"{self.out}: is not empty. Give another folder, delete it, or pass replace=True.")
+                return ConfigError(f"{self.out}: is not empty. Empty it, give another folder, or pass replace=True.")
             self.out.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.out)
             for rank, file in rank_files(self.out).items():

@@ -184,8 +184,7 @@ _LEFT = (
     *("neftune_noise_alpha", "packing", "sample_packing", "neat_packing", "label_smoothing_factor", "group_by_length"),
     *("loraplus_lr_ratio", "lorap_lr_ratio", "embedding_lr", "load_in_4bit", "load_in_8bit", "quantization_bit"),
     *("quant_bits", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "cosine_constant_lr_ratio", "optim_args"),
-    "use_galore",
-    *("use_apollo", "use_badam", "use_dft_loss", "train_on_inputs", "train_on_prompt", "rl", "rlhf_type"),
+    *("use_galore", "use_apollo", "use_badam", "use_dft_loss", "train_on_inputs", "train_on_prompt", "rl", "rlhf_type"),
 )
 """Settings of a training that our fine-tunes have not, where they are in use."""
 _LEFT_OF_LORA = (
@@ -269,6 +268,8 @@ def unfollowed(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> Iterator
         yield f"train_sampling_strategy {said['train_sampling_strategy']}"
     if said.get("completion_only_loss") is False:
         yield "completion_only_loss false"
+    if said.get("assistant_only_loss"):  # trl then renders with a template of its own, which may keep earlier thoughts
+        yield "the chat template that trl has for assistant_only_loss"
     if KIND in said and not str(said[KIND]).endswith(_KINDS):
         yield f"the loss of {str(said[KIND]).rpartition('.')[2]}"
     if (length := _first(said, *_LENGTHS)) is not None:
