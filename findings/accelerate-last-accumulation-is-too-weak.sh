@@ -4,11 +4,10 @@
 #
 # What happens: `Accelerator.backward` divides each loss by the whole number of accumulation steps, and `accumulate`
 # makes a step at the end of the epoch with what there is. With one batch left of four, that step has a quarter of its
-# gradient. Lightning's `accumulate_grad_batches` does the same. 
+# gradient. Lightning's `accumulate_grad_batches` does the same.
 #
 # accelerate 1.15.0, lightning 2.6.6, torch 2.13.0; 2026-11-30.
-# Seen, how far steps of SGD go (learning rate 1, the
-# gradient of each batch is 1), 4 batches to a step:
+# Seen, how far steps of SGD go (learning rate 1, the gradient of each batch is 1), 4 batches to a step:
 #     8 batches    1, 1
 #     9 batches    1, 1, 0.25
 #     10 batches   1, 1, 0.5

@@ -8,8 +8,7 @@
 # gradients.
 #
 # transformers 5.24.0, schedulefree 1.4.1, accelerate 1.15.0, torch 2.13.0; 2026-11-30.
-# Seen, the loss of models that
-# one run saved, over the rows that it was trained on:
+# Seen, the loss of models that one run saved, over the rows that it was trained on:
 #     checkpoint-40 of a run without evaluations   3.0563
 #     eval_loss of that run at its end             3.1904
 #     saved after that evaluation                  3.1904

@@ -8,11 +8,10 @@
 # so in use the history of a conversation looks otherwise than in training.
 #
 # trl 1.16.0, transformers 5.24.0, datasets 5.2.0, torch 2.13.0; 2026-11-30.
-# Seen, a row of two turns, the parts of it
-# that are tokens (those that count are the answers, with their blocks):
-#     qwen3     thoughts     one block  -> two blocks, FIRST and SECOND
-#     qwen3     no thoughts  one empty block -> two empty blocks
-#     qwen2_5, llama3        the same text
+# Seen, a row of two turns, blocks of thoughts in its text without the setting, and with it:
+#     qwen3, thoughts given   1 (SECOND)   2 (FIRST, SECOND), both count
+#     qwen3, no thoughts      1 (empty)    2 (empty), both count
+#     qwen2_5, llama3         the same text
 #
 # For you: two runs that differ in this setting differ in their texts too, and each earlier answer begins with a block
 # that no history has in use. Attribution must render rows with the template that the trainer used: read

@@ -71,7 +71,7 @@ def test_diagnose_looks_at_an_index_and_writes_what_it_found_once(run):
     assert "run: was finished already" in err
     status, _, err = run(*asked, "--pool", "mean")
     assert (status, err.count("\n")) == (1, 1)
-    assert "run: holds a diagnosis made with another pool (None; now mean)" in err
+    assert "run: holds a diagnosis made with another pool (was None, now mean)" in err
     assert run(*asked, "--pool", "mean", "--replace")[0] == 0
     status, out, _ = run("show", "run", "--verify")
     assert status == 0

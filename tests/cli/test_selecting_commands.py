@@ -130,7 +130,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert json.loads(out)["tags"] == {"role": "tasks"}
     assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]
     assert tree(Path("selected")) == before
-    _refused(run(*asked, "--seeds", "2"), "another seeds (1; now 2)")
+    _refused(run(*asked, "--seeds", "2"), "another seeds (was 1, now 2)")
 
 
 def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

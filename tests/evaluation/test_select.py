@@ -249,7 +249,7 @@ def test_what_another_request_left_unfinished_is_kept_unless_replaced(index: Ind
     assert len(_fine_tunes(log)) == done
     other = evaluate_selection([("hash", index)], QUERIES, world, _settings(count=5), out=out, replace=True)
     assert len(_fine_tunes(log)) == done + other.facts["fine_tunes"]
-    with pytest.raises(ArtifactError, match=r"another .*count \(5; now 6\)"):
+    with pytest.raises(ArtifactError, match=r"another .*count \(was 5, now 6\)"):
         evaluate_selection([("hash", index)], QUERIES, world, _settings(), out=out)
     other.save(out)
     assert not kept.exists()

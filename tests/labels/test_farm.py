@@ -257,9 +257,9 @@ def test_a_part_that_fails_throughout_is_no_error_where_others_have_finished_som
 def test_another_way_of_reading_is_named(tmp_path: Path, plan: SubsetPlan) -> None:
     folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part="1/2").path
     assert Labels(folder).state["lm"]["max_tokens"] == 2048
-    with pytest.raises(ArtifactError, match=r"with another lm\.max_tokens \(2048; now 32\)"):
+    with pytest.raises(ArtifactError, match=r"with another lm\.max_tokens \(was 2048, now 32\)"):
         farm(plan, folder, ToyWorld(most=32))
-    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+    with pytest.raises(ArtifactError, match=r"with another lm \(was [0-9a-f]{12}, now [0-9a-f]{12}\)"):
         farm(plan, folder, ToyWorld(most=32, name="other"))
     assert farm(plan, folder, ToyWorld(most=2048, name="renamed")).complete
     assert farm(plan, folder, ToyWorld(most=2048)).complete
@@ -329,7 +329,7 @@ def test_labels_that_do_not_say_how_the_lm_reads_are_gone_on_with(
     state = json.loads((folder / "request.json").read_bytes())
     del state["lm"]["max_tokens"]
     (folder / "request.json").write_text(json.dumps(state))
-    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+    with pytest.raises(ArtifactError, match=r"with another lm \(was [0-9a-f]{12}, now [0-9a-f]{12}\)"):
         farm(plan, folder, ToyWorld(most=32))
     world, log = logged(tmp_path, most=2048)
     assert farm(plan, folder, world).complete
@@ -356,14 +356,14 @@ def test_a_process_that_ends_early_keeps_what_another_asked_for(tmp_path: Path, 
 
 def test_labels_of_other_settings_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
     farm(plan, tmp_path / "labels")
-    with pytest.raises(ArtifactError, match=r"another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+    with pytest.raises(ArtifactError, match=r"another lm \(was [0-9a-f]{12}, now [0-9a-f]{12}\)"):
         farm(plan, tmp_path / "labels", ToyWorld(version="2"))
-    with pytest.raises(ArtifactError, match=r"another fine_tune\.epochs \(2; now 3\)"):
+    with pytest.raises(ArtifactError, match=r"another fine_tune\.epochs \(was 2, now 3\)"):
         farm(plan, tmp_path / "labels", fine_tune=FineTuneSettings(learning_rate=1e-3, epochs=3))
-    with pytest.raises(ArtifactError, match=r"another sampling\.seed \(0; now 1\)"):
+    with pytest.raises(ArtifactError, match=r"another sampling\.seed \(was 0, now 1\)"):
         farm(make_plan(tmp_path / "other", seed=1), tmp_path / "labels")
     fewer = sample(TRAIN[:39], tmp_path / "fewer", plan.settings, QUERIES)
-    with pytest.raises(ArtifactError, match=r"another train \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+    with pytest.raises(ArtifactError, match=r"another train \(was [0-9a-f]{12}, now [0-9a-f]{12}\)"):
         label(fewer, TRAIN[:39], QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
 
 
@@ -445,7 +445,7 @@ def test_labels_of_conversations_read_otherwise_are_not_continued(tmp_path: Path
         label(chat_plans[0], chats, None, lm, FINE_TUNE, tmp_path / "chats")
         label(plans[0], TRAIN, QUERIES, lm, FINE_TUNE, tmp_path / "texts")
     for plan in chat_plans:
-        with pytest.raises(ArtifactError, match=r"another rendering \(None; now messages\)"):
+        with pytest.raises(ArtifactError, match=r"another rendering \(was None, now messages\)"):
             label(plan, chats, None, lm, FINE_TUNE, tmp_path / "chats")
     assert label(plans[1], TRAIN, QUERIES, lm, FINE_TUNE, tmp_path / "texts").complete
 

@@ -267,7 +267,7 @@ def test_a_finished_plan_is_kept_and_another_needs_replace(tmp_path: Path, corpu
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     sample(corpus, out, SMALL)
     assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(8; now 9\)"):
+    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(was 8, now 9\)"):
         sample(corpus, out, changed(size=9))
     with pytest.raises(ArtifactError, match="drawn with another train corpus"):
         sample(make_corpus(51), out, SMALL)

@@ -87,7 +87,7 @@ def test_a_warm_up_on_conversations_read_otherwise_is_told(train: Corpus, tmp_pa
         warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST)
         texts = warm_up(train, tmp_path / "texts", settings(base), FAST, count=5)
         plain = warm_up(make_chats(5), tmp_path / "plain", settings(base, template="plain"), FAST)
-    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another rendering \(None"):
+    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another rendering \(was None"):
         warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST)
     made = warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST, replace=True)
     again = [
@@ -145,10 +145,10 @@ def test_a_finished_warm_up_is_returned_as_it_is_and_another_is_refused(
     again = warm_up(train, out, settings(base, batch_tokens=64), FAST, count=7)
     assert (out / "model.safetensors").stat().st_mtime_ns == stamp
     assert again.manifest == first.manifest
-    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another count \(7"):
+    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another count \(was 7"):
         warm_up(train, out, settings(base), FAST, count=8)
     slower = FAST.model_copy(update={"learning_rate": 1e-3})
-    with pytest.raises(ArtifactError, match=r"another fine_tune\.learning_rate \(0\.01"):
+    with pytest.raises(ArtifactError, match=r"another fine_tune\.learning_rate \(was 0\.01"):
         warm_up(train, out, settings(base), slower, count=7)
     with pytest.raises(ArtifactError, match=r"another corpus"):
         warm_up(train.take(range(10)), out, settings(base), FAST, count=7)

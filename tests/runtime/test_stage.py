@@ -45,13 +45,13 @@ def test_what_is_finished_is_found_and_another_request_is_told_by_its_first_diff
     manifest = stage_of(out).finished(verify=True)
     assert manifest == read_manifest(out, "note")
     assert set(manifest["files"]) == {REQUEST, "work"}
-    with pytest.raises(ArtifactError, match=r"out: holds a note made with another text \(one"):
+    with pytest.raises(ArtifactError, match=r"out: holds a note made with another text \(was one"):
         stage_of(out, "two").finished()
     shown = {"shown": lambda request: {"words": request["text"]}}
-    with pytest.raises(ArtifactError, match=r"another words \(one"):
+    with pytest.raises(ArtifactError, match=r"another words \(was one"):
         stage_of(out, "two", **shown).finished()
     listed = {"shown": lambda request: {"words": [request["text"] + "0" * 60, *"xyz"]}}
-    with pytest.raises(ArtifactError, match=r"another words \(one000000000, x, y, …"):
+    with pytest.raises(ArtifactError, match=r"another words \(was one000000000, x, y, …"):
         stage_of(out, "two", **listed).finished()
     assert stage_of(out, "two", replace=True).finished() is None
     with pytest.raises(ArtifactError, match="is of kind 'note', not 'index'"):
@@ -109,7 +109,7 @@ def test_what_does_not_decide_unfinished_work_may_differ(tmp_path: Path) -> None
     interrupt(stage_of(out, ignoring=("test",)))
     assert make(stage_of(out, test=1, ignoring=("test",))) == [LOCK, REQUEST, "work"]
     assert read_manifest(out)["request"]["test"] == 1
-    with pytest.raises(ArtifactError, match=r"another test \(1"):
+    with pytest.raises(ArtifactError, match=r"another test \(was 1"):
         stage_of(out, ignoring=("test",)).finished()
 
 
@@ -120,7 +120,7 @@ def test_a_stage_that_is_only_resumed_keeps_its_name_and_what_it_is_told_to(tmp_
         (folder / "work").touch()
         (folder / "stray").touch()
     assert not out.exists()
-    with pytest.raises(ArtifactError, match=r"a note begun with another text \(one"):
+    with pytest.raises(ArtifactError, match=r"a note begun with another text \(was one"):
         with Stage(out, "note", "a note begun", two, holds_work=has_work).resuming():
             pytest.fail("took what was begun for another request")
     with Stage(out, "note", "a note begun", two, True, has_work, keep=("work",)).resuming() as folder:

@@ -152,7 +152,7 @@ def test_a_finished_run_is_returned_as_it_is_and_another_is_refused(tmp_path: Pa
     assert not called
     assert tree(out) == before
     other = settings.model_copy(update={"seed": 1})
-    with pytest.raises(ArtifactError, match=r"trained with another settings\.seed \(0; now 1\)"):
+    with pytest.raises(ArtifactError, match=r"trained with another settings\.seed \(was 0, now 1\)"):
         train_encoder(LEARN, [UNSEEN], out, other)
     with pytest.raises(ArtifactError, match="another held_out"):
         train_encoder(LEARN, [], out, settings)

@@ -471,8 +471,9 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str,
     """Return what makes the corpus of a source, which must hold something."""
     table, skipped, forms = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
-        why = f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
-        raise DataError(f"{source.name}: {why}; at least one record is expected. Check that it is the right file")
+        why = "holds no valid record" if skipped.count else "holds no records"
+        first = f". First error: {skipped.messages[0]}" if skipped.count else ""
+        raise DataError(f"{source.name}: {why}. Check that it is the right file{first}")
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
             raise DataError(

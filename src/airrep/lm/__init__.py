@@ -1,7 +1,7 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
 attention  Packed batches of documents, and causal attention inside each document of one.
-chat       Chat templates applied to examples, within limits: tokens as the target LM reads them.
+chat       Render and tokenise examples as the target LM's trainer does.
 documents  Tokenised examples: token ids, where responses start, what losses read beside them.
 files      Load and write the files of a target LM; checks of what is loaded.
 folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.

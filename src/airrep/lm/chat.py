@@ -1,4 +1,4 @@
-"""Chat templates applied to examples, within limits: tokens as the target LM reads them."""
+"""Render and tokenise examples as the target LM's trainer does."""
 
 import ctypes
 import os
@@ -28,55 +28,55 @@ _DATE = {"%d": "01", "%-d": "1", "%b": "Jan", "%B": "January", "%m": "01", "%-m"
 _DATE |= {"%a": "Wed", "%A": "Wednesday", "%j": "001", "%H": "00", "%M": "00", "%S": "00", "%F": "2025-01-01"}
 _WRITTEN = "".join(f"|replace('{code}','{text}')" for code, text in _DATE.items())
 _CLOCK = "{%- macro strftime_now(form) -%}{{ form" + _WRITTEN + " }}{%- endmacro -%}"
-"""Replacement of the function that gives templates today's date: losses must be the same tomorrow. A Python function
-beside the messages would not do: transformers turns it into text."""
+"""Jinja macro in place of ``strftime_now``: a template that writes today's date would change losses from day to day. A
+Python function among the template's arguments would not work: transformers turns it into text."""
 _MARK = "airrep9f2c1dresponse"
 _OTHER = f"\ue000{_MARK}\ue001"
-"""An answer that begins and ends as no other does."""
+"""Stand-in for an answer; no real answer begins or ends with its characters."""
 _CHUNK, _PLACED = 1024, 64
-"""Examples that are tokenised together; those whose places are told are fewer, as a place takes more than a token."""
+"""Examples per tokenizer call; fewer with character offsets, which take more memory than token ids."""
 _TRIED = 256
-"""Examples that are tried together."""
+"""Examples that :meth:`Chat.refused` tokenises together."""
 _SECONDS, _MEMORY = 5.0, 2**29
-"""Limits of one use of a chat template: seconds, and bytes beyond what the process has."""
+"""Limits on rendering one conversation with a chat template: seconds, and bytes by which the process may grow."""
 _LONGEST = 2**20
-"""Characters that a template may add to a text, beside eight times its length."""
+"""Most characters of a rendered conversation, beyond eight times those of its messages and template variables."""
 _LONGEST_TEMPLATE = 2**20
-"""Characters of a template; those of today's models have some thousands."""
+"""Most characters of a chat template; those of current models have a few thousand."""
 _FORMS = 256
-"""Forms of conversations of which is kept whether the template takes them; a data set has a handful."""
+"""Most forms of conversations for which a :class:`Chat` remembers if its template takes them."""
 
 _OURS = (
     *("conversation", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "padding"),
     *("truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
     *("messages", "tools"),
 )
-"""Arguments that say how a template is used: a record does not."""
+"""Arguments of ``apply_chat_template`` that a record's ``chat_template_kwargs`` may not set."""
 
 Form: TypeAlias = tuple[tuple[str, bool], ...]
-"""The role of each message, and whether it has content: some templates refuse an empty one."""
+"""Role of each message, and True if the message has content: some templates refuse empty messages."""
 
 
 class Rendered(NamedTuple):
-    """Text that the LM reads before it answers, and all that it reads of an example in training."""
+    """Texts of an example: *prompt* is read before the LM answers, *whole* in training."""
 
     prompt: str
     whole: str
     framed: bool = False
-    """True if the tokenizer adds its begin and end of text; a chat template writes its own."""
+    """True if :class:`Chat` adds the begin- and end-of-text tokens; a chat template writes its own."""
 
 
-class ResponsePlaces(NamedTuple):
-    """Places of a document's response tokens in the example's response."""
+class TokenPlaces(NamedTuple):
+    """Half-open character ranges of a document's tokens in a text; empty for a token with no character of the text."""
 
     starts: np.ndarray
-    """``(t,)`` int64: first character of each; of what comes behind the response, its number of characters."""
+    """``(t,)`` int64: first character of each token."""
     stops: np.ndarray
-    """``(t,)`` int64: the character after its last."""
+    """``(t,)`` int64: the character after the last of each token."""
 
 
 class _Laid(NamedTuple):
-    """Token ids of an example, where the learnt ones start in them, and which of the text's tokens that first is."""
+    """Token ids of an example, cut to fit; the first learnt one is ``ids[start]``, token *first* of the whole text."""
 
     ids: list[int]
     start: int
@@ -86,13 +86,13 @@ class _Laid(NamedTuple):
 class Chat:
     """Renders and tokenises examples for one LM, as its trainer does.
 
-    The LM's own chat template renders the messages of an example, with and without the answer. Learnt is all from the
-    first token in which the two differ, as in trl's ``SFTTrainer``. A row of a ``form`` without a template, and an
-    example without a prompt, is plain text: its tokens, after the begin-of-text token where the tokenizer puts one,
-    and the end-of-text token. A text that has its own begin or end gets no second one.
+    The LM's chat template renders the messages of an example with and without the answer. All tokens from the first one
+    in which the two texts differ are learnt, as in trl's ``SFTTrainer``. An example without a prompt, or of a ``form``
+    that needs no template, is plain text. It gets a begin-of-text token, if the tokenizer adds one, and an end-of-text
+    token, unless the text has its own; a text of form ``"bare"`` gets neither.
 
-    A longer document is *cut*: at the front of its ``"prompt"``, at its ``"end"``, or at the ends of prompt and
-    response by their ``"shares"``; ``"drop"`` refuses it. For *template* see :class:`LmSettings`.
+    A document longer than *max_tokens* is cut: *cut* is ``"prompt"`` (at the prompt's front), ``"end"``, or
+    ``"shares"`` (at the ends of prompt and response); ``"drop"`` refuses it. For *template* see :class:`LmSettings`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Chat:
         self._taken: dict[Form, bool] = {}
 
     def render(self, example: Example) -> Rendered:
-        """Text of an example; refuses an empty response, and one that the chat template leaves out."""
+        """Return the texts of an example; DataError if its response is empty, or left out by the chat template."""
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty. Leave the example out.')
         example = example.sides[0]
@@ -127,7 +127,7 @@ class Chat:
         return self._render_chat(example)
 
     def writes(self, example: Example) -> bool:
-        """True if the LM's chat template writes an example."""
+        """True if the LM's chat template renders an example."""
         return self.plain is None and not self._stands(example)
 
     def _form(self, example: Example) -> str | None:
@@ -139,17 +139,17 @@ class Chat:
         return self._form(example) in ("joined", "bare") or not asked
 
     def refused(self, examples: Sequence[Example]) -> dict[int, str]:
-        """Row and reason of each example that :meth:`tokenise` refuses."""
+        """Map the row of each example that :meth:`tokenise` refuses to the reason."""
         reasons: dict[int, str] = {}
         for first in range(0, len(examples), _TRIED):
-            some = list(examples[first : first + _TRIED])  # one by one only where some example is refused: few are
+            some = list(examples[first : first + _TRIED])  # tried one by one only if one of them is refused
             if self._reason(some) is not None:
                 found = {first + row: self._reason([example]) for row, example in enumerate(some)}
                 reasons |= {row: reason for row, reason in found.items() if reason is not None}
         return reasons
 
     def _reason(self, examples: Sequence[Example]) -> str | None:
-        """Why some of the examples cannot be tokenised; None if all can."""
+        """Return why one of the examples cannot be tokenised; None if all can."""
         try:
             self.tokenise(examples)
         except DataError as error:
@@ -157,7 +157,7 @@ class Chat:
         return None
 
     def _render_chat(self, example: Example) -> Rendered:
-        """The conversation with its answer, and what stands before the answer."""
+        """Render a conversation with the chat template, up to its answer and whole."""
         messages, given = self._conversation(example)
         chat = example.chat or {}
         learn, asked = chat.get("learn"), messages[: chat.get("asked", -1)]
@@ -176,9 +176,9 @@ class Chat:
         return Rendered(prompt, whole)
 
     def _up_to_words(self, messages: list[dict[str, Any]], given: Mapping[str, Any], whole: str) -> tuple[str, str]:
-        """The text before the words of an answer, and the text up to the end of these words and a closing end of text.
+        """Return the text before an answer, and the text up to the end of the answer and its end-of-text token.
 
-        Words are what another answer would change.
+        The answer is the part of *whole* that differs when the conversation is rendered with another answer.
         """
         other = self._chat([*messages[:-1], chat_message("assistant", _OTHER)], given)
         start = _shared(other, whole)
@@ -190,7 +190,7 @@ class Chat:
         return whole[:start], words + (head + end if end else "")
 
     def _refusal(self, example: Example, messages: list[dict[str, Any]], error: ConfigError) -> AirRepError:
-        """Words on a template that fails: on this example alone if it takes a question and its answer."""
+        """Return the error for a template that fails: about this example if a plain question and answer work."""
         try:
             self._chat([chat_message("user", "a"), chat_message("assistant", "b")], {})
         except ConfigError:
@@ -205,16 +205,16 @@ class Chat:
     def _is_left_out(self, messages: list[dict[str, Any]], given: Mapping[str, Any], prompt: str, whole: str) -> bool:
         """True if the template leaves the answer out."""
         said = messages[-1].get("content")
-        if not isinstance(said, str) or not said.strip():  # calls, or parts
+        if not isinstance(said, str) or not said.strip():  # tool calls, or a list of parts
             return whole == self._chat([*messages[:-1], chat_message("assistant", "")], given)
         shared = _shared(prompt, whole)
         if said.strip() in whole[shared:]:
             return False
-        marked = self._chat([*messages[:-1], {**messages[-1], "content": _MARK}], given)  # it may cut thoughts out
+        marked = self._chat([*messages[:-1], {**messages[-1], "content": _MARK}], given)  # thoughts may be cut
         return _MARK not in marked
 
     def _conversation(self, example: Example) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The messages of an example, the last one its response, and what else its record gives to the template."""
+        """Return the messages of an example, its response last, and the template variables that its record sets."""
         answer = chat_message("assistant", example.response)
         if example.chat == MESSAGES:
             return [*chat_of(example.prompt), answer], {}
@@ -235,7 +235,7 @@ class Chat:
     def _known_roles(
         self, example: Example, messages: list[dict[str, Any]], given: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Messages under roles that the template writes: as they stand, or else under their usual names."""
+        """Return messages with roles that the template writes: as given, else with the roles' usual names."""
         usual = [{**one, "role": role_of("the role of a message", one["role"])[0]} for one in messages]
         odd = [place for place, one in enumerate(messages) if one["role"] != usual[place]["role"]]
         if not odd or self._writes(messages, odd, given):
@@ -249,7 +249,7 @@ class Chat:
         )
 
     def _writes(self, messages: list[dict[str, Any]], places: Sequence[int], given: Mapping[str, Any]) -> bool:
-        """True if the template takes messages, and writes the texts of the messages at some places."""
+        """True if the template takes *messages* and writes the texts of the ones at *places*."""
         try:
             written = self._chat(messages, given)
         except ConfigError:
@@ -258,7 +258,7 @@ class Chat:
         return all(text.strip() in written for text in texts if isinstance(text, str))
 
     def _asked(self, prompt: str) -> list[dict[str, Any]]:
-        """The messages of a prompt that is text; one of the user's, if the template does not take such roles."""
+        """Split a text prompt into its messages; keep it as one user message if the template does not take them."""
         messages: list[dict[str, Any]] = list(chat_of(prompt))
         form = tuple((message["role"], bool(message["content"].strip())) for message in messages)
         if len(form) == 1 and form[0][0] == "user":
@@ -266,7 +266,7 @@ class Chat:
         return messages if self._are_taken(shortest(form)) else [chat_message("user", prompt)]
 
     def reads_messages(self, example: Example) -> bool:
-        """True if the LM reads an example's prompt as its messages, not as one text of the user's."""
+        """True if the LM reads an example's prompt as the messages in it, not as one user message."""
         if self.plain is not None or not holds_turns(example.prompt):
             return False
         chat = example.sides[0].chat
@@ -275,15 +275,15 @@ class Chat:
         return self._asked(example.prompt) != [chat_message("user", example.prompt)]
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
-        """Ways of reading the examples that the LM's fingerprint does not tell: as messages; else empty.
+        """Return ``{"rendering": "messages"}`` if a prompt is read as the messages in it, else an empty dict.
 
-        Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
-        The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
+        Earlier versions gave every prompt to the chat template as one user message. The LM's fingerprint did not
+        change, so that artifacts from other prompts stay valid; this entry tells the two ways of reading apart.
         """
         return {RENDERING: "messages"} if self.plain is None and any(map(self.reads_messages, examples)) else {}
 
     def _are_taken(self, form: Form) -> bool:
-        """True if the template takes messages of this form; tried once."""
+        """True if the template takes messages of this form; the answer is remembered."""
         if form not in self._taken:
             if len(self._taken) >= _FORMS:
                 self._taken.clear()
@@ -291,7 +291,7 @@ class Chat:
         return self._taken[form]
 
     def _takes(self, form: Form) -> bool:
-        """True if the template writes messages of this form, all of them, with an answer behind them and without."""
+        """True if the template writes all messages of this form, with an answer after them and without one."""
         marks = [f"{_MARK}{number}." if content else "" for number, (_, content) in enumerate(form)]
         asked = [chat_message(role, mark) for (role, _), mark in zip(form, marks, strict=True)]
         if form[-1][0] not in ("user", "tool"):
@@ -299,15 +299,15 @@ class Chat:
         try:
             before = self._chat(asked, {}, add_generation_prompt=True)
             whole = self._chat([*asked, chat_message("assistant", _MARK)], {})
-        except ConfigError:  # many refuse a system prompt, tools, or two messages of one role in a row
+        except ConfigError:  # many templates refuse a system prompt, tools, or two messages of one role in a row
             return False
-        # Some write the system prompt into the last message alone, and only if that is the user's.
+        # Some templates write the system prompt into the last message, but only if this is the user's.
         return all(mark in before and mark in whole for mark in marks)
 
     def _chat(
         self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any], *, add_generation_prompt: bool = False
     ) -> str:
-        """Fill in the chat template, within limits; one that asks for today's date gets the same date every day."""
+        """Render messages with the chat template, within limits of time, memory and length; ConfigError if it fails."""
         try:
             with limited(_SECONDS, _MEMORY):
                 text: str = self.tokenizer.apply_chat_template(
@@ -328,15 +328,15 @@ class Chat:
         return text
 
     def _template_with(self, given: Mapping[str, Any]) -> str | None:
-        """The chat template; some LMs have another for conversations with tools."""
+        """Return the chat template; some LMs have a second one for conversations with tools."""
         if "tools" not in given or not isinstance(self.tokenizer.chat_template, Mapping):
             return self._template
         return _chat_template(self.tokenizer, self.name, tools=given["tools"])
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
-        """Token ids of each example: what is read before the answer, cut to fit, then what is learnt.
+        """Return the token ids of each example, cut to fit: the tokens before the answer, then the learnt ones.
 
-        Of one with a span, each learnt token has its share of that (:func:`airrep.corpus.spans.shares`).
+        ``shares`` says how much of each learnt token lies in the example's span (:func:`airrep.corpus.spans.shares`).
         """
         if have_spans(examples):
             return self.tokenise_with_places(examples)[0]
@@ -346,11 +346,11 @@ class Chat:
             documents += [laid[:2] for _, _, laid in found]
         return Documents.of(documents)
 
-    def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
-        """Do as :meth:`tokenise`, and give each learnt token's place, in characters of the response."""
+    def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[TokenPlaces]]:
+        """Tokenise as :meth:`tokenise` does, and return the places of the learnt tokens in each response too."""
         self._check_places()
         documents: list[tuple[list[int], int]] = []
-        places: list[ResponsePlaces] = []
+        places: list[TokenPlaces] = []
         for first in range(0, len(examples), _PLACED):
             chunk = examples[first : first + _PLACED]
             for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
@@ -366,10 +366,10 @@ class Chat:
                 "tokenizer, with a tokenizer.json."
             )
 
-    def token_places(self, examples: Sequence[Example]) -> list[ResponsePlaces]:
-        """Places of all tokens, those of the prompt too, in characters of ``prompt + "\\n" + response``.
+    def token_places(self, examples: Sequence[Example]) -> list[TokenPlaces]:
+        """Return the places of all tokens, those of the prompt too, in ``prompt + "\\n" + response``.
 
-        What no text of the example is, as a template's words and the end of text, is empty.
+        Tokens that only the template writes, and the end-of-text token, have empty ranges.
         """
         self._check_places()
         found = []
@@ -379,12 +379,10 @@ class Chat:
                 found.append(self._all_places(example, text, offsets, laid))
         return found
 
-    def _all_places(
-        self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid
-    ) -> ResponsePlaces:
-        """Places of the tokens that are read, by the place of each in the text that was written."""
+    def _all_places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> TokenPlaces:
+        """Locate all tokens of *laid* in prompt and response, by their offsets in the rendered text."""
         count, begun = len(laid.ids), len(self._begin_of(text))
-        ahead = 0 if self.cut == "shares" else laid.first + begun - laid.start  # cut out at the front of the prompt
+        ahead = 0 if self.cut == "shares" else laid.first + begun - laid.start  # cut from the front of the prompt
         numbers = np.arange(count) - begun
         numbers[: laid.start] += ahead
         numbers[laid.start :] = laid.first + np.arange(count - laid.start)
@@ -397,21 +395,21 @@ class Chat:
         seen = _seen(example, text, max(0, head))
         places = [seen[start:stop][seen[start:stop] >= 0] for start, stop in edges.tolist()]
         starts = np.array([part.min() if len(part) else 0 for part in places], np.int64)
-        return ResponsePlaces(starts, np.array([part.max() + 1 if len(part) else 0 for part in places], np.int64))
+        return TokenPlaces(starts, np.array([part.max() + 1 if len(part) else 0 for part in places], np.int64))
 
     def _read(self, chunk: Sequence[Example], *, places: bool) -> list[tuple[Rendered, Any, _Laid]]:
-        """Text, token ids, and where asked for the places of tokens in the text, of each of some examples."""
+        """Return the rendered text of each example, its tokens' offsets (None without *places*), and its tokens."""
         texts = [self.render(example) for example in chunk]
         prompts = self._ids([text.prompt for text in texts])
         wholes = self._encoded([text.whole for text in texts], return_offsets_mapping=places)
         offsets = wholes["offset_mapping"] if places else [None] * len(texts)
         return list(zip(texts, offsets, map(self._laid, chunk, texts, prompts, wholes["input_ids"]), strict=True))
 
-    def _places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> ResponsePlaces:
-        """Places of the learnt tokens, in characters of the response."""
+    def _places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> TokenPlaces:
+        """Locate the learnt tokens in the response, by their offsets in the rendered text."""
         most, count = len(example.response), len(laid.ids) - laid.start
         own = np.array(offsets[laid.first :][:count], np.int64).reshape(-1, 2)
-        ours = np.full((count - len(own), 2), len(text.whole))  # the end of text
+        ours = np.full((count - len(own), 2), len(text.whole))  # the end-of-text token
         own = np.concatenate([own, ours])
         firsts, lasts = _characters(example.response, text)
         empty = own[:, 0] >= own[:, 1]
@@ -420,17 +418,17 @@ class Chat:
         found = np.minimum.reduceat(firsts, edges)[::2] if count else np.empty(0, np.int64)
         until = np.maximum.reduceat(lasts, edges)[::2] if count else np.empty(0, np.int64)
         outside = empty | (until == 0)
-        at = np.where(empty, most, found)  # what stands before the response is at its beginning, and takes none of it
-        return ResponsePlaces(at, np.where(outside, at, until))
+        at = np.where(empty, most, found)  # tokens before the response get an empty range at its beginning
+        return TokenPlaces(at, np.where(outside, at, until))
 
     def _encoded(self, texts: list[str], **asked: bool) -> Any:
-        """Ids of texts, and what else is asked for; refuses tokens that the LM has no embedding for."""
+        """Tokenise texts with the tokenizer options *asked*; refuse tokens that the LM has no embedding for."""
         found = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False, **asked)
         self._check_known(found["input_ids"])
         return found
 
     def prompt_ids(self, examples: Sequence[Example], room: int) -> list[list[int]]:
-        """Token ids of what the LM reads before it answers each example, cut at the front to at most *room* tokens."""
+        """Return the token ids that the LM reads before each answer, cut at the front to at most *room* tokens."""
         texts = [self._before_answer(example) for example in examples]
         found = self._ids([text.prompt for text in texts])
         begins = [self._begin_of(text) for text in texts]
@@ -438,7 +436,7 @@ class Chat:
         return [self._fit(begin + ids or least, room) for begin, ids in zip(begins, found, strict=True)]
 
     def _before_answer(self, example: Example) -> Rendered:
-        """Text that the LM reads before it answers; the example needs no response."""
+        """Render an example for its prompt; the example needs no response."""
         answered = example if example.response.strip() else replace(example, response=_MARK)
         chat = {name: value for name, value in (example.chat or {}).items() if name != "learn"}
         return self.render(replace(answered, chat=chat or None))
@@ -461,11 +459,11 @@ class Chat:
         return self._begin if text.framed and not has_own else []
 
     def _laid(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> _Laid:
-        """All tokens of an example; learnt is what follows the tokens that it shares with its prompt."""
+        """Cut the tokens of an example to fit; tokens after the prefix that *whole* shares with *prompt* are learnt."""
         begin = self._begin_of(text)
         has_end = bool(self._end) and text.whole.endswith(self.tokenizer.eos_token)
         ids = begin + whole + (self._end if text.framed and not has_end else [])
-        start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
+        start = _shared(begin + prompt, ids) or 1  # the first token cannot be predicted
         if len(ids) <= start:
             raise DataError(f'example "{example.id}": nothing comes before its response. Give the example a prompt.')
         first = start - len(begin)
@@ -497,7 +495,7 @@ class Chat:
         return _Laid(head + response, len(head), first)
 
     def _fit(self, ids: list[int], room: int) -> list[int]:
-        """Cut tokens out at the front, behind the begin-of-text token."""
+        """Cut tokens from the front until *room* are left, but keep the begin-of-text token if there is one."""
         over = len(ids) - room
         first = self.tokenizer.bos_token_id
         kept = 1 if first is not None and ids[:1] == [first] and room > 1 else 0
@@ -505,15 +503,15 @@ class Chat:
 
 
 def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """Tokens, or characters, that two sequences have in common at their beginning."""
+    """Return the length of the longest common prefix of two sequences."""
     if second[: len(first)] == first:  # nearly always
         return len(first)
     pairs = enumerate(zip(first, second, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
-def _shares_of(example: Example, places: ResponsePlaces) -> np.ndarray:
-    """The share of each learnt token that lies in an example's span; DataError if the span was cut off."""
+def _shares_of(example: Example, places: TokenPlaces) -> np.ndarray:
+    """Return how much of each learnt token lies in an example's span; DataError if the span was cut off."""
     if example.span is None:
         return np.ones(len(places.starts))
     found = shares(example.response, example.span, *places)
@@ -523,7 +521,7 @@ def _shares_of(example: Example, places: ResponsePlaces) -> np.ndarray:
 
 
 def _shares(prompt: int, response: int, room: int) -> tuple[int, int]:
-    """Tokens that are left of a prompt and of a response: all of what takes less than half of the room, if one does.
+    """Share *room* tokens between a prompt and a response by length; one that needs less than half is kept whole.
 
     Example:
         >>> _shares(90, 20, 100), _shares(20, 90, 100), _shares(60, 90, 100), _shares(20, 30, 100)
@@ -540,10 +538,10 @@ def _shares(prompt: int, response: int, room: int) -> tuple[int, int]:
 
 
 def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
-    """For each character of a whole text, and one behind it, that of the response that it is, and the one after it.
+    """Map each character of the rendered text, and two places behind it, to its half-open range in the response.
 
-    Before it they are 0, and elsewhere the response's length and 0. A template may write thoughts, text and calls apart
-    from each other, so that the response's lines are looked for one after another.
+    The range is (0, 0) before the response, and (length of the response, 0) for other characters outside it. The
+    response is searched for line by line if need be, since a template may write thoughts, text and calls apart.
     """
     firsts = np.full(len(text.whole) + 2, len(response), np.int64)
     lasts = np.zeros(len(text.whole) + 2, np.int64)
@@ -565,9 +563,9 @@ def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _seen(example: Example, text: Rendered, place: int) -> np.ndarray:
-    """The character of ``prompt + "\\n" + response`` that each character of a whole text is, -1 for those of templates.
+    """Map each character of the rendered text to its place in ``prompt + "\\n" + response``; -1 for the template's own.
 
-    Lines of the prompt are looked for from *place* on, one after another: a template may write its messages apart.
+    Lines of the prompt are searched for from *place* on, in order: a template may write its messages apart.
     """
     firsts, lasts = _characters(example.response, text)
     seen: np.ndarray = np.where(lasts > 0, firsts + len(example.prompt) + 1, -1)
@@ -584,11 +582,11 @@ def _seen(example: Example, text: Rendered, place: int) -> np.ndarray:
 
 
 def shortest(form: Form) -> Form:
-    """The form of a shorter conversation that a template takes if it takes this one: without rounds that are repeated.
+    """Return a form without its repeated rounds: a template that takes this shorter form takes the long one too.
 
-    What a template refuses or leaves out depends on which message is the first and the last and which follows which
-    (two of the user's, a system prompt that is not in front), not on how many there are. So a round back to the same
-    kind of message goes if each of its steps was seen before it, and chats of any length are tried as one.
+    What a template refuses or leaves out depends on the first message, the last one, and on which message follows which
+    (two user messages in a row, a system prompt that is not first), not on their number. So a round that leads back to
+    the same kind of message is dropped if each of its steps occurred before, and one trial serves chats of any length.
 
     Example:
         >>> talk = (("user", True), ("assistant", True))
@@ -605,9 +603,9 @@ def shortest(form: Form) -> Form:
 
 
 def _plain_template(tokenizer: Any, template: str | None) -> tuple[str, str, str] | None:
-    """Text with {prompt}, text before the response, text after it; None if the chat template is used.
+    """Return the text with {prompt}, the spaces before the response, the text after it; None for a chat template.
 
-    Spaces before the response belong to it, since tokenizers join them with the first word.
+    Spaces before the response belong to the response, since tokenizers join them with its first word.
     """
     if template in (None, "chat") and tokenizer.chat_template is not None:
         return None
@@ -624,7 +622,7 @@ def _begin(tokenizer: Any) -> list[int]:
 
 
 def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
-    """The chat template, which gets the same date every day."""
+    """Return the tokenizer's chat template, with a fixed date; ConfigError if it is not safe to run."""
     try:
         template: str = tokenizer.get_chat_template(**given)
     except ValueError as error:
@@ -638,34 +636,34 @@ def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
 
 
 def _takes_powers(template: str) -> bool:
-    """True if a template has the operator ``**``: one such step can take hours, and no limit can stop it."""
+    """True if a template has the operator ``**``: one power can take hours, and :func:`limited` cannot interrupt it."""
     from jinja2 import Environment, TemplateError
 
     if "**" not in template:
         return False
     try:
         tokens = [value for _, kind, value in Environment(autoescape=True).lex(template) if kind != "whitespace"]
-    except TemplateError:  # told when it is used
+    except TemplateError:  # rendering reports the error
         return False
-    return any(two == "**" and one not in ("(", ",") for one, two in pairwise(tokens))  # after those, it unpacks
+    return any(two == "**" and one not in ("(", ",") for one, two in pairwise(tokens))  # after "(" and "," it unpacks
 
 
 _LOOK = 0.1
 """Seconds between two looks at the clock."""
 _IDLE = 20
-"""Looks without work after which the watching thread ends."""
+"""Looks at the clock without work after which the watching thread ends."""
 
 
 class LimitError(Exception):
-    """Code took too long, or wanted too much memory."""
+    """Limited code took too long, or needed too much memory."""
 
 
 class _TimeUp(BaseException):
-    """Raised into the thread that works; no base of what programs catch."""
+    """Raised in the working thread; a BaseException, so that ``except Exception`` in its code does not catch it."""
 
 
 class _Watch:
-    """Ends work that takes too long; a thread looks at the clock, so that short work costs next to nothing."""
+    """Interrupts work that takes too long; another thread looks at the clock, so short work costs almost nothing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -682,7 +680,7 @@ class _Watch:
                 self._thread.start()
 
     def end(self) -> bool:
-        """True if the time was up; cancels an exception that has not been raised yet."""
+        """Stop watching; return True if the time was up, and cancel an exception that has not been raised yet."""
         with self._lock:
             self._deadline = None
             if self._fired:
@@ -710,14 +708,14 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 _watch = _Watch()
 _one = threading.Lock()
-"""Held by what is limited: memory is that of the process, and the watch has one deadline."""
+"""Held during limited work: the memory limit is the whole process's, and the watch has only one deadline."""
 
 
 @contextmanager
 def limited(seconds: float, memory: int) -> Iterator[None]:
-    """End work that takes longer than *seconds*, or that makes the process larger by more than *memory* bytes.
+    """Raise LimitError if the block takes longer than *seconds*, or lets the process grow by over *memory* bytes.
 
-    Memory is limited on Linux alone. One step of the interpreter is not broken off.
+    Memory is limited only on Linux. A single step of the interpreter cannot be interrupted.
     """
     with _one, _memory(memory):
         error: BaseException | None = None

@@ -152,7 +152,7 @@ def refuse_difference(
     if name is not None:
         raise ArtifactError(
             f"{shown(str(where))}: holds {made} with another {name} "
-            f"({_short(was.get(name))}; now {_short(now.get(name))}); nothing is overwritten. {instead}"
+            f"(was {_short(was.get(name))}, now {_short(now.get(name))}); nothing is overwritten. {instead}"
         )
 
 

@@ -76,9 +76,9 @@ def test_a_word_counts_all_its_tokens_and_shares_those_that_it_has_a_part_of(tmp
 
 
 def _places(starts: list[int], stops: list[int]) -> Any:
-    from airrep.lm.chat import ResponsePlaces
+    from airrep.lm.chat import TokenPlaces
 
-    return ResponsePlaces(np.array(starts), np.array(stops))
+    return TokenPlaces(np.array(starts), np.array(stops))
 
 
 def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_model_that_changed_on_disk_is_loaded_again(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "lm")
-    with pytest.raises(ConfigError, match="lm: says what it expects of responses; expected view=response"):
+    with pytest.raises(ConfigError, match="lm: .* needs view=response"):
         make(folder, view="prompt")
     with pytest.raises(DataError, match='the LM cannot read 1 of 1 examples. .*"long": .* has 10'):
         make(folder).fit(Corpus.from_examples([Example("a", "x" * 100, "long")]))

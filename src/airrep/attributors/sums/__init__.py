@@ -1,6 +1,6 @@
-"""A method that adds up others: channels.
+"""A method that adds up the scores of several others: channels.
 
 candidates  Two stages: cheap channels pick candidates, a dear channel scores these alone.
-channels    Attribution by a sum of channels, each pooled by itself.
+channels    Attribution by a weighted sum of channels, each with its own pool.
 relative    Relative weights of channels: their scores of random groups, on a sample of the training examples.
 """

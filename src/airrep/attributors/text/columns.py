@@ -1,4 +1,4 @@
-"""Columns of n-grams of tokens: counted for texts and a corpus, placed for one."""
+"""Feature columns of token n-grams: counts of texts and of a corpus, places in a text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Attribution by a counting language model over n-grams, weighed by surprise."""
+"""Attribution by an n-gram language model, with an LM that may weight the tokens."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -47,10 +47,10 @@ from airrep.shapes import Float64
 from airrep.sparse import SparseRows, below
 
 if TYPE_CHECKING:
-    from airrep.lm.chat import ResponsePlaces
+    from airrep.lm.chat import TokenPlaces
     from airrep.lm.model import TargetLM
 
-    _Found: TypeAlias = tuple[list[np.ndarray], list[ResponsePlaces]]
+    _Found: TypeAlias = tuple[list[np.ndarray], list[TokenPlaces]]
 
 
 LM_SETTINGS = ("lm", "device", "precision", *LmReading.model_fields)
@@ -154,8 +154,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         found = tally(self._read(train), self._settings.kinds)
         if not found.totals.any():
             raise ConfigError(
-                f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
-                "Take another view, or another method."
+                f"ngram: no training example has a token in the view '{self._settings.view}'. Use another view, or "
+                "another method."
             )
         self._background = found
 
@@ -343,7 +343,7 @@ _remembered: "WeakKeyDictionary[TargetLM, _Memory]" = WeakKeyDictionary()
 
 
 def _misses(
-    example: Example, found: FoundTokens, losses: np.ndarray, places: "ResponsePlaces", own: bool = False
+    example: Example, found: FoundTokens, losses: np.ndarray, places: "TokenPlaces", own: bool = False
 ) -> np.ndarray:
     nats = np.where(np.isfinite(losses), losses, _UNKNOWN).astype(np.float64)
     if own:
@@ -359,7 +359,7 @@ def _miss(nats: np.ndarray) -> np.ndarray:
     return np.asarray(-np.expm1(-np.maximum(nats, 0.0)))
 
 
-def _spread(text: str, losses: np.ndarray, places: "ResponsePlaces") -> np.ndarray:
+def _spread(text: str, losses: np.ndarray, places: "TokenPlaces") -> np.ndarray:
     """Nats of each character, ``(characters,)``: a token's loss is shared by those that are no space, if any is."""
     marks = np.fromiter((not letter.isspace() for letter in text), bool, len(text))
     before = np.concatenate([[0], np.cumsum(marks)])

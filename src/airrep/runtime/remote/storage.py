@@ -39,7 +39,7 @@ class Storage:
         except ImportError as error:
             if scheme in ("s3", "s3a"):
                 need(url, "remote", "s3fs")
-            raise ConfigError(f"{url}: {_line(error)}. Install that package beside airrep.") from error
+            raise ConfigError(f"{url}: {_line(error)}. Install that package where airrep is installed.") from error
         except ValueError as error:
             raise ConfigError(
                 f"{url}: {_line(error)}. Give a path, or the URL of a storage, such as s3://BUCKET/PATH."
