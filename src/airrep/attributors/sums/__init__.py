@@ -2,5 +2,5 @@
 
 candidates  Two stages: cheap channels pick candidates, a dear channel scores these alone.
 channels    Attribution by a weighted sum of channels, each with its own pool.
-relative    Relative weights of channels: their scores of random groups, on a sample of the training examples.
+relative    Relative weights of channels, from their scores of random groups of training examples.
 """

@@ -1,4 +1,4 @@
-"""Relative weights of channels: their scores of random groups, on a sample of the training examples."""
+"""Relative weights of channels, from their scores of random groups of training examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
