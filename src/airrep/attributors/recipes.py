@@ -76,7 +76,7 @@ class Channel(Settings):
         count, share = type(candidates) is int and candidates >= 1, isinstance(candidates, str) and _percent(candidates)
         if candidates is None or count or 0 < share <= 100:
             return candidates
-        raise ValueError("expected a count of 1 or more, or a share of the examples such as '1%'")
+        raise ValueError("must be a count of 1 or more, or a share of the examples such as '1%'")
 
     def count_of(self, examples: int) -> int:
         """Return how many of *examples* the channel scores."""
@@ -96,13 +96,13 @@ class Channel(Settings):
     @classmethod
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
-            raise ValueError("expected a method, and channels are several. List them in the recipe")
+            raise ValueError("must be one method. List the channels themselves in the recipe")
         return method
 
     @model_validator(mode="after")
     def _reads_lm(self) -> "Channel":
         if self.warmed and self.method in METHOD_SETTINGS and not self.has("lm"):
-            raise ValueError(f"warmed: {self.method} reads no language model; expected false")
+            raise ValueError(f"warmed: must be false, because {self.method} reads no language model")
         return self
 
     def has(self, setting: str) -> bool:
@@ -199,20 +199,20 @@ class ChannelsSettings(LmReading):
         channels, others = _distributed(channels, own)
         if "candidates" in others:
             raise ConfigError(
-                "recipe: candidates is for channels of methods that keep no features, such as ekfac, and none is; "
-                "expected a recipe with one, such as lm-whole. Take --recipe lm-whole, or leave candidates out."
+                "recipe: candidates needs a channel whose method stores no features, such as ekfac. Use --recipe "
+                "lm-whole, or remove candidates."
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed: fills the slot of the LM after a warm-up; expected a recipe with a channel that has warmed: "
-                "true, such as lm-warm, and an lm as well, the one before the warm-up"
+                "warmed: needs a recipe with a channel that has warmed: true, such as lm-warm. It also needs lm, the "
+                "LM before the warm-up"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
-            raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
+            raise ValueError(f"{unread}: has no effect, because no channel reads a language model. Set lm too")
         return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
     @field_validator("tokenizer", "lm", "warmed")
@@ -220,7 +220,7 @@ class ChannelsSettings(LmReading):
     def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
         whole = name if name is None or name in TOKENIZERS else settled_name(name)
         if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
-            raise ValueError("is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
+            raise ValueError("is the same model as lm, but must be the LM after a warm-up, made by `airrep warmup`")
         return whole
 
     @field_validator("encoder")
@@ -240,9 +240,9 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
+            raise ValueError(f"{lacking.title} reads the LM after a warm-up. Set warmed too: --warmed FOLDER")
         if lacking is not None:
-            raise ValueError(f"expected an lm as well (--lm MODEL): {lacking.title} reads the LM before fine-tuning")
+            raise ValueError(f"{lacking.title} reads the LM before fine-tuning. Set lm too: --lm MODEL")
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
 
@@ -251,7 +251,7 @@ def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str
     of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
     known = sorted({*common, *of_channels})
     return (
-        f"recipe: no channel of it has the setting '{name}'; expected one of {', '.join(known)}. "
+        f"recipe: no channel has the setting '{name}'; expected one of {', '.join(known)}. "
         f"{near(name, known, 'Correct the name.')}"
     )
 
@@ -269,13 +269,13 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     titles = [channel.title for channel in channels]
     twice = next((title for title in titles if titles.count(title) > 1), None)
     if twice is not None:
-        raise ValueError(f"expected channels of different names; two are called '{twice}'")
+        raise ValueError(f"two channels are called '{twice}', but names must differ")
     if not any(channel.weight > 0 for channel in channels):
-        raise ValueError("expected a weight above 0; all are 0")
+        raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
-        raise ValueError("expected one whose weight is not relative; set relative: false for one")
+        raise ValueError("at least one channel must have relative: false")
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
-        raise ValueError("candidates: are picked by other channels; expected one without, whose weight is not relative")
+        raise ValueError("candidates: at least one channel must have no candidates and relative: false")
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
@@ -308,11 +308,11 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
     if given is None:
         return channels
     if not named:
-        raise ValueError("encoder: belongs to channels that embed texts, and none does; expected one of method airrep")
+        raise ValueError("encoder: has no effect, because no channel embeds texts. Add a channel of method airrep")
     if len(own) > 1:
         raise ValueError(
-            f"encoder: would stand for several ({', '.join(sorted(own))}); expected channels of one encoder. Name each "
-            "in a recipe"
+            f"encoder: would replace several encoders ({', '.join(sorted(own))}). Name the encoder of each channel in "
+            "a recipe"
         )
     return [one.with_settings({"encoder": given}) if one.encoder in (own or named) else one for one in channels]
 
@@ -333,8 +333,8 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     if lacking is not None:
         flag = "--warmed FOLDER" if lacking.warmed else "--lm MODEL"
         raise ConfigError(
-            f"recipe: its channel '{lacking.title}' reads a language model that the index was built without. Build "
-            f"an index of the recipe (airrep index DATA --recipe ... {flag}), or leave --recipe out."
+            f"recipe: channel '{lacking.title}' reads a language model that the index was built without. Build an "
+            f"index with this recipe (airrep index DATA --recipe ... {flag}), or remove --recipe."
         )
     shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {
@@ -398,7 +398,7 @@ def recipe_text(name: str | None = None) -> str:
         return "\n".join(f"{one:<15} {line.removeprefix('# ')}" for one, line in first.items()) + "\n"
     if name not in shipped_recipes():
         listed(name)  # raises if it is not a recipe at all
-        raise ConfigError(f"recipe {name}: does not come with airrep. Open the file itself.")
+        raise ConfigError(f"recipe {name}: does not come with airrep. Open its file to read it.")
     return (SHIPPED / f"{name}.yaml").read_text("utf-8")
 
 
@@ -411,9 +411,7 @@ def listed(recipe: object) -> tuple[Channel, ...]:
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))
     if not isinstance(recipe, list | tuple):
-        raise ConfigError(
-            f"recipe: {recipe!r} is no list of channels; expected [{{'method': 'ngram'}}], say. Give one."
-        )
+        raise ConfigError(f"recipe is {recipe!r}; it must be a list of channels, such as [{{'method': 'ngram'}}].")
     return tuple(
         one if isinstance(one, Channel) else _channel(one, f"channel {number}") for number, one in enumerate(recipe, 1)
     )
@@ -422,7 +420,7 @@ def listed(recipe: object) -> tuple[Channel, ...]:
 def _channel(value: object, where: str) -> Channel:
     """Read one channel of a recipe (ConfigError: one of its names or values is not valid)."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: {value!r} is no channel; expected lines such as '- method: ngram'. Correct it.")
+        raise ConfigError(f"{where}: {value!r} is not a channel. Write lines such as '- method: ngram'.")
     one = Channel.of({"method": "", **{str(name): own for name, own in value.items()}}, where)
     refuse_dropped(one.method, one.settings, f"{where}: ")
     if one.known is None:
@@ -433,7 +431,7 @@ def _channel(value: object, where: str) -> Channel:
     odd = next((name for name in one.settings if name not in names), None)
     if odd is not None:
         raise ConfigError(
-            f"{where}: {one.method} has no setting '{odd}'; expected some of {', '.join(sorted(names))}. "
+            f"{where}: {one.method} has no setting '{odd}'; expected one of {', '.join(sorted(names))}. "
             f"{near(odd, names, 'Correct the name.')}"
         )
     if one.pool is not None:
@@ -473,20 +471,20 @@ def read_channels(name: str) -> tuple[Channel, ...]:
         )
     path = path / RECIPE if path.is_dir() else path
     if not path.is_file():
-        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or learn it again.")
+        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or make the recipe again.")
     if path.stat().st_size > LARGEST:
         raise ConfigError(
-            f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
+            f"{path}: {path.stat().st_size:,} bytes are too many for a recipe. List at most {MOST_CHANNELS} channels."
         )
     content = read_yaml(path)
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
-        raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
+        raise ConfigError(f"{path}: is not a list of channels. Write lines such as '- method: ngram'.")
     made = [_channel(placed(one, path.parent), f"{path}: channel {number}") for number, one in enumerate(channels, 1)]
     try:
         _check_sum(made)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}. Correct it.") from error
+        raise ConfigError(f"{path}: {error}. Correct the recipe.") from error
     return tuple(made)
 
 

@@ -178,13 +178,13 @@ class NgramSettings(LmReading):
     def _fitting(self) -> Self:
         """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
-            raise ValueError(f"skip: is counted beside at most {MOST_ORDERS - 1} orders; expected fewer, or skip=0")
+            raise ValueError(f"skip: needs at most {MOST_ORDERS - 1} orders. Name fewer orders, or set skip=0")
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
-            raise ValueError("copied: marks words of responses; expected tokenizer=words and view=response")
+            raise ValueError("copied: marks words of responses, so it needs tokenizer=words and view=response")
         if self.lm is not None and self.view != "response":
-            raise ValueError("lm: says what it expects of responses; expected view=response")
+            raise ValueError("lm: predicts only responses, so it needs view=response")
         if self.rendered and self.view != "response":
-            raise ValueError("rendered: counts what is learnt of responses; expected view=response")
+            raise ValueError("rendered: counts only responses, so it needs view=response")
         return self
 
     @field_validator("orders", mode="before")
@@ -197,7 +197,7 @@ class NgramSettings(LmReading):
         found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
         good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
         if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:
-            raise ValueError(f"expected 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
+            raise ValueError(f"must be 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
         return tuple(found)
 
     @field_validator("tokenizer", "lm")
@@ -270,7 +270,7 @@ class LograSettings(GradientSettings):
     @model_validator(mode="after")
     def _sketched_directions(self) -> Self:
         if self.sketch is not None and self.rank is None:
-            raise ValueError("sketch: compresses gradients of a rank; expected a rank, or sketch=null")
+            raise ValueError("sketch: needs a rank. Set rank, or sketch=null")
         return self
 
 
@@ -311,8 +311,8 @@ class EkfacSettings(LmSettings):
         """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
-                f"seed={values['seed']!r}: does not exist any more: only the texts decide the sample. Expected none. "
-                "Leave it out, or raise sample"
+                f"seed={values['seed']!r}: was removed, because the texts alone decide the sample. Remove seed, or "
+                "raise sample"
             )
         return {name: one for name, one in values.items() if name != "seed"}
 
@@ -320,11 +320,11 @@ class EkfacSettings(LmSettings):
     def _refinable(self) -> Self:
         """Refuse settings that do not fit together."""
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
-            raise ValueError(f"refine={self.refine!r}: expected cg, or cg:COUNT for so many training examples")
+            raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
-            raise ValueError("refine: solves with the whole curvature; expected exponent=1")
+            raise ValueError("refine: divides by the whole curvature, so it needs exponent=1")
         if self.refine is not None and self.loss != "sft":
-            raise ValueError(f"refine: knows no Gauss-Newton matrix of loss={self.loss}; expected loss=sft")
+            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}")
         return self
 
 
@@ -435,28 +435,28 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
 
 
 DROPPED_METHODS = {
-    "readout": "It was behind what else there is: take --method rds, or --recipe lm.",
-    "stack": "What is learnt from labels is a recipe: give it with --recipe.",
+    "readout": "Other methods predict better: use --method rds, or --recipe lm.",
+    "stack": "Weights learnt from labels are now a recipe: give it with --recipe.",
 }
 """What to use instead of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
-    "preset": "--method logra and tracin are what did best; --recipe papers/logra has the paper's settings.",
+    "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
     "gradients": "Name a recipe: --recipe text, lm, lm-warm or lm-whole.",
-    "map_weights": "All linear maps weigh alike: leave it out.",
-    "projection": "Small matrices are the leading directions: leave it out.",
-    "curvature": "Curvature is Kronecker-factored: leave it out, or take --method trak for raw Fisher.",
-    "trak.objective": "Take --method dsdm for gradients of the loss.",
-    "dsdm.objective": "Take --method trak for gradients of the log odds.",
-    "trak.output_probability": "Take --method dsdm, which leaves it out.",
-    "dsdm.output_probability": "Take --method trak, which has it.",
-    "ekfac.reduction": "An example's loss is the sum over its tokens: leave it out.",
-    "reduction": "An example's loss is the mean over its tokens: leave it out.",
+    "map_weights": "All linear maps have the same weight: remove this setting.",
+    "projection": "Gradients are projected on their leading directions: remove this setting.",
+    "curvature": "Curvature is Kronecker-factored: remove this setting, or use --method trak for raw Fisher.",
+    "trak.objective": "Use --method dsdm for gradients of the loss.",
+    "dsdm.objective": "Use --method trak for gradients of the log odds.",
+    "trak.output_probability": "Use --method dsdm, which has no output probability.",
+    "dsdm.output_probability": "Use --method trak, which has the output probability.",
+    "ekfac.reduction": "An example's loss is the sum over its tokens: remove this setting.",
+    "reduction": "An example's loss is the mean over its tokens: remove this setting.",
     "influence.iterations": "Raise tolerance or damping instead.",
     "logra.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
     "tracin.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
     "logra.temperature": "A temperature belongs to a recipe's channel: write it there.",
     "tracin.temperature": "A temperature belongs to a recipe's channel: write it there.",
-    "ekfac.rank": "Whole gradients are not kept: leave it out, or take --method logra, which keeps small ones.",
+    "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
 """What to use instead of settings that airrep no longer has, by name or ``method.name``."""
 
@@ -468,8 +468,8 @@ def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") ->
         ConfigError: it says what to type instead.
     """
     if method in DROPPED_METHODS:
-        raise ConfigError(f"{where}method {method!r}: {method} does not exist any more. {DROPPED_METHODS[method]}")
+        raise ConfigError(f"{where}method {method!r}: was removed. {DROPPED_METHODS[method]}")
     for name, value in settings.items():
         instead = DROPPED_SETTINGS.get(f"{method}.{name}") or DROPPED_SETTINGS.get(name)
         if instead and (method in METHOD_SETTINGS or method == "channels"):  # a method of another package may have any
-            raise ConfigError(f"{where}{method}: {name}={value!r}: does not exist any more. {instead}")
+            raise ConfigError(f"{where}{method}: {name}={value!r}: was removed. {instead}")

@@ -81,13 +81,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     one.share_encoder(first)
             if channel.candidates is not None and not isinstance(one, DirectAttributor):
                 raise ConfigError(
-                    f"channel {channel.title}: candidates={channel.candidates} is for methods that keep no features, "
-                    f"such as ekfac; {one.name} keeps them, and scores all examples from these. Leave it out."
+                    f"channel {channel.title}: candidates={channel.candidates} works only with methods that store no "
+                    f"features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
             if isinstance(one, ChannelsAttributor):
-                raise ConfigError(
-                    "channels: have channels as a channel; expected methods. Name the inner ones themselves."
-                )
+                raise ConfigError("channels: one channel is itself a sum of channels. List its channels instead.")
         return made
 
     @property
@@ -117,8 +115,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         if pool is None and temperature != 1:
             raise ConfigError(
-                f"temperature {temperature}: belongs to attention, and pool 'channels' pools each channel at its own. "
-                "Leave it out, or name pool attention or signed-attention."
+                f"temperature {temperature}: needs a pool, because each channel has a temperature of its own. Name "
+                "pool attention or signed-attention, or remove the temperature."
             )
         return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
@@ -172,8 +170,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         other._reference = None if self._reference is None else replace(self._reference)  # without cached scores
         if other._relative and self._reference is None:
             raise ConfigError(
-                "channels: a weight of the recipe is relative, and the index was built without such. Build an index of "
-                "the recipe."
+                "channels: the recipe has relative weights, but the index was built without them. Build an index with "
+                "this recipe."
             )
         return other
 
@@ -210,12 +208,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} of the recipe differ only in pool and weights, and the index has {len(taken)} of "
-                "these; expected no more than it has. Leave one out, or build an index of the recipe."
+                f"channels: {named} of the recipe differ only in pool and weights, but the index has only {len(taken)} "
+                "such channels. Remove one, or build an index with this recipe."
             )
         return ConfigError(
-            f"channels: lacks '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; it has "
-            f"{', '.join(one.title for one in self.channels)}. Build an index of the recipe, or leave it out."
+            f"channels: the index has no '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; "
+            f"it has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or remove the "
+            "channel."
         )
 
     def _difference(self, wanted: Channel) -> str:
@@ -227,10 +226,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if named is None:
             return ""
         if named.name != made.name:
-            return f" (method {made.name}; here {named.name})"
+            return f" (method {made.name}; in the index {named.name})"
         here, there = (one.settings.model_dump(mode="json", exclude={*HOW}) for one in (named, made))
         name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
-        return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
+        return f" ({name}={there.get(name)!r}; in the index {here.get(name)!r})"
 
     @property
     def fingerprint(self) -> str:
@@ -262,8 +261,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense "
-                    "ones, such as those of logra or an encoder. Take another pool."
+                    f"channel {channel.title}: pool '{pool}' needs dense features, such as those of logra or an "
+                    "encoder, but these are sparse. Use another pool."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
@@ -347,8 +346,8 @@ def _of_candidates(channel: Channel) -> str:
     """Return a warning for readers of a channel that scores only candidates."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
-        f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
-        "its other scores from theirs."
+        f"For each query, channel '{channel.title}' scores only the {count} examples that the other channels rank "
+        "first. The scores of all others are predicted from the other channels."
     )
 
 
@@ -386,7 +385,6 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in POOLS:
         raise ConfigError(
-            f"channel {channel.title}: has the pool '{found}'; expected one that scores members, such as attention. "
-            "Take another pool."
+            f"channel {channel.title}: pool '{found}' does not work in a recipe. Use another pool, such as attention."
         )
     return found

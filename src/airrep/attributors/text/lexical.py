@@ -153,7 +153,7 @@ class NgramCounter:
         With *signs*, each character of scripts without spaces between words is a word.
         """
         if longest < 1 or buckets < 1:
-            raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
+            raise ConfigError(f"ngrams is {longest} and buckets is {buckets}; both must be at least 1.")
         self.longest, self.buckets, self._signs = longest, buckets, signs
         self._numbers = _BucketCache(buckets)
 
@@ -220,7 +220,7 @@ def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.nd
 def _log_shares(counts: np.ndarray, what: str, smoothing: float) -> np.ndarray:
     totals = counts.sum(axis=-1, keepdims=True, dtype=np.float64)
     if not (totals > 0).all():
-        raise DataError(f"{what}: counts no n-gram; expected at least one. Give texts with words.")
+        raise DataError(f"{what}: the texts have no n-grams. Give texts with words.")
     logs: np.ndarray = np.log(counts / totals + smoothing)
     return logs
 
@@ -314,8 +314,8 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
         terms, having, _ = self._terms([]).learnt(texts, self._settings.min_count)
         if not terms.names:
             raise ConfigError(
-                f"tfidf: finds no term in {self._settings.min_count} or more of the training examples; "
-                "expected at least one. Lower min_count, or take another method."
+                f"tfidf: no term occurs in {self._settings.min_count} or more training examples. Lower min_count, or "
+                "use another method."
             )
         # In float32 throughout, so that weights equal those in older indexes.
         weights = np.log(np.float32(len(train) + 1) / (having.astype(np.float32) + np.float32(1))) + np.float32(1)
@@ -352,8 +352,8 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
         terms, having, lengths = self._terms([]).learnt(seen_texts(train, self._settings.view))
         if not terms.names:
             raise ConfigError(
-                f"bm25: no training example has a word in the view '{self._settings.view}'; expected at least one. "
-                "Take another view, or another method."
+                f"bm25: no training example has a word in the view '{self._settings.view}'. Use another view, or "
+                "another method."
             )
         weights = np.log1p((len(train) - having + 0.5) / (having + 0.5))
         self._learnt = _Learnt(terms, {"weights": weights, "mean_length": np.array(float(lengths.sum() / len(train)))})
@@ -396,7 +396,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """Count the n-grams of the training corpus (DataError: it has no words)."""
         source = self._counter.total(seen_texts(train, self._settings.view))
         if not source.any():
-            raise DataError("dsir: finds no word in the training examples; expected at least one. Give texts.")
+            raise DataError("dsir: the training examples have no words. Give texts with words.")
         self._source = source
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
@@ -428,7 +428,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """
         counts = self._within(examples).sum(axis=0)
         if not counts.any():
-            raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
+            raise DataError("dsir: the queries have no words. Give queries with words.")
         return self._ratios(counts[None])
 
     def places(self, example: Example) -> Places:
@@ -444,9 +444,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         counts = self._within(examples)
         empty = np.flatnonzero(counts.lengths == 0)
         if len(empty) and self._settings.view == "whole":
-            raise DataError(
-                f"dsir: query '{examples[empty[0]].id}' has no words; expected at least one. Leave the query out."
-            )
+            raise DataError(f"dsir: query '{examples[empty[0]].id}' has no words. Remove the query.")
         dense: np.ndarray = counts.toarray()
         return dense
 

@@ -118,8 +118,8 @@ def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
 
     try:
         tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises no narrower class
-        raise ConfigError(f"{path}: is not a tokenizer ({error}). Restore it, or take another one.") from error
+    except Exception as error:  # the library raises nothing more precise
+        raise ConfigError(f"{path}: is not a valid tokenizer ({error}). Restore it, or use another one.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return _Pieces(tokenizer), sha256(content).hexdigest()
@@ -173,8 +173,8 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     local = path.is_dir()
     if not local and path.is_absolute():
         raise ConfigError(
-            f"tokenizer {name}: there is no such folder; expected that of a model. Where the LM has moved, say where "
-            f"it is: {NEW_PLACE}; where only its tokens are counted, --set tokenizer=FOLDER."
+            f"tokenizer {name}: the folder does not exist. If the LM has moved, give its new folder: {NEW_PLACE}. To "
+            "count its tokens only, use --set tokenizer=FOLDER."
         )
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():
