@@ -1,4 +1,4 @@
-"""The contract of attribution methods: encode examples, ask queries."""
+"""The interface of attribution methods: encode training examples, score them for queries."""
 
 import hashlib
 import re
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def count_rows(total: int, progress: OnProgress | None, done: int = 0, stage: str = "encoding") -> OnRows:
-    """A callback that adds up further rows, beginning with *done*, and reports the sum to *progress*."""
+    """Return a callback that adds further rows to *done* and reports the sum, out of *total*, to *progress*."""
     tell = teller(progress, stage)
 
     def on_rows(more: int) -> None:
@@ -57,38 +57,39 @@ class TrainedGroups:
 
     pool: Pool
     smallest: int
-    """Members."""
+    """Members of the smallest group."""
     largest: int
-    """Members."""
+    """Members of the largest group."""
 
     def caution(self, sizes: Sequence[int], pool: str) -> str:
-        """A sentence of caution for scores of other groups; empty for groups like these."""
+        """Return a warning if groups of these *sizes*, pooled by *pool*, differ from these; empty otherwise."""
         if pool != self.pool:
             return f"The encoder was trained for {self.pool} pooling, not {pool}."
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
             return ""
         return (
-            f"Groups have {span(min(sizes), max(sizes))} members here, those that the encoder was trained on "
-            f"{span(self.smallest, self.largest)}: compare groups of other sizes with care."
+            f"These groups have {span(min(sizes), max(sizes))} members, but the encoder was trained on groups of "
+            f"{span(self.smallest, self.largest)}. Read these scores with care."
         )
 
 
 def span(least: int, most: int) -> str:
-    """Two numbers as "3 to 5", or one where they are equal."""
+    """Return "3 to 5" for 3 and 5, and a single number if both are equal."""
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 class Attributor(ABC):
     """A method of training data attribution.
 
-    :meth:`encode` makes what an index keeps of training examples, and :meth:`ask` what queries ask of that: scores of
-    examples and of groups, higher = more helpful. Most methods have two feature maps and a pool: the score of example z
-    on query x is ⟨φ_query(x), φ_train(z)⟩, and a group score pools those of its members. Such a method needs
-    :meth:`encode_train` alone, or :meth:`encode_queries` as well. Others give ``encode`` and ``ask`` themselves.
+    :meth:`encode` computes what an index stores of training examples. :meth:`ask` scores the stored examples, and
+    groups of them, for queries; higher = more helpful. Most methods have two feature maps and a pool: the score of
+    example z on query x is ⟨φ_query(x), φ_train(z)⟩, and a group score pools the scores of its members. For such a
+    method define :meth:`encode_train`, and :meth:`encode_queries` if φ_query is another map. Other methods override
+    ``encode`` and ``ask``.
 
     Features are float32, one row for each example: a dense array ``(rows, d)`` or a CSR matrix. They depend on the
-    example alone (and on what :meth:`fit` learnt), never on the other examples of the call, its order or its size.
-    Before :meth:`fit`, a method that learns from the training corpus raises NotFittedError from all that need it.
+    example alone (and on what :meth:`fit` learnt), never on the other examples of the call or their order. A method
+    that learns from the training corpus raises NotFittedError from every call that needs :meth:`fit` first.
 
     Example:
         >>> method = airrep.make_attributor("tfidf")
@@ -99,14 +100,14 @@ class Attributor(ABC):
     name: ClassVar[str]
     """The method's name, as users type it."""
     units: ClassVar[str] = "inner product of features"
-    """Unit of a score, as results tell it."""
+    """Unit of a score, as shown with results."""
     reads_spans: ClassVar[bool] = False
-    """True if queries may have spans (:attr:`airrep.Example.span`); those of other methods are refused."""
+    """True if queries may have spans (:attr:`airrep.Example.span`); otherwise a query with a span is refused."""
     leads: ClassVar[bool] = False
-    """True if it leaves losses of its LM for other methods of a sum, and so comes before them."""
+    """True if other channels reuse the token losses that it computes with its LM, so that it must encode first."""
     reads_pairs: ClassVar[bool] = False
-    """True if it compares the responses of a preference pair by itself. Features of a pair are those of its chosen
-    response less those of the rejected one, where it does not."""
+    """True if the method reads a preference pair as a whole. If False, features of a pair are those of the chosen
+    response minus those of the rejected response."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
 
@@ -117,107 +118,104 @@ class Attributor(ABC):
 
     @property
     def own_temperature(self) -> float:
-        """The temperature that suits these features, where :attr:`own_pool` is attention."""
+        """The temperature that suits these features if :attr:`own_pool` is attention."""
         return 1.0
 
     @property
     def symmetric(self) -> bool:
-        """Tell whether queries are encoded as training examples are, so that order-k pools have a meaning."""
+        """True if queries are encoded exactly as training examples are, which order-k pools need."""
         return type(self).encode_queries is Attributor.encode_queries
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
-        """A pool for these features: the method's own when None, at its own temperature if that is 1.
+        """Return a pool for these features; None: the method's own, at its own temperature if *temperature* is 1.
 
         Raises:
-            ConfigError: there is no such pool or temperature, or it needs a symmetric method.
+            ConfigError: the pool or temperature does not exist, or the pool does not suit this method.
         """
         if pool is None:
             pool, temperature = self.own_pool, self.own_temperature if temperature == 1 else temperature
         pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
-                f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
+                f"pool '{pooling}': needs a method that encodes queries like training examples; {self.name} does not. "
                 "Use sum, mean, attention or signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
-            raise ConfigError(f"pool 'ngram-lm': counts n-grams, which {self.name} has not. Use method ngram.")
+            raise ConfigError(f"pool 'ngram-lm': needs counts of n-grams, but {self.name} has none. Use method ngram.")
         return pooling
 
     @property
     def trained_groups(self) -> TrainedGroups | None:
-        """The groups whose scores the features were trained for, where that is known."""
+        """The groups whose scores the features were trained for; None if they were not, or that is not known."""
         return None
 
     @property
     @abstractmethod
     def settings(self) -> Settings:
-        """The settings it was made with."""
+        """The settings that the method was made with."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name one."""
+        """64 hex digits, equal exactly when features are computed, and by default pooled, in the same way."""
 
     @property
     def features_fingerprint(self) -> str:
-        """As :attr:`fingerprint`, whatever the pool: that of a channel, which has a pool of its own."""
+        """The :attr:`fingerprint` without the pool, for a channel, whose recipe names the pool."""
         return self.fingerprint
 
     @property
     def execution(self) -> Mapping[str, str]:
-        """Facts of the computation that touch features' last digits, such as the precision."""
+        """Facts of the computation that change only the last digits of features, such as the precision."""
         return {}
 
     def load(self) -> Mapping[str, str]:
-        """Load the model now, where there is one; returns :attr:`execution`, which it decides."""
+        """Load the model now, if the method has one, and return :attr:`execution`, which depends on it."""
         return self.execution
 
     @property
     def caution(self) -> str:
-        """A sentence of caution for readers of its scores; empty if there is none."""
+        """A warning for readers of the scores; empty if there is none."""
         return ""
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
-        """How near the features of a few examples are to those in float32: ``cosine``, ``rank_correlation``.
-
-        Empty where they are computed in float32, and for most methods.
-        """
+        """Compare a few examples' features with float32: ``cosine``, ``rank_correlation``; empty for most methods."""
         return {}
 
     def fit(self, train: Corpus) -> None:
         """Learn from the training corpus what the features need; most methods need nothing."""
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:  # noqa: ARG002
-        """Row and reason of each example that the method cannot read, and so refuses."""
+        """Return the row of each example that the method cannot read, with the reason."""
         return {}
 
     def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:  # noqa: ARG002
-        """Facts of how these examples are read that the fingerprint does not tell; empty for most methods and data.
+        """Return how these examples are read, as far as the fingerprint does not cover it; empty for most methods.
 
         The examples may be iterated over several times.
         """
         return {}
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
-        """Return what an index keeps of each example, by channel; a method that is no sum of channels is one itself.
+        """Return the features that an index stores, by channel; a single method is one channel of its own name.
 
         Raises:
-            ConfigError: the method made no row of features for each example.
+            ConfigError: the method did not return one row of features for each example.
         """
         found = self._of_sides(self.encode_train, examples, on_rows)
         factors = self.factors(examples)
         return {self.name: found if factors is None else self.times(found, factors)}
 
     def factors(self, examples: Sequence[Example]) -> Float64[np.ndarray, " rows"] | None:  # noqa: ARG002
-        """Return what the features of training examples are multiplied by; None: 1, as for most data.
+        """Return a factor for the features of each training example; None, as for most data, stands for 1.
 
         Raises:
-            DataError: the loss of the fine-tune cannot learn an example.
+            DataError: an example cannot be trained on with the loss of the fine-tune.
         """
         return None
 
     def times(self, features: Features, factors: Float64[np.ndarray, " rows"]) -> Features:
-        """Features of examples, each row times a factor of its own."""
+        """Multiply each row of features by its factor."""
         if isinstance(features, np.ndarray):
             found: np.ndarray = features * factors.astype(features.dtype)[:, None]
             return found
@@ -230,7 +228,7 @@ class Attributor(ABC):
         on_rows: OnRows | None,
         call: str = "encode_train",
     ) -> Features:
-        """Features of examples, of pairs those of the chosen response less those of the rejected one."""
+        """Encode examples; a pair by its chosen response minus its rejected one, unless :attr:`reads_pairs`."""
         if self.reads_pairs or not has_pairs(examples):
             return checked_rows(self.name, encode(examples, on_rows), len(examples), call)
         sides = [example.sides for example in examples]
@@ -240,7 +238,7 @@ class Attributor(ABC):
         return self.less(chosen, rejected, np.array(list(others), np.int64))
 
     def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
-        """Features of examples, those of some *rows* less what is rejected there."""
+        """Subtract the features of rejected responses from *rows* of *chosen*; the other rows stay."""
         if isinstance(chosen, np.ndarray):
             assert isinstance(rejected, np.ndarray)
             found = chosen.copy()
@@ -254,36 +252,36 @@ class Attributor(ABC):
     def ask(
         self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
     ) -> Asked:
-        """Return what queries ask of what is kept of training examples; *channel* is the name under which that is kept.
+        """Return an object that scores stored training examples for the queries.
+
+        *channel* is the name that *kept* stores their features under; by default the method's name.
 
         Raises:
-            ConfigError: the method made no row of features for each query.
+            ConfigError: the method did not return one row of features for each query.
         """
         found = self._of_sides(self.encode_queries, queries, on_rows, "encode_queries")
         return ask(found, kept.blocks(channel or self.name), self.pooling())
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
         """φ_train of each example, ``(rows, d)``."""
-        raise ConfigError(
-            f"{self.name}: makes no features; expected encode_train, or encode and ask. Correct the method."
-        )
+        raise ConfigError(f"{self.name}: the class must define encode_train, or both encode and ask.")
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        """φ_query of each example, ``(rows, d)``; φ_train where a method does not tell the two apart."""
+        """φ_query of each example, ``(rows, d)``; by default the same as φ_train."""
         return self.encode_train(examples, on_rows)
 
     def places(self, example: Example) -> Places | None:  # noqa: ARG002
-        """Where the features of an example stand in its texts; None where features are not those of words."""
+        """Return where the words behind each feature stand in an example's texts; None if features count no words."""
         return None
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:  # noqa: ARG002
-        """The score of each training example for a query, by pairs of their tokens; None where a method has none.
+        """Split each training example's score for a query over pairs of their tokens; None if the method cannot.
 
-        All pairs of an example add up to its score. Methods with :meth:`places` need not give it: an index works theirs
-        out of these.
+        The pairs of an example add up to its score. A method with :meth:`places` need not define this: an index splits
+        the score by these places.
 
         Raises:
-            ConfigError: a part of the score has no tokens.
+            ConfigError: a part of the score belongs to no token.
         """
         return None
 
@@ -295,39 +293,39 @@ class Attributor(ABC):
 
 
 def checked_rows(method: str, features: Any, rows: int, call: str = "encode_train") -> Features:
-    """Features that a method made of some rows, those of SciPy as rows of airrep's own.
+    """Check features that a method returned for *rows* examples; SciPy matrices become :class:`SparseRows`.
 
     Raises:
-        ConfigError: they are no features of these rows.
+        ConfigError: they are not numbers of shape ``(rows, d)``.
     """
     found: Any = taken(features)
     if not isinstance(found, np.ndarray | SparseRows) or len(found.shape) != 2 or found.dtype.kind not in "fiub":
         shape = tuple(getattr(found, "shape", ()))
         what = f"a {type(found).__name__}{f' {shape} of {found.dtype}' if shape else ''}"
-        raise bad_method(method, call, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+        raise bad_method(method, call, what, "a NumPy array or scipy.sparse.csr_array of numbers with shape (rows, d)")
     if found.shape[0] != rows:
-        raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each")
+        raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each example")
     return found
 
 
 def check_spans_read(method: Attributor, queries: Sequence[Example]) -> None:
-    """Refuse queries with a span where a method, or a channel that counts, scores whole answers alone (ConfigError)."""
+    """Refuse a query with a span if the method, or a channel with a weight, scores only whole answers (ConfigError)."""
     parts = zip(method.parts, method.counted, strict=True) if isinstance(method, SeveralMethods) else [(method, True)]
     blind = [part.name for part, counts in parts if counts and not part.reads_spans]
     spanned = next((one for one in queries if one.span is not None), None)
     if blind and spanned is not None:
         raise ConfigError(
-            f"query '{spanned.id}': has a span, but {blind[0]} scores only whole answers. Leave the span out, or ask "
-            "an index of other methods."
+            f"query '{spanned.id}' has a marked span, but {blind[0]} scores only whole answers. Remove the span, or "
+            "ask an index built with other methods."
         )
 
 
 class BrokenMethodError(ConfigError):
-    """A method gives something else than it is to give."""
+    """A method returned something that breaks its interface."""
 
 
 def bad_method(method: str, call: str, found: str, expected: str) -> BrokenMethodError:
-    """The error of a method that gives something else than it is to give."""
+    """Return the error for a method whose *call* returned *found* instead of *expected*."""
     return BrokenMethodError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
 
 
@@ -340,9 +338,9 @@ class SlowFit(Attributor):
 
 
 def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | None = None) -> None:
-    """Let any method learn from the training corpus; one that takes long reports progress.
+    """Fit a method on the training corpus; a :class:`SlowFit` reports progress.
 
-    One that does not compare the responses of pairs learns from both as from examples.
+    A method that does not read pairs as a whole learns from both responses, as from two examples.
     """
     train = train if attributor.reads_pairs else both_sides(train)
     if isinstance(attributor, SlowFit):
@@ -352,27 +350,27 @@ def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | Non
 
 
 def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
-    """The examples that a method can read; errors call the corpus *what* (DataError: there are none)."""
+    """Return the examples that a method can read (DataError: there are none; *what* names the corpus in it)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
-        raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
+        raise DataError(f"{what}: no example can be read. The first one: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a caution, so that what several methods share is told once."""
+    """Split a warning into sentences, so that a sentence that several methods share is shown once."""
     return [one for one in re.split(r"(?<=\.) ", text) if one]
 
 
 def sample_of(train: Corpus, size: int, seed: int) -> Corpus:
-    """So many examples of a corpus, drawn by the seed and their texts; all if there are no more.
+    """Draw *size* examples of a corpus by the seed and their texts; return all if there are fewer.
 
-    Neither which they are nor in which order they stand depends on the order of the corpus.
+    Neither the choice nor its order depends on the order of the corpus.
     """
     seen: Counter[bytes] = Counter()
     keys = []
     for text in train.content_hashes.tolist():
-        keys.append(hashlib.sha256(b"%d %s %d" % (seed, text, seen[text])).digest())  # equal texts are drawn one by one
+        keys.append(hashlib.sha256(b"%d %s %d" % (seed, text, seen[text])).digest())  # seen: equal texts differ
         seen[text] += 1
     return train.take(np.array(sorted(range(len(train)), key=keys.__getitem__)[:size], np.int64))
 
@@ -397,9 +395,9 @@ class MethodAttributor(Attributor, Generic[S]):
 
 
 class SeveralMethods(MethodAttributor[S], SlowFit):
-    """A method that reads the features of others."""
+    """A method that combines several others."""
 
-    reads_pairs = True  # or its parts do
+    reads_pairs = True  # each part encodes pairs in its own way
 
     @property
     @abstractmethod
@@ -414,7 +412,7 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
 
     @property
     def counted(self) -> tuple[bool, ...]:
-        """Tell whether each of them counts; what a weight of 0 leaves out need not be computed."""
+        """For each of :attr:`parts`, False if its weight is 0, so that it need not be computed."""
         return (True,) * len(self.parts)
 
     @property
@@ -429,19 +427,19 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         return self.execution
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:
-        """That of the method with the most."""
+        """Return the noise of the part that differs most from float32."""
         found = [noise for one in self.parts if (noise := one.float_noise(train))]
         return min(found, key=lambda noise: min(noise.values()), default={})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Let every one learn what it needs from the training corpus."""
+        """Fit every part on the training corpus."""
         for one in self.parts:
             fit_method(one, train, progress)
 
     def in_turn(self, numbers: Sequence[int], on_rows: OnRows | None) -> list[tuple[int, OnRows | None]]:
-        """Numbers of some methods in the order in which they encode, each with its callback.
+        """Return the numbers of some parts in the order in which they encode, each with its callback.
 
-        Those that lead come first. Rows count as done with the last of them, or with the last method if none leads.
+        Parts that lead come first. Only the last of these reports rows, or the last of all parts if none leads.
         """
         leading = [number for number in numbers if self.parts[number].leads]
         order = leading + [number for number in numbers if number not in leading]
@@ -449,7 +447,7 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         return [(number, on_rows if number in telling else None) for number in order]
 
     def save_state(self, folder: Path) -> None:
-        """Write the state of each, its files named after its number."""
+        """Write the state of each part; its file names begin with the part's number."""
         for number, one in enumerate(self.parts):
             with tempfile.TemporaryDirectory() as own:
                 one.save_state(Path(own))
@@ -460,7 +458,7 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         for number, one in enumerate(self.parts):
             prefix = f"{number}-"
             paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
-            if paths:  # most methods have no state, and are given none
+            if paths:  # most methods have no state to read
                 with tempfile.TemporaryDirectory() as own:
                     for path in paths:
                         shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))

@@ -1,4 +1,4 @@
-"""Scores token by token: pairs of tokens of two texts, gathered by words."""
+"""Scores split over pairs of tokens, and added up over pairs of words."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,36 +23,36 @@ class Stretches(NamedTuple):
     starts: Int64[np.ndarray, " t"]
     """The first character of each."""
     stops: Int64[np.ndarray, " t"]
-    """The character after its last; no higher than the start for what is no text, such as words of a chat template."""
+    """The character after its last; at most the start if the token is not in the texts, such as a template's token."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenProducts:
-    """A score by pairs of tokens."""
+    """A score, split over pairs of tokens."""
 
     query: Stretches
     example: Stretches
     scores: Float64[np.ndarray, "q t"]
-    """Scores of each token of the query (row) by each of the training example (column); all add up to the score."""
+    """One part for each token of the query (row) and of the training example (column); all add up to the score."""
 
     @classmethod
     def of(cls, query: Stretches, example: Stretches, scores: Float64[np.ndarray, "q t"]) -> "TokenProducts":
-        """Pairs of tokens, as many as there are stretches (ConfigError: these are not as many)."""
+        """Check that there is one score for each pair of tokens (ConfigError: another shape)."""
         shape = (len(query.starts), len(example.starts))
         if scores.shape != shape:
             raise ConfigError(
-                f"tokens: scores of {scores.shape} for texts of {shape} tokens; expected one for each pair. Correct "
-                "the method."
+                f"tokens: the method must return one score for each pair of tokens, with shape {shape}, but the shape "
+                f"is {scores.shape}."
             )
         return cls(query, example, scores)
 
 
 @dataclass(frozen=True)
 class WordScores:
-    """A score by pairs of words: what each word of the query has of each word of the training example.
+    """A score, split over pairs of a word of the query and a word of the training example.
 
     A token's part is shared among the words that have its characters, in equal parts for each character. The last row
-    and the last column are what is no word of the texts, such as words of a chat template and the end of text.
+    and the last column take parts of no word of the texts, such as tokens of a chat template and the end of text.
     """
 
     query: tuple[Span, ...]
@@ -60,10 +60,10 @@ class WordScores:
     example: tuple[Span, ...]
     """The words of the training example's texts, in order."""
     scores: tuple[tuple[float, ...], ...]
-    """A row for each word of the query and the last, a column for each of the training example and the last."""
+    """A row for each word of the query, a column for each word of the training example, and a last one of each."""
     rest: dict[str, float]
-    """By channel, what is in the score and has no tokens: all of a channel that reads no tokens, such as an encoder;
-    of others what rounding of stored features makes."""
+    """By channel, the part of the score that belongs to no token: all of a channel that cannot be split, such as an
+    encoder; for other channels the rounding of stored features."""
 
     @cached_property
     def matrix(self) -> Float64[np.ndarray, "q t"]:
@@ -72,18 +72,18 @@ class WordScores:
 
     @property
     def of_query(self) -> list[float]:
-        """Return what each word of the query has of the score."""
+        """The part of the score that each word of the query has."""
         found: list[float] = self.matrix.sum(axis=1)[:-1].tolist()
         return found
 
     @property
     def of_example(self) -> list[float]:
-        """Return what each word of the training example has of the score."""
+        """The part of the score that each word of the training example has."""
         found: list[float] = self.matrix.sum(axis=0)[:-1].tolist()
         return found
 
     def pairs(self, most: int) -> list[tuple[Span, Span, float]]:
-        """The pairs of words that have most of the score, by size: that of the query, that of the example, the part."""
+        """Return the *most* pairs with the largest parts by size: query's word, example's word, part of the score."""
         inner = self.matrix[:-1, :-1]
         best = np.argsort(-np.abs(inner), axis=None, kind="stable")[:most]
         rows, columns = (each.tolist() for each in np.unravel_index(best, inner.shape)) if inner.size else ([], [])
@@ -95,19 +95,19 @@ class WordScores:
 
 
 class ScoredWord(NamedTuple):
-    """A word that is told with what it has of a score."""
+    """A word that is marked in a text, with its part of a score."""
 
     span: Span
     score: float
     level: int
-    """1 to :data:`LEVELS`: how near it comes to the word of the same texts that has most."""
+    """1 to :data:`LEVELS`: the size of its part, relative to the largest part of a word in the same texts."""
 
 
 LEVELS = 4
 
 
 def standing_out(words: Sequence[Span], scores: Sequence[float]) -> list[ScoredWord]:
-    """Those words whose size is an eighth or more of the greatest, in order of the texts."""
+    """Return the words whose part has at least :data:`LEAST` of the largest part's size, in the order of the texts."""
     most = max(map(abs, scores), default=0.0)
     sizes = [abs(score) / most if most else 0.0 for score in scores]
     told = zip(words, scores, sizes, strict=True)
@@ -115,12 +115,12 @@ def standing_out(words: Sequence[Span], scores: Sequence[float]) -> list[ScoredW
 
 
 LEAST = 1 / 8
-"""Share of the greatest below which a word is not marked."""
+"""A word is not marked if its part is a smaller share of the largest part."""
 
 
 @cache
 def _words() -> Words:
-    """Words, and all that is no space between them; what is joined to a sign stays with it."""
+    """Return a pattern of words and other visible characters; marks and joined characters stay with theirs."""
     return Words(signs=True, rest=rf"\S(?:[{INVISIBLE}{marks()}]+|(?<=\u200d)\S)*")
 
 
@@ -132,7 +132,7 @@ class TextWords:
         text = seen_text(example, "whole")
         found = [(one.start(), one.end()) for one in _words().finditer(text)]
         self.count = len(found)
-        """Words."""
+        """Number of words."""
         self._edges = np.array(found, np.int64).reshape(-1, 2)
         self._letters = np.full(len(text), self.count)
         for number, (start, stop) in enumerate(found):
@@ -140,7 +140,7 @@ class TextWords:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Where they stand."""
+        """Where the words stand."""
         after = self._border + 1
         return tuple(
             Span("prompt", start, stop) if start < after else Span("response", start - after, stop - after)
@@ -148,7 +148,7 @@ class TextWords:
         )
 
     def shares(self, tokens: Stretches) -> Float64[np.ndarray, "t w"]:
-        """The share of each token that each word has, and in the last column what is no word, ``(t, words + 1)``."""
+        """Return the share of each token in each word, ``(t, words + 1)``; the last column is for tokens of no word."""
         found = np.zeros((len(tokens.starts), self.count + 1))
         for row, (start, stop) in enumerate(zip(tokens.starts.tolist(), tokens.stops.tolist(), strict=True)):
             letters = self._letters[start:stop]
@@ -158,12 +158,12 @@ class TextWords:
         return found
 
     def inside(self, start: int, stop: int) -> tuple[int, ...]:
-        """The words that a stretch has a character of, in order."""
+        """Return the numbers of the words that have a character between *start* and *stop*, in order."""
         return tuple(dict.fromkeys(self._letters[start:stop][self._letters[start:stop] < self.count].tolist()))
 
 
 def by_words(products: TokenProducts, query: TextWords, example: TextWords) -> Float64[np.ndarray, "q t"]:
-    """A score by pairs of words, as :attr:`WordScores.scores` has them."""
+    """Add a score of token pairs up over pairs of words, as in :attr:`WordScores.scores`."""
     found: np.ndarray = query.shares(products.query).T @ products.scores @ example.shares(products.example)
     return found
 
@@ -176,12 +176,12 @@ def by_shared(
     query: TextWords,
     example: TextWords,
 ) -> Float64[np.ndarray, "q t"]:
-    """A score of counted n-grams by pairs of words, as :attr:`WordScores.scores` has them.
+    """Split a score of counted n-grams over pairs of words, as in :attr:`WordScores.scores`.
 
     *columns*, ascending, and *values* are the products that add up to the score. The product of a column is shared
-    among the places where its n-grams stand in the query (*asked*), and the part of each among those in the training
-    example (*had*). N-grams of as many words give one word's part to the same word of the other text, others to all.
-    The product of a column without a place stands in the last row and column.
+    equally among the places where its n-grams stand in the query (*asked*), and each part among the places in the
+    training example (*had*). If all places have equally many words, the first word pairs with the first, and so on;
+    otherwise every word pairs with all. The product of a column without a place stands in the last row and column.
     """
     found = np.zeros((query.count + 1, example.count + 1))
     here, there = _by_key(asked, query), _by_key(had, example)
@@ -191,13 +191,13 @@ def by_shared(
         times[key[0]] += len(here[key])
     value = dict(zip(columns.tolist(), values.tolist(), strict=True))
     found[-1, -1] = sum(part for column, part in value.items() if column not in times)
-    for key in sorted(key for key in both if value.get(key[0])):  # so that sums are always in one order
+    for key in sorted(key for key in both if value.get(key[0])):  # sorted, so that sums always round alike
         _share(found, value[key[0]] * len(here[key]) / times[key[0]], here[key], there[key])
     return found
 
 
 def _by_key(places: Places, words: TextWords) -> dict[tuple[int, int], list[tuple[int, ...]]]:
-    """The words of each place of an n-gram, by its column and the n-gram."""
+    """Group places by column and n-gram; each place as the numbers of its words."""
     found: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for column, ngram, *edges in zip(*(each.tolist() for each in vars(places).values()), strict=True):
         found.setdefault((column, ngram), []).append(words.inside(*edges) or (words.count,))

@@ -1,4 +1,4 @@
-"""A public check that an attributor keeps its contract."""
+"""A public check that an attributor keeps the promises of its interface."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,18 +23,18 @@ from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows
 
 TOLERANCE = 1e-3
-"""Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
+"""Largest change of a feature in another batch, relative to the largest feature; covers the rounding of bfloat16."""
 
 
 AGREEMENT = 0.9999
-"""Least correlation of a query's scores by two builds that differ in what decides no meaning."""
+"""Least correlation of a query's scores by two builds that must agree, such as with the corpus in another order."""
 
 
 def check_attributor(make: Callable[[], Attributor]) -> None:
-    """Check that an attribution method keeps the promises that index, scores and evaluation rely on.
+    """Check that an attribution method keeps the promises that indexes, scores and evaluations rely on.
 
     Args:
-        make: makes a new attributor, always in the same way: its class, or a function.
+        make: returns a new attributor, always made in the same way: a class, or a function.
 
     Raises:
         AssertionError: a promise is broken; the message says which.
@@ -46,7 +46,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     with _promise("a new attributor"):
         attributor = _made(make)
         _check_identity(attributor)
-    with _promise("encode before fit is to work or to raise NotFittedError"), suppress(NotFittedError):
+    with _promise("encode before fit, which must work or raise NotFittedError,"), suppress(NotFittedError):
         make().encode(train)
     with _promise("fit(train)"):
         attributor.fit(train)
@@ -56,14 +56,14 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
         _check_kind(features, len(train))
     with _promise("ask(queries, kept, on_rows)"):
         asked = attributor.ask(train, InMemory(encoded, train), _ignore)
-    _require(len(asked) == len(train), f"{len(asked)} queries are asked for {len(train)} examples")
-    with _promise("encode of no example, of one, of them backwards"):
+    _require(len(asked) == len(train), f"ask was given {len(train)} queries, but returned {len(asked)}")
+    with _promise("encode of no examples, of one, or of all in reverse order"):
         _check_independence(attributor, train, encoded)
-    with _promise("scores of all queries, and of one"):
+    with _promise("scoring of all queries, or of one"):
         _check_queries(attributor, asked, train, encoded)
     with _promise("fingerprint"):
         _check_fingerprint(make, attributor, train)
-    with _promise("what was learnt, saved by save_state and loaded by load_state"):
+    with _promise("save_state, then load_state"):
         _check_state(make, attributor, encoded, train)
     with _promise("places(example)"):
         _check_places(attributor, encoded, train)
@@ -82,7 +82,7 @@ class _BrokenPromiseError(AssertionError):
 
 @contextmanager
 def _promise(what: str) -> Iterator[None]:
-    """Any failure breaks the promise, unless airrep itself refuses data, files or settings."""
+    """Report any failure as a broken promise, unless airrep itself refuses data, files or settings."""
     try:
         yield
     except _BrokenPromiseError:
@@ -92,7 +92,7 @@ def _promise(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, AirRepError) and not isinstance(error, NotFittedError):
             raise
-        raise _BrokenPromiseError(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
+        raise _BrokenPromiseError(f"check_attributor: {what} failed with {type(error).__name__}: {error}") from error
 
 
 def _ignore(rows: int) -> None:
@@ -100,14 +100,14 @@ def _ignore(rows: int) -> None:
 
 
 def _made(make: Callable[[], Attributor]) -> Attributor:
-    _require(callable(make), f"was given a {type(make).__name__}, not the class or a function that makes a new one")
+    _require(callable(make), f"got a {type(make).__name__}, not a class or a function that makes an attributor")
     attributor = make()
     _require(isinstance(attributor, Attributor), f"a {type(attributor).__name__} was made, not an airrep.Attributor")
     return attributor
 
 
 def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, train: Corpus) -> None:
-    """Scores of a method without features depend on the two examples alone, and on what it learnt."""
+    """Check that scores of a method without features depend only on the two examples and on what it learnt."""
     scores = attributor.score(train, train, _ignore)
     _require(isinstance(scores, np.ndarray), f"scores are a {type(scores).__name__}, not an array")
     _require(
@@ -120,13 +120,13 @@ def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, 
     apart = np.concatenate([attributor.score(train, [query]) for query in train], axis=1)
     _require(_close(apart, scores), "scores depend on the other queries of the call")
     _require(_close(attributor.score(train[::-1], train)[::-1], scores), "scores depend on the order of the examples")
-    _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have another shape")
+    _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have a wrong shape")
     other = make()
     assert isinstance(other, DirectAttributor)
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
-    _require(_close(other.score(train, train), scores), "loading changes the scores")
+    _require(_close(other.score(train, train), scores), "load_state changes the scores")
 
 
 def _corpus() -> Corpus:
@@ -147,7 +147,7 @@ def _corpus() -> Corpus:
 
 
 def _others() -> list[Example]:
-    """Examples of another corpus, whose words partly are those of the first."""
+    """Examples of another corpus, which shares some words with the first."""
     texts = [("Name a fruit.", "A pear, a plum."), ("Name a planet.", "Mars is red."), ("Where?", "Where the sky is.")]
     return [Example(prompt, response, id=f"other-{number}") for number, (prompt, response) in enumerate(texts)]
 
@@ -158,7 +158,7 @@ def _check_identity(attributor: Attributor) -> None:
     _require(attributor.pool in get_args(Pool), f"pool {attributor.pool!r} does not exist")
     kind = type(settings).__name__
     _require(isinstance(settings, Settings), f"settings are a {kind}, not an airrep.runtime.settings.Settings")
-    _require(settings == type(settings)(**settings.model_dump()), "settings change")
+    _require(settings == type(settings)(**settings.model_dump()), "settings change in model_dump()")
 
 
 def _is_kept(features: Features | None) -> TypeGuard[Features]:
@@ -166,7 +166,7 @@ def _is_kept(features: Features | None) -> TypeGuard[Features]:
 
 
 def _check_queries(attributor: Attributor, asked: Asked, train: Corpus, encoded: Encoded) -> None:
-    """Scores of a query do not depend on the others of the call."""
+    """Check that a query's scores do not depend on the other queries of the call."""
     scores = score_all(asked)
     _require(scores.shape == (len(train), len(train)), f"scores are {scores.shape} for {len(train)} examples each")
     alone = np.concatenate([score_all(attributor.ask([one], InMemory(encoded, train))) for one in train])
@@ -184,7 +184,7 @@ def _check_kind(features: Features, rows: int) -> None:
 
 
 def _check_independence(attributor: Attributor, train: Corpus, encoded: Encoded) -> None:
-    """Features depend on the example alone, and the same call gives the same bytes."""
+    """Check that features depend on the example alone, and that the same call gives the same bytes."""
     empty, again = attributor.encode([]), attributor.encode(train)
     alone = [attributor.encode([example]) for example in train]
     backwards = attributor.encode(list(train)[::-1])
@@ -192,8 +192,8 @@ def _check_independence(attributor: Attributor, train: Corpus, encoded: Encoded)
         if features is None:
             continue
         none, same, back = (_part(one, name) for one in (empty, again, backwards))
-        _require(none.shape == (0, features.shape[1]), f"features of no examples are {none.shape}")
-        _require(_same(same, features), "the same call gives other features")
+        _require(none.shape == (0, features.shape[1]), f"features of no examples have shape {none.shape}")
+        _require(_same(same, features), "two equal calls give different features")
         apart = all(_close(_part(one, name), features[[row]]) for row, one in enumerate(alone))
         _require(apart, "features depend on the other examples of the call")
         _require(_close(back[::-1], features), "features depend on the order of the examples")
@@ -212,11 +212,11 @@ def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, t
     _require(isinstance(digits, str) and len(digits) == 64, f"the fingerprint is {digits!r}, not 64 hex digits")
     other = make()
     other.fit(train)
-    _require(other.fingerprint == digits, "two attributors made alike have different fingerprints")
+    _require(other.fingerprint == digits, "two attributors made in the same way have different fingerprints")
 
 
 def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """Learn from another corpus: the fingerprint is another if the features are."""
+    """Fit on another corpus, and check that the fingerprint differs if features or scores do."""
     other = make()
     try:
         other.fit(Corpus.from_examples([*train[:4], *_others()]))
@@ -224,11 +224,11 @@ def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train:
         same = told or all(map(_same, _outcome(other, train), _outcome(attributor, train)))
     except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
         return
-    _require(same, "the fingerprint is the same after fit on another corpus, which changes the features")
+    _require(same, "fit on another corpus changes the features, but not the fingerprint")
 
 
 def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """Learn from the corpus in another order: scores stay alike; stored features are of rows, in their order."""
+    """Fit on the corpus in another order, and check that scores agree; precomputed features need their own order."""
     if isinstance(attributor, PrecomputedAttributor):
         return
     other = make()
@@ -241,13 +241,13 @@ def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: 
 
 
 def single_scores(attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]) -> np.ndarray:
-    """Scores of training examples by the method's own pool, ``(q, n)``."""
+    """Score each training example as a group of one, by the method's own pool, ``(q, n)``."""
     asked = attributor.ask(queries, InMemory.of(attributor, train))
     return group_scores(asked, Groups.from_lists({str(row): [row] for row in range(len(train))}))
 
 
 def agree(scores: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether scores of two builds, ``(q, n)``, correlate by :data:`AGREEMENT` or more for each query."""
+    """Return whether scores of two builds, ``(q, n)``, correlate by at least :data:`AGREEMENT` for each query."""
     one, other = (each - each.mean(axis=1, keepdims=True) for each in (scores.astype(float), others.astype(float)))
     sizes = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     alike = np.abs(one - other).max(axis=1, initial=0) <= 1e-6 * np.abs(others).max(axis=1, initial=0)
@@ -255,7 +255,7 @@ def agree(scores: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:
-    """All that a method makes of examples."""
+    """Return the features of all channels, and the scores, of some examples."""
     kept = InMemory.of(attributor, train)
     return [*filter(_is_kept, kept.encoded.values()), score_all(attributor.ask(train, kept))]
 
@@ -265,10 +265,10 @@ def _check_state(make: Callable[[], Attributor], attributor: Attributor, encoded
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
-    _require(other.fingerprint == attributor.fingerprint, "saving and loading what was learnt changes the fingerprint")
+    _require(other.fingerprint == attributor.fingerprint, "save_state and load_state change the fingerprint")
     again = other.encode(train)
     same = all(_same(_part(again, name), part) for name, part in encoded.items() if part is not None)
-    _require(same, "loading changes the features")
+    _require(same, "load_state changes the features")
 
 
 def _same(one: Features, other: Features) -> bool:
@@ -280,13 +280,13 @@ def _close(one: Features, other: Features) -> bool:
 
 
 def _difference(one: Any, other: Any) -> Features:
-    """Features less others of the same kind."""
+    """Subtract features of the same kind."""
     difference: Features = one - other
     return difference
 
 
 def _greatest(features: Features) -> float:
-    """Greatest size of a feature; rows of sparse ones may be too wide to be made dense."""
+    """Return the largest absolute feature; sparse rows may be too wide to make them dense."""
     return float(np.abs(numbers_of(features)).max(initial=0))
 
 
@@ -301,7 +301,7 @@ def _check_places(attributor: Attributor, encoded: Encoded, train: Corpus) -> No
         places = attributor.places(example)
         if places is None:
             return
-        assert isinstance(part, SparseRows), "places are for sparse features alone"
+        assert isinstance(part, SparseRows), "places need sparse features"
         own = part.indices[part.indptr[row] : part.indptr[row + 1]]
         _require(bool(np.isin(places.columns, own).all()), f"places of '{example.id}' are not those of its features")
         inside = (places.starts >= 0) & (places.starts < places.stops)

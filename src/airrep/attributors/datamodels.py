@@ -20,18 +20,18 @@ KIND = "datamodels"
 WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"
 SHIFT = "shift.json"
 LARGEST_SHIFT = 126
-"""Above it one over the power of two is no ordinary float32."""
+"""Largest exponent n for which 2⁻ⁿ is a normal float32."""
 
 
 class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
-    """For each query one linear regression of its losses on the members of the subset.
+    """For each query, a linear regression of minus its loss on which examples the training subset has.
 
-    φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 for x alone, so the influence
-    score is the weight of z for x: what z adds to the −loss of x when it is in the subset. The sum over a group is
-    the prediction of the regression, less its intercept. Examples are known by content; unseen ones have no weight.
+    φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 in x's own column. So the score
+    is the weight of z for x: what z adds to the −loss of x when z is in the subset. The sum over a group is
+    the prediction of the regression, less its intercept. Examples are recognised by content; others are refused.
 
     All training features are multiplied by one power of two, which brings the largest weight near the top of float16,
-    and query features are divided by it. So an index keeps the small weights of a query that few subsets tell of.
+    and query features are divided by it. So small weights are not lost in an index, which stores float16.
     """
 
     name = "datamodels"
@@ -44,7 +44,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
             )
         super().__init__(settings)
         self._shift = 0
-        """Power of two; 0 until something is learnt, and for indexes of earlier versions, which have weights plain."""
+        """Exponent of the power of two; 0 before :meth:`fit`, and for older indexes, whose weights are not scaled."""
 
     @property
     def fingerprint(self) -> str:
@@ -56,10 +56,12 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         manifest = self._manifest
         missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
         fitted = (
-            f"Weights were fitted to labels of instance {manifest['instance']}, on which an LDS says nothing; on "
-            f"subsets not fitted on it is {100 * manifest['report']['lds']:+.1f} (× 100)."
+            f"The weights were fitted to the labels of instance {manifest['instance']}, so an LDS on these labels says "
+            f"nothing. On subsets left out of the fit, the LDS is {100 * manifest['report']['lds']:+.1f} (× 100)."
         )
-        absent = f" {missing:,} of {seen:,} training examples were in no subset: their weight is 0." if missing else ""
+        absent = (
+            f" {missing:,} of {seen:,} training examples were in no subset, so their weight is 0." if missing else ""
+        )
         return fitted + absent
 
     @cached_property
@@ -84,11 +86,11 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
     @cached_property
     def _queries(self) -> np.ndarray:
-        """Content hashes of their columns, ascending."""
+        """Content hashes of the columns of the weights, ascending."""
         return self._load(QUERIES)
 
     def fit(self, train: Corpus) -> None:
-        """Check that all training examples took part in the regressions; DataError if one did not."""
+        """Check that the regressions have all training examples (DataError: one is missing), and choose the scale."""
         self._places(train, self._train, "training example", "train.jsonl")
         self._shift = _shift(max(float(self._weights.max()), -float(self._weights.min())))
 
@@ -96,7 +98,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         """The weights of each example, ``(rows, q)``, times the power of two.
 
         Raises:
-            DataError: an example took no part in the regressions.
+            DataError: the regressions do not have an example.
         """
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
@@ -108,7 +110,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         """1 over the power of two in each query's own column, ``(rows, q)``.
 
         Raises:
-            DataError: an example is none of the queries that weights are for.
+            DataError: the regressions have no such query.
         """
         columns = self._places(examples, self._queries, "query", "queries.jsonl")
         if on_rows is not None:
@@ -118,7 +120,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         return features
 
     def save_state(self, folder: Path) -> None:
-        """Write the power of two, if there is one."""
+        """Write the exponent of the power of two, unless it is 0."""
         if self._shift:
             (folder / SHIFT).write_bytes(canonical_json(self._shift))
 
@@ -127,14 +129,14 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         self._shift = int(json.loads(path.read_bytes())) if path.is_file() else 0
 
     def _places(self, examples: Sequence[Example], known: np.ndarray, what: str, file: str) -> Rows:
-        """Place of each example's content among *known*, which is ascending."""
+        """Return the index of each example's content hash in *known*, which is ascending."""
         wanted = np.array([example.content_hash.encode() for example in examples], known.dtype)
         places = np.searchsorted(known, wanted).astype(np.int64)
         unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
         if len(unseen):
             raise DataError(
-                f'{what} "{examples[int(unseen[0])].id}": is not in the labels behind {self._folder}; datamodels '
-                f"know only the examples of their labels. Use those of {self._folder / file}, or another method."
+                f'{what} "{examples[int(unseen[0])].id}": is not among the labelled examples of {self._folder}. '
+                f"Datamodels know only these: use the examples of {self._folder / file}, or another method."
             )
         return places
 
@@ -148,11 +150,11 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
 
 def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queries: np.ndarray) -> None:
-    """Write the attributor's files: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
+    """Write the attributor's files: weights, ``(n, q)`` float32, and ascending content hashes of rows and columns."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
 
 
 def _shift(largest: float) -> int:
-    """Power of two that brings the largest weight near the top of float16."""
+    """Return the exponent of the power of two that brings the largest weight near the top of float16."""
     return min(14 - int(np.frexp(largest)[1]), LARGEST_SHIFT) if largest > 0 else 0

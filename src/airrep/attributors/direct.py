@@ -1,4 +1,4 @@
-"""Methods that score training examples as they pass, and keep no features of them."""
+"""Methods that score training examples directly and store no features of them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ class QueryScorer(Protocol):
 
 
 class DirectAttributor(Attributor):
-    """A method whose features of training examples are too large to keep: it scores examples as they pass.
+    """A method whose features of training examples are too large to store, so that it scores examples directly.
 
-    An index keeps nothing of them. It has all examples scored when a query is asked about for the first time.
+    An index stores nothing for it. All examples are read and scored when a query is asked for the first time.
     """
 
     @property
@@ -36,19 +36,19 @@ class DirectAttributor(Attributor):
     ) -> Float32[np.ndarray, "n q"]:
         """Influence scores of training examples for queries, higher = more helpful.
 
-        A score depends on the two examples alone (and on what :meth:`fit` learnt). *on_rows* is told how many more
-        training examples are done.
+        A score depends on the two examples alone (and on what :meth:`fit` learnt). *on_rows* is called with the number
+        of further training examples that are done.
         """
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
-        """Queries in parts, each with what scores training examples for it as :meth:`score` does, batch after batch.
+        """Yield slices of the queries, each with a scorer that is called as :meth:`score` is, batch after batch.
 
-        What a method takes of queries, such as their gradients, is held while one part is scored.
+        Whatever a method computes from queries, such as their gradients, is in memory for one slice at a time.
         """
         yield slice(0, len(queries)), lambda train, on_rows=None: self.score(train, queries, on_rows)
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
-        """Nothing."""
+        """Return None as the features."""
         if on_rows is not None:
             on_rows(len(examples))
         return {self.name: None}
@@ -56,28 +56,28 @@ class DirectAttributor(Attributor):
     def ask(
         self, queries: Sequence[Example], kept: Kept, on_rows: OnRows | None = None, channel: str | None = None
     ) -> Asked:
-        """Scores of all examples, which are computed here unless they are known."""
+        """Return the scores of all examples; scores that are not known yet are computed here."""
         found = ScoresAsked(self, queries, kept, channel or self.name, self.pooling())
-        found.values  # noqa: B018 - what it takes is told as it is computed
+        found.values  # noqa: B018 - computed now, so that on_rows follows the work
         if on_rows is not None:
             on_rows(len(queries))
         return found
 
 
 class RecentScores:
-    """Scores of examples for the queries that were asked about last, by channel.
+    """Scores of all examples for the latest queries, by channel.
 
-    Those of the last question are there whatever their size; of older ones as many as *most* numbers allow.
+    Scores of the last call are always kept; scores of older queries only while all together are at most *most* numbers.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: Mapping[tuple[str, str], np.ndarray] = {}  # never changed, so that what reads it needs no lock
+        self._held: Mapping[tuple[str, str], np.ndarray] = {}  # replaced, never changed, so that readers need no lock
 
     def of(
         self, channel: str, queries: Sequence[Example], score: Callable[[list[Example]], np.ndarray]
     ) -> Float32[np.ndarray, "q n"]:
-        """Those of some queries; *score* gives ``(q, n)`` for those that are not held."""
+        """Return the scores for some queries; *score* computes ``(q, n)`` for the queries that are not kept."""
         asked = {(channel, one.reading_hash): one for one in queries}
         held = self._held
         found = {key: held[key] for key in asked if key in held}
@@ -95,10 +95,10 @@ class RecentScores:
 
 
 class InMemory:
-    """Features of examples, or their scores' parts, kept in memory."""
+    """Features of some examples in memory, in place of those that an index stores."""
 
     def __init__(self, encoded: Encoded, examples: Sequence[Example] | None, held: RecentScores | None = None) -> None:
-        """*examples* are read by methods that keep no features; their scores stay in *held*, where there is one."""
+        """Take features by channel; *examples* are for methods without features, whose scores *held* remembers."""
         rows = next((part.shape[0] for part in encoded.values() if part is not None), None)
         count = len(examples or ()) if rows is None else rows
         self.encoded, self.examples, self.spans = encoded, examples, [Span(0, count)]
@@ -106,27 +106,27 @@ class InMemory:
 
     @classmethod
     def of(cls, method: Attributor, examples: Sequence[Example]) -> "InMemory":
-        """Return what a method keeps of examples."""
+        """Encode examples with a method."""
         return cls(method.encode(examples), examples)
 
     def taken(self, rows: Rows) -> "InMemory":
-        """Some of the examples."""
+        """Return some of the examples, without remembered scores."""
         encoded = {name: None if part is None else part[rows] for name, part in self.encoded.items()}
         return InMemory(encoded, self.examples and [self.examples[row] for row in rows.tolist()])
 
     def blocks(self, channel: str) -> Sequence[Block]:
-        """Features of a channel."""
+        """Return the features of a channel as one block."""
         features = self.encoded[channel]
         assert features is not None
         return [Block(0, features)]
 
     @property
     def live(self) -> None:
-        """None was deleted."""
+        """None: no example was deleted."""
         return None
 
     def scores(self, channel: str, method: Any, queries: Sequence[Example], rows: Rows | None = None) -> np.ndarray:
-        """Scores ``(q, n)`` by a method that keeps no features; of all, or of some rows."""
+        """Return scores ``(q, n)`` by a method that stores no features, of all examples or of some rows."""
         assert self.examples is not None
         if rows is not None:
             return np.asarray(method.score([self.examples[row] for row in rows.tolist()], queries)).T
@@ -135,7 +135,7 @@ class InMemory:
 
 
 def is_direct(attributor: Attributor, *, counted: bool = False) -> bool:
-    """Tell whether a method, or a channel of it, keeps no features; *counted*: one whose scores count."""
+    """Return whether a method, or one of its channels, stores no features; *counted* skips channels of weight 0."""
     if not isinstance(attributor, SeveralMethods):
         return isinstance(attributor, DirectAttributor)
     parts = zip(attributor.parts, attributor.counted, strict=True)

@@ -24,7 +24,7 @@ from airrep.shapes import Float64
 class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     """Inner products of the embeddings of a sentence encoder, summed over a group (the paper's GTE baseline).
 
-    An encoder that was trained with instructions gets them as its card says: before queries alone, mostly.
+    An encoder that was trained with instructions gets them as its model card says, mostly before queries only.
     """
 
     name = "gte"
@@ -38,7 +38,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     _shared: "EmbeddingAttributor | None" = None
 
     def share_encoder(self, other: "EmbeddingAttributor") -> None:
-        """Take the encoder of another one with the same settings, so that it is loaded once."""
+        """Use the encoder of another attributor with the same settings, so that it is loaded once."""
         self._shared = other
 
     @cached_property
@@ -66,14 +66,14 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return self._encode(examples, on_rows, queries=False)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """φ_query: the same, behind the encoder's prompt for queries where it has one.
+        """φ_query: the embedding behind the encoder's prompt for queries, if it has one.
 
-        Of an answer with a span, its words stand in the answer's place; they count by their share of it.
+        For an answer with a span, only the span's text is embedded, times its share of the answer's characters.
         """
         return self._encode(examples, on_rows, queries=True)
 
     def _spanned(self, examples: Sequence[Example]) -> tuple[Sequence[Example], Float64[np.ndarray, " n"] | None]:
-        """Return what is read of queries, and what each counts; None where each counts 1."""
+        """Return the examples to embed for queries, and a factor for each; None if no query has a span."""
         if self._settings.view == "prompt" or not have_spans(examples):
             return examples, None
         read, counts = list[Example](), list[float]()
@@ -85,13 +85,13 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return read, np.array(counts)
 
     def _encode(self, examples: Sequence[Example], on_rows: OnRows | None, *, queries: bool) -> DenseFeatures:
-        """Features of what the view shows; 0 where that is nothing."""
+        """Return embeddings of what the view shows; 0 for an example where that is nothing."""
         view = self._settings.view
         examples, counts = self._spanned(examples) if queries else (examples, None)
         if view != "whole" and f"{{{view}}}" not in self.encoder.template:
             raise ConfigError(
-                f"{self.name}: the template {self.encoder.template!r} shows no {view}, which is all that view={view} "
-                "reads. Give another template, or another view."
+                f"{self.name}: view={view} reads only the {view}, but the template {self.encoder.template!r} does not "
+                "contain it. Use another template, or another view."
             )
         if view == "whole":
             features = self.encoder.encode(examples, on_rows, queries=queries)
@@ -113,7 +113,7 @@ class AirRepAttributor(EmbeddingAttributor):
 
     @property
     def own_pool(self) -> Pool:
-        """The pool that the encoder was trained, or scaled, for."""
+        """The pool that the encoder was trained or scaled for; attention if that is not known."""
         return self.encoder.trained_pool or self.pool
 
     @property
@@ -126,17 +126,18 @@ class AirRepAttributor(EmbeddingAttributor):
         if self.encoder.trained_for_attribution:
             return " ".join(filter(None, (self.encoder.caution, self._other_view)))
         return (
-            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution: "
-            "scores say what is alike in words and meaning, which is often, but not always, what influenced a model."
+            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution. Its "
+            "scores show which texts are alike in words and meaning. Often, but not always, such texts influenced the "
+            "model."
         )
 
     @property
     def _other_view(self) -> str:
-        """A caution where the encoder learnt from another view than is read now."""
+        """A warning if the encoder was trained on another view than the one that is read now."""
         learnt = ((self.encoder.card.training or {}).get("settings") or {}).get("view", "whole")
         if learnt == self._settings.view:
             return ""
         return (
-            f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: give it "
-            f"view={learnt}, by --set or, in a recipe, in the settings of its channel."
+            f"The encoder was trained with view={learnt}, but reads view={self._settings.view} here. Set "
+            f"view={learnt}: with --set, or in the settings of its channel in a recipe."
         )

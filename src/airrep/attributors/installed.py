@@ -17,7 +17,7 @@ from airrep.runtime.settings import Settings
 GROUP = "airrep.attributors"
 """Group of entry points in which a package declares its methods."""
 LONGEST = 200
-"""Characters of another package's error that are told."""
+"""Most characters that are shown of another package's error."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class Package:
         return f"{self.name} {self.version}"
 
     def to_dict(self) -> dict[str, str]:
-        """Name and version, as a manifest has them."""
+        """Return name and version as they stand in an index's manifest."""
         return {"name": self.name, "version": self.version}
 
 
 @dataclass(frozen=True)
 class Factory:
-    """The object that an entry point names: it makes an attributor from settings."""
+    """The object that an entry point names, which makes an attributor from settings."""
 
     function: Callable[..., Attributor]
-    """A subclass of Attributor, or a function that returns one; takes its settings, or nothing."""
+    """A subclass of Attributor, or a function that returns an attributor; it takes settings, or no argument."""
     settings: type[Settings]
-    """The type of its argument; plain Settings, which have no names, where it takes nothing."""
+    """The type of the argument; plain Settings, which have no fields, if the function takes no argument."""
     takes_settings: bool
 
     @property
@@ -53,18 +53,18 @@ class Factory:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Module and name, as those of a class are told."""
+        """Module and qualified name of the function."""
         return getattr(self.function, "__module__", ""), getattr(self.function, "__qualname__", "")
 
     def fact(self, name: str, otherwise: str) -> str:
-        """A text that it tells of itself as an attribute, such as ``needs``."""
+        """Return the text of an attribute of the function, such as ``needs``; *otherwise* if it has none."""
         told = getattr(self.function, name, None)
         return told if isinstance(told, str) and told else otherwise
 
 
 @dataclass(frozen=True)
 class InstalledMethod:
-    """A method as a package declares it; the package is imported when :attr:`factory` is asked for."""
+    """A method that a package declares; the package is imported when :attr:`factory` is first read."""
 
     name: str
     package: Package
@@ -75,9 +75,9 @@ class InstalledMethod:
 
     @cached_property
     def factory(self) -> Factory:
-        """Return what the entry point names (ConfigError: it cannot be imported, or is not what airrep can call)."""
+        """The object that the entry point names (ConfigError: it cannot be imported, or airrep cannot call it)."""
         if not self.name.isidentifier():
-            raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
+            raise ConfigError(f"{self}: the name is not a Python identifier. Rename the entry point in the package.")
         try:
             found = self.entry.load()
             return _factory(found)
@@ -88,7 +88,7 @@ class InstalledMethod:
             ) from error
 
     def make(self, settings: Settings) -> Attributor:
-        """The attributor of these settings (ConfigError: the package fails, or makes something else)."""
+        """Make an attributor with these settings (ConfigError: the package fails, or makes something else)."""
         factory = self.factory
         try:
             made = factory.function(settings) if factory.takes_settings else factory.function()
@@ -96,18 +96,18 @@ class InstalledMethod:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{self}: cannot be made: {_told(error)}. Correct its settings, or mend the package."
+                f"{self}: cannot be created: {_told(error)}. Correct its settings, or the package."
             ) from error
         self._check(made, factory)
         return made
 
     def _check(self, made: object, factory: Factory) -> None:
-        """Refuse what an index could not be opened with again."""
+        """Refuse an attributor that an index could not be opened with again."""
         problem = ""
         if not isinstance(made, Attributor):
             problem = f"makes a {type(made).__name__}, not an airrep.Attributor"
         elif made.name != self.name:
-            problem = f"makes an attributor that is called '{made.name}'"
+            problem = f"makes an attributor with another name, '{made.name}'"
         elif not isinstance(made.settings, factory.settings):
             problem = f"makes an attributor whose settings are {type(made.settings).__name__}, not those it was given"
         if problem:
@@ -117,7 +117,7 @@ class InstalledMethod:
 
 
 def one_line(text: object) -> str:
-    """A text of another package on one line, cut where it is long."""
+    """Return another package's text on one line of at most :data:`LONGEST` characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
@@ -128,23 +128,23 @@ def _told(error: BaseException) -> str:
 
 
 def _factory(found: Any) -> Factory:
-    """The factory of an object; TypeError where airrep cannot call it."""
+    """Describe the object of an entry point (TypeError: airrep cannot call it)."""
     if not callable(found):
-        raise TypeError(f"it is a {type(found).__name__}; expected a subclass of airrep.Attributor or a function")
+        raise TypeError(f"it is a {type(found).__name__}, not a subclass of airrep.Attributor or a function")
     parameters = inspect.signature(found, eval_str=True).parameters.values()
     needed = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
     if not needed:
         return Factory(found, Settings, takes_settings=False)
     kind = _chosen(found, needed[0].annotation)
     if len([one for one in needed if one.default is one.empty]) > 1:
-        raise TypeError("it takes several arguments; expected one, its settings, or none")
+        raise TypeError("it needs several arguments; only its settings may be an argument")
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
-        raise TypeError(f"its argument '{needed[0].name}' has no type that is a subclass of airrep's Settings")
+        raise TypeError(f"its argument '{needed[0].name}' must be annotated with a subclass of airrep's Settings")
     return Factory(found, kind, takes_settings=True)
 
 
 def _chosen(found: Any, kind: Any) -> Any:
-    """A type; where a base class is generic in it, the one that the subclass chose."""
+    """Return a type; for the type variable of a generic base class, the type that the subclass chose."""
     if not isinstance(kind, TypeVar) or not isinstance(found, type):
         return kind
     bases = (base for one in found.__mro__ for base in one.__dict__.get("__orig_bases__", ()))
@@ -152,10 +152,9 @@ def _chosen(found: Any, kind: Any) -> Any:
 
 
 def installed_methods() -> Mapping[str, tuple[InstalledMethod, ...]]:
-    """The methods that installed packages declare, by name, in the order of names; nothing of theirs is imported.
+    """Return the methods that installed packages declare, sorted by name, without importing a package.
 
-    A name has several methods where several packages declare it. A package whose list of entry points cannot be read is
-    passed over.
+    A name has several methods if several packages declare it. A package whose entry points cannot be read is skipped.
     """
     found: dict[str, list[InstalledMethod]] = {}
     packages: set[str] = set()
@@ -178,7 +177,7 @@ def _speaks_of_methods(distribution: Distribution) -> bool:
 
 
 def _is_hidden(distribution: Distribution, name: str) -> bool:
-    """Tell whether an earlier place has a package of the same name, which counts when it is imported, too."""
+    """Return whether a package of this name stands earlier on the import path, and so is the one to be imported."""
     with suppress(PackageNotFoundError, ValueError):
         return first_of(name).locate_file("") != distribution.locate_file("")
     return False
@@ -204,9 +203,9 @@ def _normal(name: str) -> str:
 
 
 def installed_method(name: str) -> InstalledMethod | None:
-    """The installed method of a name; None if no package declares it (ConfigError: two packages declare it)."""
+    """Return the installed method of this name; None if no package declares it (ConfigError: two packages do)."""
     found = installed_methods().get(name, ())
     if len(found) > 1:
         both = " and ".join(str(one.package) for one in found)
-        raise ConfigError(f"method '{name}': is declared by the packages {both}; expected one. Uninstall the other.")
+        raise ConfigError(f"method '{name}': several packages declare it: {both}. Uninstall all but one.")
     return found[0] if found else None

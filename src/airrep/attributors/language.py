@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
 HEARD = 2**27
-"""Bytes of losses that are remembered of an LM."""
+"""Most bytes of losses that are remembered for each LM."""
 _WINDOW = 1024
-"""Examples that are sorted by length together; bounds the memory beside the result."""
+"""Examples that are sorted by length together, which limits the memory beside the result."""
 
 S = TypeVar("S", bound=LmSettings)
 
 
 class HeardLosses:
-    """Losses of response tokens, in nats, that came with gradients: who asks for them next need not read again.
+    """Losses of response tokens, in nats, that came with gradients, so that another channel need not read them again.
 
-    The latest of an example counts, as a store gives it or as it was read with the others of its shard. So nothing
-    depends on what was read before.
+    The latest losses of an example count, from the store or as computed with the other examples of its shard. So
+    results do not depend on what was read earlier.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class HeardLosses:
         self._bytes = 0
 
     def note(self, key: str, losses: Float32[np.ndarray, " r"]) -> None:
-        """Remember the losses of an example by its key, and forget the oldest where there is no room."""
+        """Remember the losses of an example by its key; forget the oldest beyond :data:`HEARD` bytes."""
         self._bytes += losses.nbytes - self._drop(key)
         self._known[key] = losses
         while self._bytes > HEARD:
@@ -53,12 +53,12 @@ class HeardLosses:
         return 0 if known is None else known.nbytes
 
     def of(self, keys: Sequence[str]) -> list[Float32[np.ndarray, " r"]] | None:
-        """The losses of some examples; None unless all are known."""
+        """Return the losses of some examples; None unless all are known."""
         return [self._known[key] for key in keys] if all(key in self._known for key in keys) else None
 
 
 def heard_losses(lm: "TargetLM") -> HeardLosses:
-    """Return what is remembered of an LM, with its weights as they are."""
+    """Return the losses that are remembered for an LM object."""
     return _heard.setdefault(lm, HeardLosses())
 
 
@@ -66,13 +66,13 @@ _heard: "WeakKeyDictionary[TargetLM, HeardLosses]" = WeakKeyDictionary()
 
 
 class LanguageAttributor(MethodAttributor[S]):
-    """A method that reads a language model; ConfigError for ``checkpointing``, which none of them uses."""
+    """A method that reads a language model; it refuses ``checkpointing``, which would save nothing (ConfigError)."""
 
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: S) -> None:
         if settings.checkpointing:
-            raise ConfigError(f"{self.name}: checkpointing=true saves nothing here. Lower batch_tokens instead.")
+            raise ConfigError(f"{self.name}: checkpointing=true saves no memory here. Lower batch_tokens instead.")
         super().__init__(settings)
 
     @cached_property
@@ -94,7 +94,7 @@ class LanguageAttributor(MethodAttributor[S]):
         if loss == "sft":
             return None
         self.lm.check_learnable(examples, self.name)
-        signed = loss == "kto" and not self.reads_pairs  # the gradient of that loss has its sign
+        signed = loss == "kto" and not self.reads_pairs  # gradients of the KTO loss have the sign already
         return factors_of(examples, loss) if loss == "weighted" or signed else None
 
     def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
@@ -109,20 +109,20 @@ class LanguageAttributor(MethodAttributor[S]):
 
     @property
     def square(self) -> int:
-        """Numbers of the largest sums over tokens that it takes apart; 0 for most methods."""
+        """Numbers of the largest pair of covariances that it decomposes; 0 for most methods."""
         return 0
 
     @property
     def kept(self) -> int:
-        """Bytes that it keeps of all linear maps while examples are read; 0 for most methods."""
+        """Bytes that it holds in memory for all linear maps while examples are read; 0 for most methods."""
         return 0
 
 
 class RdsAttributor(LanguageAttributor[RdsSettings]):
     """Inner products of an LM's hidden states, averaged over an example's tokens: φ(z) = (1/T) Σ_t h_t(z).
 
-    Prompt and response are read as one text, as in fine-tuning. The paper's baseline RDS is the last layer, its
-    mean, and the sum over a group.
+    Prompt and response are read as one text, as in fine-tuning. With ``tokens=last``, φ is the last token's state. The
+    paper's baseline RDS takes the mean of the last layer, and sums over a group: the defaults.
     """
 
     name = "rds"
@@ -137,8 +137,8 @@ class RdsAttributor(LanguageAttributor[RdsSettings]):
         """Hidden states of each example, ``(rows, d)``.
 
         Raises:
-            ConfigError: the LM cannot be had, or has no such layer.
-            DataError: a response is empty, or too long by itself.
+            ConfigError: the LM cannot be loaded, or has no such layer.
+            DataError: a response is empty, or alone longer than the LM can read.
         """
         windows = [examples[start : start + _WINDOW] for start in range(0, len(examples), _WINDOW)] or [examples]
         parts = []

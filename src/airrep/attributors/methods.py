@@ -18,7 +18,7 @@ from airrep.runtime.settings import Settings, read_yaml
 Meant: TypeAlias = Callable[[str, bool | None, str | None, bool], bool | None]
 
 TRAINED = ("less", "metagradient", "influence")
-"""Methods whose LM is trained already: on the way, with adapters and moments, or to a minimum of its loss."""
+"""Methods that read a trained LM: the warm-up of LESS or of a metagradient, or the minimum that influence assumes."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Refused:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `airrep show methods --json` prints."""
+        """Return the JSON object that `airrep show methods --json` prints for it."""
         return {"name": self.name, "package": self.package.to_dict(), "error": self.reason}
 
 
@@ -42,38 +42,38 @@ FACTS = {
     "cost": "not told",
     "paper": "",
 }
-"""Facts that `airrep show methods` prints of each method, and what it prints where none is told."""
+"""Facts that `airrep show methods` prints of each method, with the text for methods that do not state them."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method's entry: its settings, and the place of its class."""
+    """An attribution method: its name, its settings, and where its class is."""
 
     name: str
     settings: type[Settings]
     place: str
-    """Module and name of the class, which is imported when it is needed: some load torch."""
+    """``module:class``, imported only when needed: some modules load torch."""
     modules: tuple[str, ...] = ()
-    """Modules of the extra ``lm`` that it cannot do without."""
+    """Modules of the extra ``lm`` that the method needs."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     installed: InstalledMethod | None = None
-    """Where another package brings it: what makes it."""
+    """The entry point of another package's method; None for airrep's own methods."""
 
     @classmethod
     def of_package(cls, found: InstalledMethod) -> "Method":
-        """The entry of another package's method, which is imported for it.
+        """Import another package's method and describe it.
 
         Raises:
             ConfigError: the method cannot be used; the reason is one line.
         """
         if found.name in METHODS:
-            raise ConfigError(f"{found}: has the name of a method of airrep. Rename the entry point in the package.")
+            raise ConfigError(f"{found}: a method of airrep has the same name. Rename the entry point in the package.")
         factory = found.factory
         return cls(found.name, factory.settings, ":".join(factory.place), installed=found)
 
     @property
     def facts(self) -> dict[str, str]:
-        """Texts for people, by the names of :data:`FACTS`."""
+        """The texts that `airrep show methods` prints, by the names of :data:`FACTS`."""
         if self.installed is not None:
             factory = self.installed.factory
             own = {**FACTS, "summary": factory.summary, "pool": "its own"}
@@ -82,11 +82,11 @@ class Method:
 
     @property
     def package(self) -> Package | None:
-        """The package that brings it; None for those of airrep."""
+        """The package that the method comes from; None for airrep's own methods."""
         return None if self.installed is None else self.installed.package
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `airrep show methods --json` prints."""
+        """Return the JSON object that `airrep show methods --json` prints for it."""
         from pydantic import TypeAdapter
 
         plain = TypeAdapter(Any).dump_python
@@ -98,7 +98,7 @@ class Method:
 
     @property
     def options(self) -> tuple[tuple[str, Any, str], ...]:
-        """Name, default and meaning of each setting; the default is None where it must be given."""
+        """Name, default and meaning of each setting; the default of a required setting is None."""
         fields, meanings = self.settings.model_fields.items(), self.settings.meanings()
         return tuple(
             (
@@ -110,7 +110,7 @@ class Method:
         )
 
     def make(self, settings: Settings) -> Attributor:
-        """The attributor of these settings."""
+        """Return an attributor with these settings."""
         if self.installed is not None:
             return self.installed.make(settings)
         need(f"method {self.name}", "lm", *self.modules)
@@ -152,14 +152,14 @@ METHODS: Mapping[str, Method] = {
     )
     for name, place in _PLACES.items()
 }
-"""Every method by the name that users type."""
+"""airrep's own methods, by the name that users type."""
 
 
 def method_named(name: str) -> Method:
-    """The method of a name: one of airrep's, or that of an installed package.
+    """Return the method of this name, airrep's own or an installed package's.
 
     Raises:
-        ConfigError: there is none, two packages declare it, or its package is broken.
+        ConfigError: the method does not exist, two packages declare it, or its package is broken.
     """
     if name in METHODS:
         return METHODS[name]
@@ -173,24 +173,24 @@ def method_named(name: str) -> Method:
 
 
 def is_known(name: str) -> bool:
-    """Tell whether there is a method of this name; no package is imported."""
+    """Return whether a method of this name exists, without importing a package."""
     return name in METHODS or name in installed_methods()
 
 
 def methods_of_packages() -> Iterator[Method | Refused]:
-    """The methods that installed packages declare, in the order of names; those that cannot be used with the reason."""
+    """Yield the methods that installed packages declare, sorted by name; a method that cannot be used as Refused."""
     for name, several in installed_methods().items():
         for found in several:
             try:
                 if found.name not in METHODS:
-                    installed_method(name)  # refuses what two packages declare
+                    installed_method(name)  # refuses a name that two packages declare
                 yield Method.of_package(found)
             except ConfigError as error:
                 yield Refused(found.name, found.package, str(error))
 
 
 def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
-    """The packages that bring an attributor's method, or methods that it adds up, by the methods' names."""
+    """Return the packages, by method name, that an attributor's method or its channels' methods come from."""
     parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor]
     names = {part.name for part in parts} - set(METHODS)
     declared = installed_methods() if names else {}
@@ -198,10 +198,10 @@ def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
 
 
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
-    """Make an attributor from its method's name and settings; what is not set takes the method's default.
+    """Make an attributor from its method's name and settings; other settings take the method's defaults.
 
     Raises:
-        ConfigError: no such method, no such setting, or a value that cannot hold.
+        ConfigError: the method or a setting does not exist, or a value is not valid.
 
     Example:
         >>> method = airrep.make_attributor("ngram", {"tokenizer": "words"})
@@ -210,19 +210,20 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     """
     method = method_named(name)
     if not isinstance(values or {}, Mapping):
-        raise ConfigError(f"method '{name}': its settings are {values!r}; expected a dict of some. Give one.")
+        raise ConfigError(f"method '{name}': settings must be a dict, not {values!r}.")
     refuse_dropped(name, values or {})
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)
 
 
 def before_training(method: Attributor) -> Attributor:
-    """A method that reads LMs as they are before they are fine-tuned; see :func:`airrep.lm.folders.forms.meant`.
+    """Return the method with its LMs as before fine-tuning, without adapters (:func:`airrep.lm.folders.forms.meant`).
 
-    Those of methods whose LM is to be trained already, and of channels that are of an LM after a warm-up, stay.
+    An LM that is meant to be trained stays as it is: that of :data:`TRAINED` methods, of all checkpoints, or of a
+    channel with ``warmed``.
 
     Raises:
-        ConfigError: an LM was trained already, or cannot be had.
+        ConfigError: an LM seems to be trained already, or is not found.
     """
     chosen = _before_training(method.name, method.settings, how := cache(meant))
     if isinstance(chosen, ChannelsSettings):
@@ -232,8 +233,8 @@ def before_training(method: Attributor) -> Attributor:
 
 
 def channels_before_training(channels: Sequence[Channel]) -> tuple[Channel, ...]:
-    """Channels as :func:`before_training` has methods; the same errors."""
-    how = cache(meant)  # which tells of an LM once
+    """Change channels as :func:`before_training` changes a method, with the same errors."""
+    how = cache(meant)  # it logs, so once for each LM
     return tuple(_channel_before_training(one, how) for one in channels)
 
 
@@ -253,7 +254,7 @@ def _before_training(name: str, settings: Settings, how: Meant) -> Settings:
     trained = name in TRAINED or getattr(settings, "checkpoints", "final") == "all"
     if lm is None or trained or "merged" not in type(settings).model_fields:
         return settings
-    need(f"lm {lm}", "lm", *LM)  # before the Hub is asked
+    need(f"lm {lm}", "lm", *LM)  # before anything is fetched from the Hub
     said, base, trusted = (getattr(settings, key, None) for key in ("merged", "base", "trust_remote_code"))
     merged = how(lm, said, base, bool(trusted))
     return settings if merged == said else settings.model_copy(update={"merged": merged})

@@ -1,4 +1,4 @@
-"""Attribution by precomputed features, which lie in files."""
+"""Attribution by precomputed features, read from files."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
-"""Largest features between these keep their digits in an index, which holds float16; others are scaled."""
+"""Features are scaled unless the largest is between these: an index stores float16, which would lose their digits."""
 
 _DIGESTED = 2**14
-"""Rows of keys that are written at a time."""
+"""Rows of keys that are hashed at a time."""
 
 _BLOCK_BYTES = 2**26
 """Bytes of float32 features that are read at a time."""
@@ -40,31 +40,31 @@ class FeatureFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file() or path.suffix not in (".npy", ".safetensors"):
-            kind = "is not such a file" if path.exists() else "there is no such file"
-            raise DataError(f"{path}: {kind}; expected features as .npy or .safetensors. Check the path.")
+            kind = "is not a .npy or .safetensors file" if path.exists() else "does not exist"
+            raise DataError(f"{path}: {kind}. Give the path of features as .npy or .safetensors.")
         array = _read(path)
         if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise DataError(
-                f"{path}: holds {array.dtype} of shape {array.shape}; expected float16, float32 or float64 of shape "
-                "(examples, features). Write it with numpy.save."
+                f"{path}: holds {array.dtype} of shape {array.shape}. Write float16, float32 or float64 of shape "
+                "(examples, features), with numpy.save."
             )
         self.path, self._array = path, array
         self.rows, self.dimension = array.shape
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over the content."""
+        """64 hex digits: a hash of the file's content."""
         return json_digest([file_digest(self.path)])
 
     def take(self, rows: Rows) -> DenseFeatures:
-        """Features of the given rows: float32, ``(k, d)`` (DataError: one is not finite, or beyond float32)."""
+        """Return the features of some rows: float32, ``(k, d)`` (DataError: one is not finite in float32)."""
         with np.errstate(over="ignore"):
             features = np.asarray(self._array[rows], np.float32)
         good = np.isfinite(features).all(axis=1)
         if not good.all():
             raise DataError(
                 f"{self.path}: row {int(rows[np.argmin(good)])} has a feature that is not finite (NaN or infinite) in "
-                "float32; expected ordinary numbers. Make the features again, or leave that example out."
+                "float32. Make the features again, or leave that example out."
             )
         return features
 
@@ -75,21 +75,21 @@ class FeatureFile:
         return max((float(np.abs(self.take(block)).max(initial=0.0)) for block in blocks), default=0.0)
 
     def rows_of(self, corpus: Corpus, where: str) -> Rows:
-        """The row of each example's features: its place in the corpus.
+        """Return the row of each example's features, which is its place in the corpus.
 
         Raises:
-            DataError: there are more rows than examples, or fewer.
+            DataError: the numbers of rows and of examples differ.
         """
         if self.rows != len(corpus):
             raise DataError(
-                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples; expected one row "
-                "for each, in order. Give the data that the features were made of."
+                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples. There must be one "
+                "row for each example, in order. Give the data that the features were made from."
             )
         return np.arange(self.rows)
 
 
 def _read(path: Path) -> np.ndarray:
-    """The array of a file, mapped from the disk where that can be."""
+    """Read the array of a file; ``.npy`` is mapped from the disk."""
     try:
         if path.suffix == ".npy":
             array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -97,7 +97,7 @@ def _read(path: Path) -> np.ndarray:
         (array,) = load_file(path).values()
     except (OSError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again, one array.") from error
+        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again with one array.") from error
     return array
 
 
@@ -106,8 +106,8 @@ class _KnownExamples:
     """Examples whose features are known, found by id and text or by text alone.
 
     Attributes:
-        keys: of each example with its id, and of its text alone, ``(n, 2)``.
-        rows: of its features, ``(n,)``.
+        keys: hash of each example's id and text, and of its text alone, ``(n, 2)``.
+        rows: row of its features, ``(n,)``.
     """
 
     keys: np.ndarray
@@ -123,7 +123,7 @@ class _KnownExamples:
         return [(column[order], self.rows[order]) for column, order in zip(self.keys.T, orders, strict=True)]
 
     def find(self, examples: Sequence[Example], where: str) -> Rows:
-        """Rows of examples: by id and text, else by text alone; DataError for one that is not known."""
+        """Find the rows of examples by id and text, else by text alone (DataError: an example is not known)."""
         found = np.full(len(examples), -1, np.int64)
         for asked, (keys, rows) in zip(_keys(examples).T, self._sorted, strict=True):
             places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
@@ -131,14 +131,14 @@ class _KnownExamples:
         if (found < 0).any():
             unseen = examples[int(np.argmax(found < 0))].id
             raise DataError(
-                f'precomputed: example "{unseen}" has no features; expected one of {where}. '
-                "Leave it out, or make its features and build the index anew."
+                f'precomputed: example "{unseen}" is not in {where}, so it has no features. '
+                "Leave it out, or make its features and build the index again."
             )
         return found
 
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
-    """64 bits of each example with its id, and of its text alone, ``(n, 2)``."""
+    """Return 64-bit hashes of each example's id and text, and of its text alone, ``(n, 2)``."""
     return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
 
 
@@ -148,7 +148,7 @@ def _pair(example: Example) -> tuple[int, int]:
 
 
 def _digest(keys: np.ndarray) -> str:
-    """Return what ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
+    """Compute ``json_digest(keys.tolist())`` without the whole JSON text, which has 50 bytes for each example."""
     digest, between = hashlib.sha256(b"["), b""
     for start in range(0, len(keys), _DIGESTED):
         digest.update(between + json.dumps(keys[start : start + _DIGESTED].tolist(), indent=1)[1:-2].encode())
@@ -158,10 +158,10 @@ def _digest(keys: np.ndarray) -> str:
 
 
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
-    """Inner products of features that lie in files; examples are recognised by their text.
+    """Inner products of features from files; examples are recognised by id and text, or else by text alone.
 
     Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
-    large training features are multiplied by a power of two, and query features divided by it: scores stay.
+    large training features are multiplied by a power of two, and query features divided by it, so scores stay the same.
     """
 
     name = "precomputed"
@@ -176,7 +176,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @property
     def symmetric(self) -> bool:
-        """True unless queries have features of their own, or the two sides are scaled apart."""
+        """True unless queries have features of their own, or training and query features are scaled."""
         return self._settings.queries is None and bool(self._fitted()["shift"] == 0)
 
     @property
@@ -188,10 +188,10 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         return json_digest({"method": self.name, **self._fitted()})
 
     def fit(self, train: Corpus) -> None:
-        """Match the features to the examples, and read those of queries.
+        """Match the features to the examples, and read the features of queries.
 
         Raises:
-            ConfigError: ``queries`` without ``query_data`` or the other way round.
+            ConfigError: only one of ``queries`` and ``query_data`` is set.
             DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
         """
         self._check_settings()
@@ -211,8 +211,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         file, data = FeatureFile(Path(self._settings.queries)), read_corpus(self._settings.query_data)
         if file.dimension != dimension:
             raise DataError(
-                f"{file.path}: has {file.dimension:,} features a row, those of training examples have {dimension:,}; "
-                "expected as many. Give features of one and the same method."
+                f"{file.path}: has {file.dimension:,} features in each row, but the training features have "
+                f"{dimension:,}. Make both with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
         self._queries = _KnownExamples.of(data, np.arange(len(data)))
@@ -222,14 +222,14 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         chosen = self._settings
         if (chosen.queries is None) != (chosen.query_data is None):
             given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
-            raise ConfigError(f"precomputed: {given} is set without {lacking}; expected both or none. Set {lacking}.")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
 
     @cached_property
     def _file(self) -> FeatureFile:
-        """The training features; DataError if they are missing, or changed since they were fitted."""
+        """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
-            raise DataError(f"{file.path}: holds other features than the index was built of. Restore it.")
+            raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
         return file
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
@@ -287,7 +287,7 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _shift(largest: float) -> int:
-    """Power of two that brings the largest feature near the top of float16, if it is not in the middle already."""
+    """Return the exponent of the power of two that brings the largest feature near the top of float16, or 0."""
     if largest == 0 or _SMALL <= largest < _LARGE:
         return 0
     return 14 - int(np.frexp(largest)[1])

@@ -1,7 +1,7 @@
-"""Methods that count words: TF-IDF, DSIR, an n-gram LM.
+"""Methods that count words: TF-IDF, BM25, DSIR, an n-gram LM.
 
-columns   Columns of n-grams of tokens: counted for texts and a corpus, placed for one.
+columns   Columns of token n-grams: counts of texts and a corpus, places in a text.
 lexical   Attribution by words and hashed n-grams: TF-IDF, BM25 and DSIR.
-ngram_lm  Attribution by a counting language model over n-grams, weighed by surprise.
-tokens    Texts as token numbers.
+ngram_lm  Attribution by an n-gram language model, with an LM that may weight the tokens.
+tokens    Tokenizers: texts as token numbers, and where each token stands.
 """
