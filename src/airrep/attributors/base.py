@@ -179,10 +179,7 @@ class Attributor(ABC):
         return ""
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
-        """Compare features of a few examples with the same in float32, by ``cosine`` and ``rank_correlation``.
-
-        Empty if features are computed in float32, and for most methods.
-        """
+        """Compare a few examples' features with float32: ``cosine``, ``rank_correlation``; empty for most methods."""
         return {}
 
     def fit(self, train: Corpus) -> None:

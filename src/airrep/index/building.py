@@ -16,9 +16,9 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError, caution
+from airrep.index.encoding import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.index import Index
 from airrep.index.rows import KIND, PACKAGES, READING
-from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine

@@ -12,8 +12,8 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, save_state
+from airrep.index.encoding import seal_index, write_shards
 from airrep.index.rows import IndexRows
-from airrep.index.sealing import seal_index, write_shards
 from airrep.index.shards import is_whole
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine, Share
