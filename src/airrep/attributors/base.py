@@ -179,10 +179,7 @@ class Attributor(ABC):
         return ""
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
-        """Compare features of a few examples with the same in float32, by ``cosine`` and ``rank_correlation``.
-
-        Empty if features are computed in float32, and for most methods.
-        """
+        """Compare a few examples' features with float32: ``cosine``, ``rank_correlation``; empty for most methods."""
         return {}
 
     def fit(self, train: Corpus) -> None:
@@ -356,7 +353,7 @@ def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
     """Return the examples that a method can read (DataError: there are none; *what* names the corpus in it)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
-        raise DataError(f"{what}: no example can be read. The first one: {refused[0]} Check the data and the model.")
+        raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
 
 

@@ -20,23 +20,23 @@ from airrep.runtime.settings import Settings, read_yaml
 from airrep.scoring.pooling import Pooling
 
 MOST_CHANNELS = 16
-"""More would only cost: what one knows, the others know."""
+"""Most channels of a recipe: more would take time, and add little to the others."""
 SHIPPED = Path(__file__).parents[1] / "recipes"
 """Folder of the recipes that come with airrep."""
 OF_LM = ("max_tokens", "cut", "template", "batch_tokens", "memory")
-"""Settings that an LM is read with; encoders have others of these names."""
+"""Settings of how an LM reads examples; encoders have different settings with the same names."""
 _COMMON = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that channels share."""
 _OF_BEFORE = ("lm", "base", "merged")
-"""Settings among these that say which LM is the one before a warm-up."""
+"""Shared settings that choose the LM before a warm-up."""
 RECIPE = "channels.yaml"
-"""Name of a recipe in a folder."""
+"""Name of the recipe's file in a folder that holds a recipe."""
 LARGEST_WEIGHT = 1e30
 """Largest weight of a channel: above it ordinary scores do not fit in float32."""
 KEEPS_NOTHING = ("ekfac",)
-"""Methods that read all examples again for a new question."""
+"""Methods that store no features and read all examples again for each new question."""
 LARGEST = 2**20
-"""Bytes of a recipe that are read at most."""
+"""Largest size of a recipe's file, in bytes."""
 LEARNT = "recipe"
 """Kind of the artifact that holds a recipe learnt from labels."""
 
@@ -45,7 +45,7 @@ class Channel(Settings):
     """One channel: a method with its settings, a pool and a weight."""
 
     method: str
-    """Its method, any but channels."""
+    """Name of the method; any but channels."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the method."""
     pool: str | None = None
@@ -53,17 +53,18 @@ class Channel(Settings):
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Temperature of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
-    """Factor on its group scores; 0: it counts nothing."""
+    """Factor on the channel's group scores; 0 leaves the channel out."""
     relative: bool = False
-    """Bring its scores, for each query, to the size of the sum of the channels that are not relative, so that a weight
-    holds for LMs whose gradients differ in size. Random groups of the training corpus tell both sizes, and ρ, the
-    correlation of both: the scores are also multiplied by 1 − ρ, so that a channel counts for more where it says what
-    the others do not."""
+    """Scale the channel's scores, for each query, to the size of the sum of the channels that are not relative, so that
+    one weight suits LMs whose gradients differ in size. The scores are also multiplied by 1 − ρ, where ρ is their
+    correlation with that sum, so that a channel counts for more where it says what the others do not. Sizes and ρ are
+    measured on random groups of the training corpus."""
     warmed: bool = False
-    """Read the LM as it is after a warm-up, which --warmed names."""
+    """Read the LM after a warm-up, which --warmed names."""
     candidates: int | str | None = None
-    """Examples that the channel scores for each query, those that the others rank first: a count, or a share such as
-    '1%'; its other scores are predicted from theirs. None: all examples. For channels that keep no features (ekfac)."""
+    """Number of examples, or a share such as '1%', that the channel scores for each query: those that the other
+    channels rank first. The other examples' scores are predicted from the other channels' scores. None: all examples
+    are scored. Only for channels that store no features (ekfac)."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -78,7 +79,7 @@ class Channel(Settings):
         raise ValueError("must be a count of 1 or more, or a share of the examples such as '1%'")
 
     def count_of(self, examples: int) -> int:
-        """How many candidates there are among so many examples."""
+        """Return how many of *examples* the channel scores."""
         if self.candidates is None:
             return examples
         if isinstance(self.candidates, int):
@@ -88,7 +89,7 @@ class Channel(Settings):
     @field_validator("relative", mode="before")
     @classmethod
     def _apart(cls, relative: object) -> object:
-        """``apart``, as earlier recipes have it, is true."""
+        """Read ``apart``, which older recipes have, as true."""
         return True if relative == "apart" else relative
 
     @field_validator("method")
@@ -105,13 +106,13 @@ class Channel(Settings):
         return self
 
     def has(self, setting: str) -> bool:
-        """Tell whether its method has a setting of this name."""
+        """Return whether the method has a setting of this name."""
         known = self.known
         return known is not None and setting in known.model_fields
 
     @cached_property
     def known(self) -> type[Settings] | None:
-        """The settings of its method, which another package may bring; None if there is no such method."""
+        """The settings class of the method, airrep's or another package's; None if the method does not exist."""
         if self.method in METHOD_SETTINGS:
             return METHOD_SETTINGS[self.method]
         found = installed_method(self.method)
@@ -125,11 +126,11 @@ class Channel(Settings):
         return None if field is None else str(self.settings.get("encoder", field.default))
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Channel":
-        """The channel with further settings."""
+        """Return a copy of the channel with these settings as well."""
         return self.model_copy(update={"settings": {**self.settings, **settings}})
 
     def complete(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
-        """The channel with those common settings that its method has, paths made whole; ConfigError for bad ones."""
+        """Return a copy with the common settings that its method has, and whole paths (ConfigError: a bad setting)."""
         known = self.known
         if known is None:
             return self
@@ -150,7 +151,7 @@ class Channel(Settings):
 
 
 def _percent(share: str) -> float:
-    """A share such as "1%" in percent; not a number where it is none."""
+    """Return a share such as "1%" in percent; NaN if the text is not a share."""
     try:
         return float(share.removesuffix("%")) if share.endswith("%") else math.nan
     except ValueError:
@@ -162,22 +163,22 @@ RecipeLike: TypeAlias = str | os.PathLike[str] | Sequence[Channel | Mapping[str,
 
 
 class ChannelsSettings(LmReading):
-    """Settings of an index by a recipe: those of all channels, and the channels.
+    """Settings of an index built with a recipe: the channels, and settings for all of them.
 
     Any other setting goes to each channel whose method has it.
     """
 
     tokenizer: str | None = Field(default=None, min_length=1)
-    """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
-    None: that of the LM, or the pieces of the LM that comes with airrep."""
+    """Folder or Hub id of a model, best the target LM, whose tokens are counted, except by channels that count words.
+    None: the LM's tokens, or those of the LM that comes with airrep."""
     lm: str | None = Field(default=None, min_length=1)
-    """Target LM before fine-tuning, a folder or a Hub id: it fills the recipe's first slot.
+    """Target LM before fine-tuning, a folder or a Hub id, for the recipe's channels that read an LM.
     Its tokens are counted, less if it expects them already."""
     warmed: str | None = Field(default=None, min_length=1)
-    """The LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
+    """The LM after a warm-up, a folder or a Hub id, for the recipe's channels with warmed: true."""
     encoder: str | None = Field(default=None, min_length=1)
-    """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
-    the one that comes with airrep."""
+    """Sentence encoder, a folder or a Hub id, in place of the one that channels of the recipe name, such as one that
+    has moved, or else in place of the one that comes with airrep."""
     device: str | None = None
     """Device of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
@@ -230,7 +231,7 @@ class ChannelsSettings(LmReading):
     @field_validator("channels")
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
-        """Put what is set for all where it belongs, and check that names differ."""
+        """Check the channels, and give each of them the common settings that its method has."""
         _check_sum(channels)
         common = {name: known.data[name] for name in _COMMON if known.data.get(name) is not None}
         lm = known.data.get("lm")
@@ -246,7 +247,7 @@ class ChannelsSettings(LmReading):
 
 
 def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str:
-    """The error of a setting that neither the sum nor a channel of it has."""
+    """Return the error for a setting that neither the recipe nor a channel has."""
     of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
     known = sorted({*common, *of_channels})
     return (
@@ -256,7 +257,7 @@ def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str
 
 
 def _unfilled(channels: Sequence[Channel], slots: Mapping[bool, Collection[str]]) -> Channel | None:
-    """The first channel that needs an LM which nothing names; slots by whether it is the LM after a warm-up."""
+    """Return the first channel without the LM that it needs; *slots* has settings by ``warmed`` (True: after it)."""
     for one in channels:
         field = None if one.known is None else one.known.model_fields.get("lm")
         if field and "lm" not in {*one.settings, *slots[one.warmed]} and (one.warmed or field.is_required()):
@@ -278,9 +279,9 @@ def _check_sum(channels: Sequence[Channel]) -> None:
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
-    """Channels with further settings in each whose method has them, and the settings that no method has.
+    """Give settings to the channels whose methods have them; return the channels, and the settings left over.
 
-    ``candidates`` goes to channels of methods that keep no features.
+    ``candidates`` goes to channels whose methods store no features.
     """
     placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in channels]
     others = {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
@@ -293,7 +294,7 @@ def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[t
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
-    """Return common settings for channels that read the LM after a warm-up: its adapters are of the LM before."""
+    """Return common settings for channels that read the LM after a warm-up; its adapters need the LM before."""
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
@@ -302,7 +303,7 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
 
 
 def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
-    """Channels with the encoder that is set for all, where they have one of their own, or else the shipped one."""
+    """Put the encoder that is set for all into the channels that name their own; if none does, into all that embed."""
     given, named, own = known.data.get("encoder"), {one.encoder for one in channels} - {None}, own_encoders(channels)
     if given is None:
         return channels
@@ -317,12 +318,12 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
 
 
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of an index with changes; by another recipe without what that has no channel for.
+    """Return an index's settings with changes, such as another recipe.
 
-    An encoder, or a warmed-up LM, that is set for all channels is left out where the recipe has none.
+    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it.
 
     Raises:
-        ConfigError: as of :meth:`ChannelsSettings.of`.
+        ConfigError: a channel of the new recipe reads an LM that the index was built without.
     """
     if "channels" not in changes:
         return {**known, **changes}
@@ -344,13 +345,13 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
 
 
 def own_encoders(channels: Sequence[Channel]) -> set[str]:
-    """The encoders of channels but those that come with airrep."""
+    """Return the encoders that channels name, except those that come with airrep."""
     found = (one.settings.get("encoder") for one in channels)
     return {str(name) for name in found if name is not None and name not in BUNDLED}
 
 
 def default_recipe(settings: Mapping[str, Any]) -> str:
-    """The recipe that is meant where none is named."""
+    """Return the name of the recipe that is used if none is named."""
     if settings.get("lm") is None:
         return "text"
     return "lm" if settings.get("warmed") is None else "lm-warm"
@@ -367,7 +368,7 @@ def shipped_recipes() -> tuple[str, ...]:
 
 
 def recipe_of(channels: Sequence[Channel]) -> str:
-    """The name of the shipped recipe that channels are of, its slots filled; the channels' own names where none is.
+    """Return the name of the shipped recipe that these channels come from; without one, the channels' own names.
 
     Example:
         >>> recipe_of(read_channels("kind"))
@@ -380,14 +381,14 @@ def recipe_of(channels: Sequence[Channel]) -> str:
             own.settings.get(setting) == value
             for one, own in zip(known, channels, strict=True)
             for setting, value in one.settings.items()
-            if setting not in ("tokenizer", "encoder")  # which are filled in; more settings do no harm
+            if setting not in ("tokenizer", "encoder")  # options replace these; further settings do not matter
         ):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"
 
 
 def recipe_text(name: str | None = None) -> str:
-    """The file of a shipped recipe; without a name a line for each: its name, and the first line of its file.
+    """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
     Raises:
         ConfigError: there is no such recipe.
@@ -396,16 +397,16 @@ def recipe_text(name: str | None = None) -> str:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
         return "\n".join(f"{one:<15} {line.removeprefix('# ')}" for one, line in first.items()) + "\n"
     if name not in shipped_recipes():
-        listed(name)  # refuses what is no recipe at all
+        listed(name)  # raises if it is not a recipe at all
         raise ConfigError(f"recipe {name}: does not come with airrep. Open its file to read it.")
     return (SHIPPED / f"{name}.yaml").read_text("utf-8")
 
 
 def listed(recipe: object) -> tuple[Channel, ...]:
-    """The channels of a recipe that is named, by a shipped name, a YAML file or a folder; or of a list.
+    """Return the channels of a recipe: a shipped name, a YAML file, a folder, or a list of channels.
 
     Raises:
-        ConfigError: there is no such recipe, or a channel of it cannot be.
+        ConfigError: the recipe does not exist, or one of its channels is not valid.
     """
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))
@@ -417,7 +418,7 @@ def listed(recipe: object) -> tuple[Channel, ...]:
 
 
 def _channel(value: object, where: str) -> Channel:
-    """A channel as it stands in a recipe (ConfigError: a name or a value of it cannot be)."""
+    """Read one channel of a recipe (ConfigError: one of its names or values is not valid)."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: {value!r} is not a channel. Write lines such as '- method: ngram'.")
     one = Channel.of({"method": "", **{str(name): own for name, own in value.items()}}, where)
@@ -439,7 +440,7 @@ def _channel(value: object, where: str) -> Channel:
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that have a value, as they are shown: of channels, written as JSON, no more than weights and names."""
+    """Return the settings that have a value, for display; channels as text of their weights and names."""
     given = {name: value for name, value in settings.items() if value is not None}
     channels = given.get("channels")
     if not isinstance(channels, list | tuple):
@@ -449,10 +450,10 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_channels(name: str) -> tuple[Channel, ...]:
-    """The channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
+    """Return the channels of a shipped recipe, of a YAML file, or of a folder with ``channels.yaml``.
 
-    Slots are not filled. A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the
-    file's own folder.
+    The channels have no LM yet unless the file names one. A model's folder that begins with a dot, such as ``.`` or
+    ``./encoder``, is found from the file's own folder.
 
     Example:
         >>> [channel.title for channel in read_channels("text")]
@@ -488,11 +489,11 @@ def read_channels(name: str) -> tuple[Channel, ...]:
 
 
 MOVED = ("encoder", "lm", "tokenizer")
-"""Settings of a channel whose folder may stand beside what was learnt."""
+"""Settings of a channel that may name a folder relative to the recipe's."""
 
 
 def placed(channel: object, folder: Path) -> object:
-    """A channel whose models' folders, if they begin with a dot, are found from the recipe's folder."""
+    """Return a channel with whole paths; folders of models that begin with a dot are relative to the recipe's."""
     settings = channel.get("settings") if isinstance(channel, Mapping) else None
     if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
@@ -502,7 +503,7 @@ def placed(channel: object, folder: Path) -> object:
 
 
 def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
-    """A channel for :func:`placed`, as JSON: a model beside *folder* is named from there, so both may move."""
+    """Undo :func:`placed`, as JSON: a model beside *folder* gets a relative path, so that both can be moved."""
     folder, kept = folder.resolve(), (*BUNDLED, *TOKENIZERS)
     named = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
     own = {name: Path(one).resolve() for name, one in named.items() if one not in kept and Path(one).is_dir()}

@@ -18,7 +18,7 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
 REFINED = 8
-"""Training examples on which inverse products are refined."""
+"""Training examples that ``refine=cg`` takes."""
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
 TOKENIZERS = ("words", "subwords")
@@ -26,18 +26,18 @@ TOKENIZERS = ("words", "subwords")
 
 
 def whole_folder(name: str) -> str:
-    """A folder by its whole path, so that an index can be asked from elsewhere; one of the Hub with its commit; other
-    names as they are."""
+    """Return a folder's whole path, so that an index works from any directory; a Hub place with its commit; other names
+    as they are."""
     return str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
 
 
 def _whole(path: str | None) -> str | None:
-    """A file or folder by its whole path, so that an index can be asked from elsewhere."""
+    """Return the whole path of a file or folder, so that an index works from any directory."""
     return path if path is None else pinned(path) if url_of(path) else str(Path(path).resolve())
 
 
 def tokens_of(lm: str, base: str | None) -> str:
-    """The model whose tokenizer an LM has: itself, or the named base of adapters that have none."""
+    """Return the model that has the tokenizer of an LM: the LM itself, or the *base* of adapters without one."""
     if base is None or not Path(lm).is_dir():
         return lm
     try:
@@ -101,9 +101,9 @@ class TfidfSettings(WordSettings):
 
 
 class Bm25Settings(WordSettings):
-    """Settings of BM25, the defaults being those of Lucene."""
+    """Settings of BM25, with Lucene's defaults."""
 
-    added = ("signs",)  # fingerprints of older indexes have it not
+    added = ("signs",)  # fingerprints of older indexes lack it
 
     view: View = "response"
     """The part of an example that is read: whole, response or prompt."""
@@ -156,7 +156,7 @@ class NgramSettings(LmReading):
     @model_validator(mode="before")
     @classmethod
     def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The LM's own tokens, where no others are asked for."""
+        """Take the LM's own tokens if no tokenizer is given."""
         lm = values.get("lm")
         return (
             values
@@ -166,17 +166,17 @@ class NgramSettings(LmReading):
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """Tell whether the LM's own tokens are counted."""
+        """True if the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
     def kinds(self) -> int:
-        """How many kinds of n-grams are counted: the orders, and pairs with a gap."""
+        """Number of kinds of n-grams that are counted: the orders, and pairs with a gap."""
         return len(self.orders) + (self.skip > 0)
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Refuse what does not go together."""
+        """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
             raise ValueError(f"skip: needs at most {MOST_ORDERS - 1} orders. Name fewer orders, or set skip=0")
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
@@ -190,7 +190,7 @@ class NgramSettings(LmReading):
     @field_validator("orders", mode="before")
     @classmethod
     def _some_orders(cls, orders: object) -> object:
-        """``"1,2"`` is (1, 2), as command lines give it."""
+        """Read ``"1,2"``, as typed on a command line, as (1, 2)."""
         parts = (
             orders.split(",") if isinstance(orders, str) else orders if isinstance(orders, list | tuple) else [orders]
         )
@@ -298,17 +298,17 @@ class EkfacSettings(LmSettings):
     store: str | None = None
     """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
 
-    added = (*LmSettings.added, "refine")  # fingerprints of older indexes have it not
+    added = (*LmSettings.added, "refine")  # fingerprints of older indexes lack it
 
     @property
     def examples(self) -> int | None:
-        """Training examples that refine; None: nothing is refined."""
+        """Number of training examples that ``refine`` takes; None without it."""
         return None if self.refine is None else int(self.refine.partition(":")[2] or REFINED)
 
     @model_validator(mode="before")
     @classmethod
     def _without_seed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Take what older indexes have written, and refuse another seed."""
+        """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
                 f"seed={values['seed']!r}: was removed, because the texts alone decide the sample. Remove seed, or "
@@ -318,7 +318,7 @@ class EkfacSettings(LmSettings):
 
     @model_validator(mode="after")
     def _refinable(self) -> Self:
-        """Refuse what does not go together."""
+        """Refuse settings that do not fit together."""
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
             raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
@@ -338,7 +338,7 @@ class TrakSettings(CheckpointSettings):
 class LessSettings(LmSettings):
     """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
 
-    added = ("merged", "loss", "beta")  # its base was always written
+    added = ("merged", "loss", "beta")  # fingerprints always had base
 
     dimension: int = Field(default=8192, ge=1)
     """Number of features after the random projection; the paper takes 768 and 8192."""
@@ -376,7 +376,7 @@ class InfluenceSettings(LmSettings):
 
 
 class DsirSettings(WordSettings):
-    """Settings of DSIR, the defaults being those of its authors."""
+    """Settings of DSIR, with its authors' defaults."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
 
@@ -438,7 +438,7 @@ DROPPED_METHODS = {
     "readout": "Other methods predict better: use --method rds, or --recipe lm.",
     "stack": "Weights learnt from labels are now a recipe: give it with --recipe.",
 }
-"""Methods, by name."""
+"""What to use instead of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
     "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
     "gradients": "Name a recipe: --recipe text, lm, lm-warm or lm-whole.",
@@ -458,7 +458,7 @@ DROPPED_SETTINGS = {
     "tracin.temperature": "A temperature belongs to a recipe's channel: write it there.",
     "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
-"""Settings, by name or by method and name."""
+"""What to use instead of settings that airrep no longer has, by name or ``method.name``."""
 
 
 def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:
