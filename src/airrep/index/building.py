@@ -124,7 +124,7 @@ def checked(
     if recipe is not None:
         if method is not None:
             raise ConfigError(
-                "recipe: already names its methods, so method must not be given too. Remove one of the two."
+                "recipe: cannot be combined with method, as a recipe names its methods. Remove one of them."
             )
         method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
     if method is None:

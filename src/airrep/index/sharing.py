@@ -100,7 +100,7 @@ def build_part(
     if shards < mine.of:
         raise ConfigError(
             f"--part {mine}: {len(train):,} examples make only {shards} shards of {shard_rows:,}, and each part needs "
-            "one. Use fewer parts, or lower --set shard_rows=."
+            "at least one. Use fewer parts, or lower --set shard_rows=."
         )
     if state is None:
         plan = planned(method, train, shard_rows, progress)

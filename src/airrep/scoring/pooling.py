@@ -58,7 +58,7 @@ class Pooling:
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Leave -paper out."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Remove -paper."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
