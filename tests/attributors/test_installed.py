@@ -136,7 +136,7 @@ def test_another_version_is_told_where_the_features_are_others(
     airrep.build_index(make_corpus(9), tmp_path / "i", "overlap")
     sys.modules.pop("airrep_overlap")
     install(EXAMPLE.replace("overlap 1,", "overlap 2,"), "overlap = airrep_overlap:Overlap", version="0.2")
-    with pytest.raises(ArtifactError, match=r"; package airrep-overlap 0\.1, now 0\.2\. Give the model"):
+    with pytest.raises(ArtifactError, match=r"; package airrep-overlap 0\.1, now 0\.2\)\. Give the models"):
         airrep.Index(tmp_path / "i").top("x", k=1)
 
 
@@ -215,16 +215,16 @@ class Bare(Overlap):
         ("overlap = airrep_functions:make", ""),
         ("overlap = airrep_functions:plain", ""),
         ("overlap = airrep_functions:nothing", "makes a int, not an airrep.Attributor"),
-        ("overlap = airrep_functions:fails", r"cannot be made: ValueError: bad thing \[31m\. Correct its settings"),
+        ("overlap = airrep_functions:fails", r"cannot be created: ValueError: bad thing \[31m\. Correct its settings"),
         ("others = airrep_functions:others", "settings are Settings, not those it was given"),
-        ("other = airrep_functions:make", "makes an attributor that is called 'overlap'"),
-        ("overlap = airrep_functions:two", "it takes several arguments; expected one, its settings, or none"),
-        ("overlap = airrep_functions:untyped", "its argument 'settings' has no type that is a subclass of airrep's"),
-        ("overlap = airrep_functions:number", "it is a int; expected a subclass of airrep.Attributor or a function"),
+        ("other = airrep_functions:make", "makes an attributor with another name, 'overlap'"),
+        ("overlap = airrep_functions:two", "it needs several arguments; only its settings"),
+        ("overlap = airrep_functions:untyped", "its argument 'settings' must be annotated with a subclass of airrep's"),
+        ("overlap = airrep_functions:number", "it is a int, not a subclass of airrep.Attributor or a function"),
         ("overlap = airrep_functions:absent", "cannot be loaded from 'airrep_functions:absent': AttributeError"),
         ("overlap = airrep_nowhere:absent", "ModuleNotFoundError: No module named 'airrep_nowhere'"),
         ("overlap = not a module!", "cannot be loaded from 'not a module!'"),
-        ("two-words = airrep_functions:make", "is not one word"),
+        ("two-words = airrep_functions:make", "is not a Python identifier"),
     ],
 )
 def test_what_an_entry_point_may_name(point: str, problem: str, install: Install) -> None:
@@ -270,11 +270,11 @@ def test_names_that_are_taken_are_refused(install: Install) -> None:
     install(EXAMPLE, "ngram = airrep_overlap:Overlap\ntwice = airrep_overlap:Overlap")
     install(EXAMPLE, "twice = airrep_second:Overlap", name="airrep-second")
     told = {(one.name, one.package.name): one.reason for one in methods_of_packages() if isinstance(one, Refused)}
-    assert "has the name of a method of airrep. Rename" in told["ngram", "airrep-overlap"]
-    assert "airrep-second 0.1 and airrep-overlap 0.1; expected one" in told["twice", "airrep-second"]
+    assert "a method of airrep has the same name. Rename" in told["ngram", "airrep-overlap"]
+    assert "airrep-second 0.1 and airrep-overlap 0.1. Uninstall all but one" in told["twice", "airrep-second"]
     assert told["twice", "airrep-second"] == told["twice", "airrep-overlap"]
     assert type(make_attributor("ngram")).__module__ == METHODS["ngram"].place.partition(":")[0]
-    with pytest.raises(ConfigError, match="method 'twice': is declared by the packages"):
+    with pytest.raises(ConfigError, match="method 'twice': several packages declare it"):
         make_attributor("twice")
 
 

@@ -153,12 +153,12 @@ def having(**attributes) -> type[HashAttributor]:
     ("broken", "promise"),
     [
         (CountsTheCall, "features depend on the other examples"),
-        (NeverTheSame, "two attributors made alike have different fingerprints"),
-        (LearnsInSecret, "the fingerprint is the same after fit on another corpus, which changes the features"),
+        (NeverTheSame, "two attributors made in the same way have different fingerprints"),
+        (LearnsInSecret, "fit on another corpus changes the features, but not the fingerprint"),
         (LearnsByRow, "scores depend on the order of the corpus"),
-        (ForgetsToSave, "what was learnt, saved by save_state and loaded by load_state: fails with NotFittedError"),
-        (NoCallback, "encode before fit is to work or to raise NotFittedError: fails with TypeError"),
-        (MissesAnAttribute, "encode before fit is to work or to raise NotFittedError: fails with AttributeError"),
+        (ForgetsToSave, "save_state, then load_state failed with NotFittedError"),
+        (NoCallback, "encode before fit, which must work or raise NotFittedError, failed with TypeError"),
+        (MissesAnAttribute, "encode before fit, which must work or raise NotFittedError, failed with AttributeError"),
         (giving(None), "hash: encode_train returned a NoneType"),
         (giving([[1.0]] * 8), "hash: encode_train returned a list"),
         (giving(np.zeros(8, np.float32)), r"hash: encode_train returned a ndarray \(8,\) of float32"),
@@ -167,9 +167,9 @@ def having(**attributes) -> type[HashAttributor]:
         (having(settings=None), "settings are a NoneType"),
         (having(fingerprint=7), "the fingerprint is 7, not 64 hex digits"),
         (having(name=None), "name None is not one word"),
-        (HashAttributor(), "was given a HashAttributor, not the class or a function that makes a new one"),
+        (HashAttributor(), "got a HashAttributor, not a class or a function that makes an attributor"),
         (dict, "a dict was made, not an airrep.Attributor"),
-        (airrep.Attributor, "a new attributor: fails with TypeError"),
+        (airrep.Attributor, "a new attributor failed with TypeError"),
     ],
 )
 def test_conformance_finds_what_is_broken(broken, promise: str) -> None:
@@ -259,7 +259,7 @@ def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> 
     fits = index.group_scores(train[:3], [range(5), range(40)])
     assert (fits.provenance.pool, fits.provenance.caution) == ("mean", "")
     small = index.group_scores(train[:3], [range(4)]).provenance.caution
-    assert small.startswith("Groups have 4 members here, those that the encoder was trained on 10 to 20")
+    assert small.startswith("These groups have 4 members, but the encoder was trained on groups of 10 to 20.")
     other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
     assert other == "The encoder was trained for mean pooling, not attention."
 
@@ -278,8 +278,8 @@ def test_an_encoder_that_learnt_from_another_view_says_so(tmp_path: Path, learnt
         return index.attributor.caution
 
     view, other = learnt or "whole", "response" if learnt is None else "whole"
-    words = f"The encoder learnt from the view '{view}' and reads '{other}' here: give it view={view}, "
-    words += "by --set or, in a recipe, in the settings of its channel."
+    words = f"The encoder was trained with view={view}, but reads view={other} here. Set view={view}: "
+    words += "with --set, or in the settings of its channel in a recipe."
     assert caution(view=view) == ""
     assert caution(view=other) == words
     if learnt is not None:

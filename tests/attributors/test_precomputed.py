@@ -90,7 +90,7 @@ def test_queries_have_features_of_their_own_and_outlive_their_file(scale: float,
         np.testing.assert_allclose(
             [hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
         )
-    with pytest.raises(DataError, match=r'^precomputed: example "train-0" has no features; expected one of .*q\.jsonl'):
+    with pytest.raises(DataError, match=r'^precomputed: example "train-0" is not in .*q\.jsonl, so it has no features'):
         airrep.Index(path).top(train[0], k=3)
 
 
@@ -109,7 +109,7 @@ def test_examples_are_known_by_id_and_text_and_else_by_text(tmp_path: Path) -> N
     np.testing.assert_array_equal(attributor.encode_train(list(train)[::-1]), features[::-1])
     stranger = Example("same", "text", "c")
     np.testing.assert_array_equal(attributor.encode_queries([stranger]), features[:1])
-    with pytest.raises(DataError, match=r'example "a" has no features; expected one of the training corpus'):
+    with pytest.raises(DataError, match=r'example "a" is not in the training corpus, so it has no features'):
         attributor.encode_train([Example("other", "text", "a")])
 
 
@@ -124,7 +124,7 @@ def test_another_number_of_rows_is_refused(tmp_path: Path) -> None:
 
 def test_features_of_another_width_or_not_finite_are_refused(tmp_path: Path) -> None:
     path, data = saved(tmp_path / "x.npy", drawn(5, 3)), written(tmp_path / "q.jsonl", corpus(2))
-    with pytest.raises(DataError, match=r"q\.npy: has 4 features a row, those of training examples have 3"):
+    with pytest.raises(DataError, match=r"q\.npy: has 4 features in each row, but the training features have 3"):
         fitted(corpus(5), train=path, queries=saved(tmp_path / "q.npy", drawn(2, 4)), query_data=data)
     saved(tmp_path / "x.npy", np.full((5, 3), np.nan))
     with pytest.raises(DataError, match=r"row 0 has a feature that is not finite"):
@@ -148,17 +148,17 @@ def test_features_that_changed_since_are_refused(tmp_path: Path) -> None:
     train, path = corpus(6), saved(tmp_path / "x.npy", drawn(6, 4))
     index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path})
     saved(tmp_path / "x.npy", drawn(6, 4, seed=1))
-    with pytest.raises(DataError, match=r"x\.npy: holds other features than the index was built of"):
+    with pytest.raises(DataError, match=r"x\.npy: holds other features than the index was built from"):
         airrep.Index(index.path).top(train[0], k=1)
     (tmp_path / "x.npy").unlink()
-    with pytest.raises(DataError, match=r"x\.npy: there is no such file"):
+    with pytest.raises(DataError, match=r"x\.npy: does not exist"):
         airrep.Index(index.path).top(train[0], k=1)
 
 
 def test_new_examples_without_features_are_not_appended(tmp_path: Path) -> None:
     settings = {"train": saved(tmp_path / "x.npy", drawn(6, 4))}
     index = airrep.build_index(corpus(6), tmp_path / "index", "precomputed", settings=settings)
-    with pytest.raises(DataError, match=r'example "new-0" has no features'):
+    with pytest.raises(DataError, match=r'example "new-0" is not in the training corpus'):
         index.append(corpus(2, "new"))
 
 

@@ -73,7 +73,7 @@ def test_a_setting_goes_to_each_channel_whose_method_has_it() -> None:
     assert [one.settings["view"] for one in channels] == ["response"] * 3
     (paper,) = ChannelsSettings.of({"channels": "papers/logra", "lm": "m", "rank": 16}).channels
     assert (paper.settings["rank"], paper.settings["exponent"], paper.pool) == (16, 1.0, "sum")
-    with pytest.raises(ConfigError, match="no channel of it has the setting 'rankk'"):
+    with pytest.raises(ConfigError, match="no channel has the setting 'rankk'"):
         ChannelsSettings.of({"channels": "text", "rankk": 16})
 
 
@@ -108,10 +108,10 @@ def test_recipes_are_shown() -> None:
         ("stack", {}, "--recipe"),
         ("logra", {"lm": "m", "preset": "paper"}, "--recipe papers/logra"),
         ("logra", {"lm": "m", "curvature": "fisher"}, "--method trak"),
-        ("tracin", {"lm": "m", "map_weights": "maps"}, "leave it out"),
+        ("tracin", {"lm": "m", "map_weights": "maps"}, "remove this setting"),
         ("tracin", {"lm": "m", "pool": "mean"}, "pool: sum"),
         ("ekfac", {"lm": "m", "rank": 3}, "--method logra"),
-        ("ekfac", {"lm": "m", "reduction": "mean"}, "leave it out"),
+        ("ekfac", {"lm": "m", "reduction": "mean"}, "remove this setting"),
         ("trak", {"lm": "m", "objective": "loss"}, "--method dsdm"),
         ("channels", {"lm": "m", "gradients": "both"}, "lm-whole"),
         (
@@ -139,9 +139,9 @@ def test_a_setting_of_another_package_is_its_own() -> None:
         ("{method: ngrm}", r"method 'ngrm'.* Did you mean 'ngram'\?"),
         ("{method: ngram, settings: {ordres: [1]}}", r"ngram has no setting 'ordres'.* Did you mean 'orders'\?"),
         ("{method: ngram, weight: -1}", "weight=-1"),
-        ("{method: ngram, pool: top-5}", "pool top-5: is gone; .*attention"),
+        ("{method: ngram, pool: top-5}", "pool top-5: was removed.*attention"),
         ("{method: readout}", "--method rds"),
-        ("ngram", "'ngram' is no channel"),
+        ("ngram", "'ngram' is not a channel"),
     ],
 )
 def test_an_error_in_a_recipe_names_the_file_and_the_channel(tmp_path: Path, channel: str, told: str) -> None:
@@ -155,14 +155,14 @@ def test_an_error_in_a_recipe_names_the_file_and_the_channel(tmp_path: Path, cha
 def test_an_error_of_several_channels_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("- method: tfidf\n- method: tfidf\n")
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*two are called 'tfidf'"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*two channels are called 'tfidf'"):
         build_index(make_corpus(6), tmp_path / "i", recipe=path)
 
 
 @pytest.mark.parametrize("recipe", ["lm", "lm-warm", "papers/logra"])
 def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_path: Path, recipe: str) -> None:
     index = build_index(make_corpus(6), tmp_path / "i")
-    with pytest.raises(ConfigError, match="^recipe: its channel '(gradients|logra)' reads .*--lm MODEL") as caught:
+    with pytest.raises(ConfigError, match="^recipe: channel '(gradients|logra)' reads .*--lm MODEL") as caught:
         index.made_with({"channels": recipe})
     assert "\n" not in str(caught.value)
     assert "{" not in str(caught.value)

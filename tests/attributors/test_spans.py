@@ -125,7 +125,7 @@ def test_an_encoder_reads_the_words_of_a_span_in_the_place_of_the_answer(tmp_pat
 def test_methods_of_whole_answers_refuse_spans_by_their_name(tmp_path: Path) -> None:
     build_index(make_corpus(5), tmp_path / "hash", HashAttributor())
     index = Index(tmp_path / "hash", HashAttributor())
-    with pytest.raises(ConfigError, match=r"query 'whole': has a span, but hash scores only whole answers"):
+    with pytest.raises(ConfigError, match=r"query 'whole' has a marked span, but hash scores only whole answers"):
         index.top([WHOLE, Example("a", "b c", id="whole", span=(0, 1))], k=1)
     assert len(index.top(WHOLE, k=1)) == 1
 

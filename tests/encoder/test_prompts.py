@@ -183,7 +183,7 @@ def test_order_k_pools_need_one_prompt_for_both_sides(tmp_path: Path) -> None:
 def test_a_template_that_hides_the_view_is_refused(tmp_path: Path) -> None:
     folder = str(tiny_folder(tmp_path / "tiny"))
     method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}", "view": "response"})
-    with pytest.raises(ConfigError, match=r"the template 'q \{prompt\}' shows no response, which is all that view="):
+    with pytest.raises(ConfigError, match=r"view=response reads only the response, but the template 'q \{prompt\}'"):
         method.encode_train([Example("a", "b", "c")])
     assert (
         make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})

@@ -615,9 +615,11 @@ def test_two_writers(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path)
 
 
 BAD_FEATURES = {
-    r"15 rows for 16 examples; expected one row for each": lambda made: made[:-1],
+    r"15 rows for 16 examples; expected one row for each example": lambda made: made[:-1],
     r"17 rows for 16 examples": lambda made: np.vstack([made, made[:1]]),
-    r"a list; expected a NumPy or scipy.sparse.csr_array of numbers \(rows, d\)": lambda made: made.tolist(),
+    r"a list; expected a NumPy array or scipy.sparse.csr_array of numbers with shape \(rows, d\)": lambda made: (
+        made.tolist()
+    ),
     r"a Tensor \(16, 16\) of torch.float32; expected a NumPy": lambda made: torch.tensor(made),
     r"a csc_array \(16, 16\) of float32; expected a NumPy": lambda made: sparse.csc_array(made),
     r"a ndarray \(256,\) of float32; expected a NumPy": lambda made: made.ravel(),

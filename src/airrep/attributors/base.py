@@ -68,8 +68,8 @@ class TrainedGroups:
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
             return ""
         return (
-            f"Groups have {span(min(sizes), max(sizes))} members here, those that the encoder was trained on "
-            f"{span(self.smallest, self.largest)}: compare groups of other sizes with care."
+            f"These groups have {span(min(sizes), max(sizes))} members, but the encoder was trained on groups of "
+            f"{span(self.smallest, self.largest)}. Read these scores with care."
         )
 
 
@@ -137,11 +137,11 @@ class Attributor(ABC):
         pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
-                f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
+                f"pool '{pooling}': needs a method that encodes queries like training examples; {self.name} does not. "
                 "Use sum, mean, attention or signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
-            raise ConfigError(f"pool 'ngram-lm': counts n-grams, which {self.name} has not. Use method ngram.")
+            raise ConfigError(f"pool 'ngram-lm': needs counts of n-grams, but {self.name} has none. Use method ngram.")
         return pooling
 
     @property
@@ -179,10 +179,7 @@ class Attributor(ABC):
         return ""
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:  # noqa: ARG002
-        """Compare features of a few examples with the same in float32, by ``cosine`` and ``rank_correlation``.
-
-        Empty if features are computed in float32, and for most methods.
-        """
+        """Compare a few examples' features with float32: ``cosine``, ``rank_correlation``; empty for most methods."""
         return {}
 
     def fit(self, train: Corpus) -> None:
@@ -267,9 +264,7 @@ class Attributor(ABC):
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
         """φ_train of each example, ``(rows, d)``."""
-        raise ConfigError(
-            f"{self.name}: makes no features; expected encode_train, or encode and ask. Correct the method."
-        )
+        raise ConfigError(f"{self.name}: the class must define encode_train, or both encode and ask.")
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
         """φ_query of each example, ``(rows, d)``; by default the same as φ_train."""
@@ -307,9 +302,9 @@ def checked_rows(method: str, features: Any, rows: int, call: str = "encode_trai
     if not isinstance(found, np.ndarray | SparseRows) or len(found.shape) != 2 or found.dtype.kind not in "fiub":
         shape = tuple(getattr(found, "shape", ()))
         what = f"a {type(found).__name__}{f' {shape} of {found.dtype}' if shape else ''}"
-        raise bad_method(method, call, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+        raise bad_method(method, call, what, "a NumPy array or scipy.sparse.csr_array of numbers with shape (rows, d)")
     if found.shape[0] != rows:
-        raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each")
+        raise bad_method(method, call, f"{found.shape[0]} rows for {rows} examples", "one row for each example")
     return found
 
 
@@ -320,8 +315,8 @@ def check_spans_read(method: Attributor, queries: Sequence[Example]) -> None:
     spanned = next((one for one in queries if one.span is not None), None)
     if blind and spanned is not None:
         raise ConfigError(
-            f"query '{spanned.id}': has a span, but {blind[0]} scores only whole answers. Leave the span out, or ask "
-            "an index of other methods."
+            f"query '{spanned.id}' has a marked span, but {blind[0]} scores only whole answers. Remove the span, or "
+            "ask an index built with other methods."
         )
 
 
@@ -358,7 +353,7 @@ def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
     """Return the examples that a method can read (DataError: there are none; *what* names the corpus in it)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
-        raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
+        raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
 
 

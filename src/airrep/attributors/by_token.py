@@ -41,8 +41,8 @@ class TokenProducts:
         shape = (len(query.starts), len(example.starts))
         if scores.shape != shape:
             raise ConfigError(
-                f"tokens: scores of {scores.shape} for texts of {shape} tokens; expected one for each pair. Correct "
-                "the method."
+                f"tokens: the method must return one score for each pair of tokens, with shape {shape}, but the shape "
+                f"is {scores.shape}."
             )
         return cls(query, example, scores)
 

@@ -46,7 +46,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     with _promise("a new attributor"):
         attributor = _made(make)
         _check_identity(attributor)
-    with _promise("encode before fit is to work or to raise NotFittedError"), suppress(NotFittedError):
+    with _promise("encode before fit, which must work or raise NotFittedError,"), suppress(NotFittedError):
         make().encode(train)
     with _promise("fit(train)"):
         attributor.fit(train)
@@ -56,14 +56,14 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
         _check_kind(features, len(train))
     with _promise("ask(queries, kept, on_rows)"):
         asked = attributor.ask(train, InMemory(encoded, train), _ignore)
-    _require(len(asked) == len(train), f"{len(asked)} queries are asked for {len(train)} examples")
-    with _promise("encode of no example, of one, of them backwards"):
+    _require(len(asked) == len(train), f"ask was given {len(train)} queries, but returned {len(asked)}")
+    with _promise("encode of no examples, of one, or of all in reverse order"):
         _check_independence(attributor, train, encoded)
-    with _promise("scores of all queries, and of one"):
+    with _promise("scoring of all queries, or of one"):
         _check_queries(attributor, asked, train, encoded)
     with _promise("fingerprint"):
         _check_fingerprint(make, attributor, train)
-    with _promise("what was learnt, saved by save_state and loaded by load_state"):
+    with _promise("save_state, then load_state"):
         _check_state(make, attributor, encoded, train)
     with _promise("places(example)"):
         _check_places(attributor, encoded, train)
@@ -92,7 +92,7 @@ def _promise(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, AirRepError) and not isinstance(error, NotFittedError):
             raise
-        raise _BrokenPromiseError(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
+        raise _BrokenPromiseError(f"check_attributor: {what} failed with {type(error).__name__}: {error}") from error
 
 
 def _ignore(rows: int) -> None:
@@ -100,7 +100,7 @@ def _ignore(rows: int) -> None:
 
 
 def _made(make: Callable[[], Attributor]) -> Attributor:
-    _require(callable(make), f"was given a {type(make).__name__}, not the class or a function that makes a new one")
+    _require(callable(make), f"got a {type(make).__name__}, not a class or a function that makes an attributor")
     attributor = make()
     _require(isinstance(attributor, Attributor), f"a {type(attributor).__name__} was made, not an airrep.Attributor")
     return attributor
@@ -120,13 +120,13 @@ def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, 
     apart = np.concatenate([attributor.score(train, [query]) for query in train], axis=1)
     _require(_close(apart, scores), "scores depend on the other queries of the call")
     _require(_close(attributor.score(train[::-1], train)[::-1], scores), "scores depend on the order of the examples")
-    _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have another shape")
+    _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have a wrong shape")
     other = make()
     assert isinstance(other, DirectAttributor)
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
-    _require(_close(other.score(train, train), scores), "loading changes the scores")
+    _require(_close(other.score(train, train), scores), "load_state changes the scores")
 
 
 def _corpus() -> Corpus:
@@ -158,7 +158,7 @@ def _check_identity(attributor: Attributor) -> None:
     _require(attributor.pool in get_args(Pool), f"pool {attributor.pool!r} does not exist")
     kind = type(settings).__name__
     _require(isinstance(settings, Settings), f"settings are a {kind}, not an airrep.runtime.settings.Settings")
-    _require(settings == type(settings)(**settings.model_dump()), "settings change")
+    _require(settings == type(settings)(**settings.model_dump()), "settings change in model_dump()")
 
 
 def _is_kept(features: Features | None) -> TypeGuard[Features]:
@@ -192,8 +192,8 @@ def _check_independence(attributor: Attributor, train: Corpus, encoded: Encoded)
         if features is None:
             continue
         none, same, back = (_part(one, name) for one in (empty, again, backwards))
-        _require(none.shape == (0, features.shape[1]), f"features of no examples are {none.shape}")
-        _require(_same(same, features), "the same call gives other features")
+        _require(none.shape == (0, features.shape[1]), f"features of no examples have shape {none.shape}")
+        _require(_same(same, features), "two equal calls give different features")
         apart = all(_close(_part(one, name), features[[row]]) for row, one in enumerate(alone))
         _require(apart, "features depend on the other examples of the call")
         _require(_close(back[::-1], features), "features depend on the order of the examples")
@@ -212,7 +212,7 @@ def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, t
     _require(isinstance(digits, str) and len(digits) == 64, f"the fingerprint is {digits!r}, not 64 hex digits")
     other = make()
     other.fit(train)
-    _require(other.fingerprint == digits, "two attributors made alike have different fingerprints")
+    _require(other.fingerprint == digits, "two attributors made in the same way have different fingerprints")
 
 
 def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
@@ -224,7 +224,7 @@ def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train:
         same = told or all(map(_same, _outcome(other, train), _outcome(attributor, train)))
     except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
         return
-    _require(same, "the fingerprint is the same after fit on another corpus, which changes the features")
+    _require(same, "fit on another corpus changes the features, but not the fingerprint")
 
 
 def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
@@ -265,10 +265,10 @@ def _check_state(make: Callable[[], Attributor], attributor: Attributor, encoded
     with TemporaryDirectory() as folder:
         attributor.save_state(Path(folder))
         other.load_state(Path(folder))
-    _require(other.fingerprint == attributor.fingerprint, "saving and loading what was learnt changes the fingerprint")
+    _require(other.fingerprint == attributor.fingerprint, "save_state and load_state change the fingerprint")
     again = other.encode(train)
     same = all(_same(_part(again, name), part) for name, part in encoded.items() if part is not None)
-    _require(same, "loading changes the features")
+    _require(same, "load_state changes the features")
 
 
 def _same(one: Features, other: Features) -> bool:
@@ -301,7 +301,7 @@ def _check_places(attributor: Attributor, encoded: Encoded, train: Corpus) -> No
         places = attributor.places(example)
         if places is None:
             return
-        assert isinstance(part, SparseRows), "places are for sparse features alone"
+        assert isinstance(part, SparseRows), "places need sparse features"
         own = part.indices[part.indptr[row] : part.indptr[row + 1]]
         _require(bool(np.isin(places.columns, own).all()), f"places of '{example.id}' are not those of its features")
         inside = (places.starts >= 0) & (places.starts < places.stops)

@@ -56,10 +56,12 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         manifest = self._manifest
         missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
         fitted = (
-            f"Weights were fitted to labels of instance {manifest['instance']}, on which an LDS says nothing; on "
-            f"subsets not fitted on it is {100 * manifest['report']['lds']:+.1f} (× 100)."
+            f"The weights were fitted to the labels of instance {manifest['instance']}, so an LDS on these labels says "
+            f"nothing. On subsets left out of the fit, the LDS is {100 * manifest['report']['lds']:+.1f} (× 100)."
         )
-        absent = f" {missing:,} of {seen:,} training examples were in no subset: their weight is 0." if missing else ""
+        absent = (
+            f" {missing:,} of {seen:,} training examples were in no subset, so their weight is 0." if missing else ""
+        )
         return fitted + absent
 
     @cached_property
@@ -133,8 +135,8 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
         if len(unseen):
             raise DataError(
-                f'{what} "{examples[int(unseen[0])].id}": is not in the labels behind {self._folder}; datamodels '
-                f"know only the examples of their labels. Use those of {self._folder / file}, or another method."
+                f'{what} "{examples[int(unseen[0])].id}": is not among the labelled examples of {self._folder}. '
+                f"Datamodels know only these: use the examples of {self._folder / file}, or another method."
             )
         return places
 
@@ -143,7 +145,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{self._folder / name}: cannot be read, so it was altered. Restore it.") from error
+            raise ArtifactError(f"{self._folder / name}: cannot be read: it was altered. Restore it.") from error
         return found
 
 

@@ -90,8 +90,8 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         examples, counts = self._spanned(examples) if queries else (examples, None)
         if view != "whole" and f"{{{view}}}" not in self.encoder.template:
             raise ConfigError(
-                f"{self.name}: the template {self.encoder.template!r} shows no {view}, which is all that view={view} "
-                "reads. Give another template, or another view."
+                f"{self.name}: view={view} reads only the {view}, but the template {self.encoder.template!r} does not "
+                "contain it. Use another template, or another view."
             )
         if view == "whole":
             features = self.encoder.encode(examples, on_rows, queries=queries)
@@ -126,8 +126,9 @@ class AirRepAttributor(EmbeddingAttributor):
         if self.encoder.trained_for_attribution:
             return " ".join(filter(None, (self.encoder.caution, self._other_view)))
         return (
-            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution: "
-            "scores say what is alike in words and meaning, which is often, but not always, what influenced a model."
+            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution. Its "
+            "scores show which texts are alike in words and meaning. Often, but not always, such texts influenced the "
+            "model."
         )
 
     @property
@@ -137,6 +138,6 @@ class AirRepAttributor(EmbeddingAttributor):
         if learnt == self._settings.view:
             return ""
         return (
-            f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: give it "
-            f"view={learnt}, by --set or, in a recipe, in the settings of its channel."
+            f"The encoder was trained with view={learnt}, but reads view={self._settings.view} here. Set "
+            f"view={learnt}: with --set, or in the settings of its channel in a recipe."
         )

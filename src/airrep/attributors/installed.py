@@ -77,7 +77,7 @@ class InstalledMethod:
     def factory(self) -> Factory:
         """The object that the entry point names (ConfigError: it cannot be imported, or airrep cannot call it)."""
         if not self.name.isidentifier():
-            raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
+            raise ConfigError(f"{self}: the name is not a Python identifier. Rename the entry point in the package.")
         try:
             found = self.entry.load()
             return _factory(found)
@@ -96,7 +96,7 @@ class InstalledMethod:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{self}: cannot be made: {_told(error)}. Correct its settings, or mend the package."
+                f"{self}: cannot be created: {_told(error)}. Correct its settings, or the package."
             ) from error
         self._check(made, factory)
         return made
@@ -107,7 +107,7 @@ class InstalledMethod:
         if not isinstance(made, Attributor):
             problem = f"makes a {type(made).__name__}, not an airrep.Attributor"
         elif made.name != self.name:
-            problem = f"makes an attributor that is called '{made.name}'"
+            problem = f"makes an attributor with another name, '{made.name}'"
         elif not isinstance(made.settings, factory.settings):
             problem = f"makes an attributor whose settings are {type(made.settings).__name__}, not those it was given"
         if problem:
@@ -130,16 +130,16 @@ def _told(error: BaseException) -> str:
 def _factory(found: Any) -> Factory:
     """Describe the object of an entry point (TypeError: airrep cannot call it)."""
     if not callable(found):
-        raise TypeError(f"it is a {type(found).__name__}; expected a subclass of airrep.Attributor or a function")
+        raise TypeError(f"it is a {type(found).__name__}, not a subclass of airrep.Attributor or a function")
     parameters = inspect.signature(found, eval_str=True).parameters.values()
     needed = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
     if not needed:
         return Factory(found, Settings, takes_settings=False)
     kind = _chosen(found, needed[0].annotation)
     if len([one for one in needed if one.default is one.empty]) > 1:
-        raise TypeError("it takes several arguments; expected one, its settings, or none")
+        raise TypeError("it needs several arguments; only its settings may be an argument")
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
-        raise TypeError(f"its argument '{needed[0].name}' has no type that is a subclass of airrep's Settings")
+        raise TypeError(f"its argument '{needed[0].name}' must be annotated with a subclass of airrep's Settings")
     return Factory(found, kind, takes_settings=True)
 
 
@@ -207,5 +207,5 @@ def installed_method(name: str) -> InstalledMethod | None:
     found = installed_methods().get(name, ())
     if len(found) > 1:
         both = " and ".join(str(one.package) for one in found)
-        raise ConfigError(f"method '{name}': is declared by the packages {both}; expected one. Uninstall the other.")
+        raise ConfigError(f"method '{name}': several packages declare it: {both}. Uninstall all but one.")
     return found[0] if found else None

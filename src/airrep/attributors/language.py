@@ -72,7 +72,7 @@ class LanguageAttributor(MethodAttributor[S]):
 
     def __init__(self, settings: S) -> None:
         if settings.checkpointing:
-            raise ConfigError(f"{self.name}: checkpointing=true saves nothing here. Lower batch_tokens instead.")
+            raise ConfigError(f"{self.name}: checkpointing=true saves no memory here. Lower batch_tokens instead.")
         super().__init__(settings)
 
     @cached_property

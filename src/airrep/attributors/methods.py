@@ -67,7 +67,7 @@ class Method:
             ConfigError: the method cannot be used; the reason is one line.
         """
         if found.name in METHODS:
-            raise ConfigError(f"{found}: has the name of a method of airrep. Rename the entry point in the package.")
+            raise ConfigError(f"{found}: a method of airrep has the same name. Rename the entry point in the package.")
         factory = found.factory
         return cls(found.name, factory.settings, ":".join(factory.place), installed=found)
 
@@ -210,7 +210,7 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     """
     method = method_named(name)
     if not isinstance(values or {}, Mapping):
-        raise ConfigError(f"method '{name}': its settings are {values!r}; expected a dict of some. Give one.")
+        raise ConfigError(f"method '{name}': settings must be a dict, not {values!r}.")
     refuse_dropped(name, values or {})
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)

@@ -40,13 +40,13 @@ class FeatureFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file() or path.suffix not in (".npy", ".safetensors"):
-            kind = "is not such a file" if path.exists() else "there is no such file"
-            raise DataError(f"{path}: {kind}; expected features as .npy or .safetensors. Check the path.")
+            kind = "is not a .npy or .safetensors file" if path.exists() else "does not exist"
+            raise DataError(f"{path}: {kind}. Give the path of features as .npy or .safetensors.")
         array = _read(path)
         if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise DataError(
-                f"{path}: holds {array.dtype} of shape {array.shape}; expected float16, float32 or float64 of shape "
-                "(examples, features). Write it with numpy.save."
+                f"{path}: holds {array.dtype} of shape {array.shape}. Write float16, float32 or float64 of shape "
+                "(examples, features), with numpy.save."
             )
         self.path, self._array = path, array
         self.rows, self.dimension = array.shape
@@ -64,7 +64,7 @@ class FeatureFile:
         if not good.all():
             raise DataError(
                 f"{self.path}: row {int(rows[np.argmin(good)])} has a feature that is not finite (NaN or infinite) in "
-                "float32; expected ordinary numbers. Make the features again, or leave that example out."
+                "float32. Make the features again, or leave that example out."
             )
         return features
 
@@ -82,8 +82,8 @@ class FeatureFile:
         """
         if self.rows != len(corpus):
             raise DataError(
-                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples; expected one row "
-                "for each, in order. Give the data that the features were made of."
+                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples. There must be one "
+                "row for each example, in order. Give the data that the features were made from."
             )
         return np.arange(self.rows)
 
@@ -97,7 +97,7 @@ def _read(path: Path) -> np.ndarray:
         (array,) = load_file(path).values()
     except (OSError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again, one array.") from error
+        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again with one array.") from error
     return array
 
 
@@ -131,8 +131,8 @@ class _KnownExamples:
         if (found < 0).any():
             unseen = examples[int(np.argmax(found < 0))].id
             raise DataError(
-                f'precomputed: example "{unseen}" has no features; expected one of {where}. '
-                "Leave it out, or make its features and build the index anew."
+                f'precomputed: example "{unseen}" is not in {where}, so it has no features. '
+                "Leave it out, or make its features and build the index again."
             )
         return found
 
@@ -211,8 +211,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         file, data = FeatureFile(Path(self._settings.queries)), read_corpus(self._settings.query_data)
         if file.dimension != dimension:
             raise DataError(
-                f"{file.path}: has {file.dimension:,} features a row, those of training examples have {dimension:,}; "
-                "expected as many. Give features of one and the same method."
+                f"{file.path}: has {file.dimension:,} features in each row, but the training features have "
+                f"{dimension:,}. Make both with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
         self._queries = _KnownExamples.of(data, np.arange(len(data)))
@@ -222,14 +222,14 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         chosen = self._settings
         if (chosen.queries is None) != (chosen.query_data is None):
             given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
-            raise ConfigError(f"precomputed: {given} is set without {lacking}; expected both or none. Set {lacking}.")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
 
     @cached_property
     def _file(self) -> FeatureFile:
         """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
-            raise DataError(f"{file.path}: holds other features than the index was built of. Restore it.")
+            raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
         return file
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:

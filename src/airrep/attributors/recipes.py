@@ -20,23 +20,23 @@ from airrep.runtime.settings import Settings, read_yaml
 from airrep.scoring.pooling import Pooling
 
 MOST_CHANNELS = 16
-"""More would only cost: what one knows, the others know."""
+"""Most channels of a recipe: more would take time, and add little to the others."""
 SHIPPED = Path(__file__).parents[1] / "recipes"
 """Folder of the recipes that come with airrep."""
 OF_LM = ("max_tokens", "cut", "template", "batch_tokens", "memory")
-"""Settings that an LM is read with; encoders have others of these names."""
+"""Settings of how an LM reads examples; encoders have different settings with the same names."""
 _COMMON = ("lm", "device", "precision", *LmReading.model_fields)
 """Settings that channels share."""
 _OF_BEFORE = ("lm", "base", "merged")
-"""Settings among these that say which LM is the one before a warm-up."""
+"""Shared settings that choose the LM before a warm-up."""
 RECIPE = "channels.yaml"
-"""Name of a recipe in a folder."""
+"""Name of the recipe's file in a folder that holds a recipe."""
 LARGEST_WEIGHT = 1e30
 """Largest weight of a channel: above it ordinary scores do not fit in float32."""
 KEEPS_NOTHING = ("ekfac",)
-"""Methods that read all examples again for a new question."""
+"""Methods that store no features and read all examples again for each new question."""
 LARGEST = 2**20
-"""Bytes of a recipe that are read at most."""
+"""Largest size of a recipe's file, in bytes."""
 LEARNT = "recipe"
 """Kind of the artifact that holds a recipe learnt from labels."""
 
@@ -45,7 +45,7 @@ class Channel(Settings):
     """One channel: a method with its settings, a pool and a weight."""
 
     method: str
-    """Its method, any but channels."""
+    """Name of the method; any but channels."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the method."""
     pool: str | None = None
@@ -53,17 +53,18 @@ class Channel(Settings):
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Temperature of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
-    """Factor on its group scores; 0: it counts nothing."""
+    """Factor on the channel's group scores; 0 leaves the channel out."""
     relative: bool = False
-    """Bring its scores, for each query, to the size of the sum of the channels that are not relative, so that a weight
-    holds for LMs whose gradients differ in size. Random groups of the training corpus tell both sizes, and ρ, the
-    correlation of both: the scores are also multiplied by 1 − ρ, so that a channel counts for more where it says what
-    the others do not."""
+    """Scale the channel's scores, for each query, to the size of the sum of the channels that are not relative, so that
+    one weight suits LMs whose gradients differ in size. The scores are also multiplied by 1 − ρ, where ρ is their
+    correlation with that sum, so that a channel counts for more where it says what the others do not. Sizes and ρ are
+    measured on random groups of the training corpus."""
     warmed: bool = False
-    """Read the LM as it is after a warm-up, which --warmed names."""
+    """Read the LM after a warm-up, which --warmed names."""
     candidates: int | str | None = None
-    """Examples that the channel scores for each query, those that the others rank first: a count, or a share such as
-    '1%'; its other scores are predicted from theirs. None: all examples. For channels that keep no features (ekfac)."""
+    """Number of examples, or a share such as '1%', that the channel scores for each query: those that the other
+    channels rank first. The other examples' scores are predicted from the other channels' scores. None: all examples
+    are scored. Only for channels that store no features (ekfac)."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -75,10 +76,10 @@ class Channel(Settings):
         count, share = type(candidates) is int and candidates >= 1, isinstance(candidates, str) and _percent(candidates)
         if candidates is None or count or 0 < share <= 100:
             return candidates
-        raise ValueError("expected a count of 1 or more, or a share of the examples such as '1%'")
+        raise ValueError("must be a count of 1 or more, or a share of the examples such as '1%'")
 
     def count_of(self, examples: int) -> int:
-        """How many candidates there are among so many examples."""
+        """Return how many of *examples* the channel scores."""
         if self.candidates is None:
             return examples
         if isinstance(self.candidates, int):
@@ -88,30 +89,30 @@ class Channel(Settings):
     @field_validator("relative", mode="before")
     @classmethod
     def _apart(cls, relative: object) -> object:
-        """``apart``, as earlier recipes have it, is true."""
+        """Read ``apart``, which older recipes have, as true."""
         return True if relative == "apart" else relative
 
     @field_validator("method")
     @classmethod
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
-            raise ValueError("expected a method, and channels are several. List them in the recipe")
+            raise ValueError("must be one method. List the channels themselves in the recipe")
         return method
 
     @model_validator(mode="after")
     def _reads_lm(self) -> "Channel":
         if self.warmed and self.method in METHOD_SETTINGS and not self.has("lm"):
-            raise ValueError(f"warmed: {self.method} reads no language model; expected false")
+            raise ValueError(f"warmed: must be false, because {self.method} reads no language model")
         return self
 
     def has(self, setting: str) -> bool:
-        """Tell whether its method has a setting of this name."""
+        """Return whether the method has a setting of this name."""
         known = self.known
         return known is not None and setting in known.model_fields
 
     @cached_property
     def known(self) -> type[Settings] | None:
-        """The settings of its method, which another package may bring; None if there is no such method."""
+        """The settings class of the method, airrep's or another package's; None if the method does not exist."""
         if self.method in METHOD_SETTINGS:
             return METHOD_SETTINGS[self.method]
         found = installed_method(self.method)
@@ -125,11 +126,11 @@ class Channel(Settings):
         return None if field is None else str(self.settings.get("encoder", field.default))
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Channel":
-        """The channel with further settings."""
+        """Return a copy of the channel with these settings as well."""
         return self.model_copy(update={"settings": {**self.settings, **settings}})
 
     def complete(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
-        """The channel with those common settings that its method has, paths made whole; ConfigError for bad ones."""
+        """Return a copy with the common settings that its method has, and whole paths (ConfigError: a bad setting)."""
         known = self.known
         if known is None:
             return self
@@ -150,7 +151,7 @@ class Channel(Settings):
 
 
 def _percent(share: str) -> float:
-    """A share such as "1%" in percent; not a number where it is none."""
+    """Return a share such as "1%" in percent; NaN if the text is not a share."""
     try:
         return float(share.removesuffix("%")) if share.endswith("%") else math.nan
     except ValueError:
@@ -162,22 +163,22 @@ RecipeLike: TypeAlias = str | os.PathLike[str] | Sequence[Channel | Mapping[str,
 
 
 class ChannelsSettings(LmReading):
-    """Settings of an index by a recipe: those of all channels, and the channels.
+    """Settings of an index built with a recipe: the channels, and settings for all of them.
 
     Any other setting goes to each channel whose method has it.
     """
 
     tokenizer: str | None = Field(default=None, min_length=1)
-    """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
-    None: that of the LM, or the pieces of the LM that comes with airrep."""
+    """Folder or Hub id of a model, best the target LM, whose tokens are counted, except by channels that count words.
+    None: the LM's tokens, or those of the LM that comes with airrep."""
     lm: str | None = Field(default=None, min_length=1)
-    """Target LM before fine-tuning, a folder or a Hub id: it fills the recipe's first slot.
+    """Target LM before fine-tuning, a folder or a Hub id, for the recipe's channels that read an LM.
     Its tokens are counted, less if it expects them already."""
     warmed: str | None = Field(default=None, min_length=1)
-    """The LM after a warm-up, a folder or a Hub id: it fills the recipe's second slot."""
+    """The LM after a warm-up, a folder or a Hub id, for the recipe's channels with warmed: true."""
     encoder: str | None = Field(default=None, min_length=1)
-    """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
-    the one that comes with airrep."""
+    """Sentence encoder, a folder or a Hub id, in place of the one that channels of the recipe name, such as one that
+    has moved, or else in place of the one that comes with airrep."""
     device: str | None = None
     """Device of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
@@ -198,20 +199,20 @@ class ChannelsSettings(LmReading):
         channels, others = _distributed(channels, own)
         if "candidates" in others:
             raise ConfigError(
-                "recipe: candidates is for channels of methods that keep no features, such as ekfac, and none is; "
-                "expected a recipe with one, such as lm-whole. Take --recipe lm-whole, or leave candidates out."
+                "recipe: candidates needs a channel whose method stores no features, such as ekfac. Use --recipe "
+                "lm-whole, or remove candidates."
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed: fills the slot of the LM after a warm-up; expected a recipe with a channel that has warmed: "
-                "true, such as lm-warm, and an lm as well, the one before the warm-up"
+                "warmed: needs a recipe with a channel that has warmed: true, such as lm-warm. It also needs lm, the "
+                "LM before the warm-up"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
-            raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
+            raise ValueError(f"{unread}: has no effect, because no channel reads a language model. Set lm too")
         return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
     @field_validator("tokenizer", "lm", "warmed")
@@ -219,7 +220,7 @@ class ChannelsSettings(LmReading):
     def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
         whole = name if name is None or name in TOKENIZERS else settled_name(name)
         if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
-            raise ValueError("is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
+            raise ValueError("is the same model as lm, but must be the LM after a warm-up, made by `airrep warmup`")
         return whole
 
     @field_validator("encoder")
@@ -230,7 +231,7 @@ class ChannelsSettings(LmReading):
     @field_validator("channels")
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
-        """Put what is set for all where it belongs, and check that names differ."""
+        """Check the channels, and give each of them the common settings that its method has."""
         _check_sum(channels)
         common = {name: known.data[name] for name in _COMMON if known.data.get(name) is not None}
         lm = known.data.get("lm")
@@ -239,24 +240,24 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
+            raise ValueError(f"{lacking.title} reads the LM after a warm-up. Set warmed too: --warmed FOLDER")
         if lacking is not None:
-            raise ValueError(f"expected an lm as well (--lm MODEL): {lacking.title} reads the LM before fine-tuning")
+            raise ValueError(f"{lacking.title} reads the LM before fine-tuning. Set lm too: --lm MODEL")
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
 
 def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str:
-    """The error of a setting that neither the sum nor a channel of it has."""
+    """Return the error for a setting that neither the recipe nor a channel has."""
     of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
     known = sorted({*common, *of_channels})
     return (
-        f"recipe: no channel of it has the setting '{name}'; expected one of {', '.join(known)}. "
+        f"recipe: no channel has the setting '{name}'; expected one of {', '.join(known)}. "
         f"{near(name, known, 'Correct the name.')}"
     )
 
 
 def _unfilled(channels: Sequence[Channel], slots: Mapping[bool, Collection[str]]) -> Channel | None:
-    """The first channel that needs an LM which nothing names; slots by whether it is the LM after a warm-up."""
+    """Return the first channel without the LM that it needs; *slots* has settings by ``warmed`` (True: after it)."""
     for one in channels:
         field = None if one.known is None else one.known.model_fields.get("lm")
         if field and "lm" not in {*one.settings, *slots[one.warmed]} and (one.warmed or field.is_required()):
@@ -268,19 +269,19 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     titles = [channel.title for channel in channels]
     twice = next((title for title in titles if titles.count(title) > 1), None)
     if twice is not None:
-        raise ValueError(f"expected channels of different names; two are called '{twice}'")
+        raise ValueError(f"two channels are called '{twice}', but names must differ")
     if not any(channel.weight > 0 for channel in channels):
-        raise ValueError("expected a weight above 0; all are 0")
+        raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
-        raise ValueError("expected one whose weight is not relative; set relative: false for one")
+        raise ValueError("at least one channel must have relative: false")
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
-        raise ValueError("candidates: are picked by other channels; expected one without, whose weight is not relative")
+        raise ValueError("candidates: at least one channel must have no candidates and relative: false")
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
-    """Channels with further settings in each whose method has them, and the settings that no method has.
+    """Give settings to the channels whose methods have them; return the channels, and the settings left over.
 
-    ``candidates`` goes to channels of methods that keep no features.
+    ``candidates`` goes to channels whose methods store no features.
     """
     placed = [one.with_settings({name: value for name, value in own.items() if one.has(name)}) for one in channels]
     others = {name: value for name, value in own.items() if not any(one.has(name) for one in channels)}
@@ -293,7 +294,7 @@ def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[t
 
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
-    """Return common settings for channels that read the LM after a warm-up: its adapters are of the LM before."""
+    """Return common settings for channels that read the LM after a warm-up; its adapters need the LM before."""
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
@@ -302,27 +303,27 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
 
 
 def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
-    """Channels with the encoder that is set for all, where they have one of their own, or else the shipped one."""
+    """Put the encoder that is set for all into the channels that name their own; if none does, into all that embed."""
     given, named, own = known.data.get("encoder"), {one.encoder for one in channels} - {None}, own_encoders(channels)
     if given is None:
         return channels
     if not named:
-        raise ValueError("encoder: belongs to channels that embed texts, and none does; expected one of method airrep")
+        raise ValueError("encoder: has no effect, because no channel embeds texts. Add a channel of method airrep")
     if len(own) > 1:
         raise ValueError(
-            f"encoder: would stand for several ({', '.join(sorted(own))}); expected channels of one encoder. Name each "
-            "in a recipe"
+            f"encoder: would replace several encoders ({', '.join(sorted(own))}). Name the encoder of each channel in "
+            "a recipe"
         )
     return [one.with_settings({"encoder": given}) if one.encoder in (own or named) else one for one in channels]
 
 
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of an index with changes; by another recipe without what that has no channel for.
+    """Return an index's settings with changes, such as another recipe.
 
-    An encoder, or a warmed-up LM, that is set for all channels is left out where the recipe has none.
+    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it.
 
     Raises:
-        ConfigError: as of :meth:`ChannelsSettings.of`.
+        ConfigError: a channel of the new recipe reads an LM that the index was built without.
     """
     if "channels" not in changes:
         return {**known, **changes}
@@ -332,8 +333,8 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     if lacking is not None:
         flag = "--warmed FOLDER" if lacking.warmed else "--lm MODEL"
         raise ConfigError(
-            f"recipe: its channel '{lacking.title}' reads a language model that the index was built without. Build "
-            f"an index of the recipe (airrep index DATA --recipe ... {flag}), or leave --recipe out."
+            f"recipe: channel '{lacking.title}' reads a language model that the index was built without. Build an "
+            f"index with this recipe (airrep index DATA --recipe ... {flag}), or remove --recipe."
         )
     shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {
@@ -344,13 +345,13 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
 
 
 def own_encoders(channels: Sequence[Channel]) -> set[str]:
-    """The encoders of channels but those that come with airrep."""
+    """Return the encoders that channels name, except those that come with airrep."""
     found = (one.settings.get("encoder") for one in channels)
     return {str(name) for name in found if name is not None and name not in BUNDLED}
 
 
 def default_recipe(settings: Mapping[str, Any]) -> str:
-    """The recipe that is meant where none is named."""
+    """Return the name of the recipe that is used if none is named."""
     if settings.get("lm") is None:
         return "text"
     return "lm" if settings.get("warmed") is None else "lm-warm"
@@ -367,7 +368,7 @@ def shipped_recipes() -> tuple[str, ...]:
 
 
 def recipe_of(channels: Sequence[Channel]) -> str:
-    """The name of the shipped recipe that channels are of, its slots filled; the channels' own names where none is.
+    """Return the name of the shipped recipe that these channels come from; without one, the channels' own names.
 
     Example:
         >>> recipe_of(read_channels("kind"))
@@ -380,14 +381,14 @@ def recipe_of(channels: Sequence[Channel]) -> str:
             own.settings.get(setting) == value
             for one, own in zip(known, channels, strict=True)
             for setting, value in one.settings.items()
-            if setting not in ("tokenizer", "encoder")  # which are filled in; more settings do no harm
+            if setting not in ("tokenizer", "encoder")  # options replace these; further settings do not matter
         ):
             return name
     return f"of its own ({', '.join(one.title for one in channels)})"
 
 
 def recipe_text(name: str | None = None) -> str:
-    """The file of a shipped recipe; without a name a line for each: its name, and the first line of its file.
+    """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
     Raises:
         ConfigError: there is no such recipe.
@@ -396,32 +397,30 @@ def recipe_text(name: str | None = None) -> str:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
         return "\n".join(f"{one:<15} {line.removeprefix('# ')}" for one, line in first.items()) + "\n"
     if name not in shipped_recipes():
-        listed(name)  # refuses what is no recipe at all
-        raise ConfigError(f"recipe {name}: does not come with airrep. Open the file itself.")
+        listed(name)  # raises if it is not a recipe at all
+        raise ConfigError(f"recipe {name}: does not come with airrep. Open its file to read it.")
     return (SHIPPED / f"{name}.yaml").read_text("utf-8")
 
 
 def listed(recipe: object) -> tuple[Channel, ...]:
-    """The channels of a recipe that is named, by a shipped name, a YAML file or a folder; or of a list.
+    """Return the channels of a recipe: a shipped name, a YAML file, a folder, or a list of channels.
 
     Raises:
-        ConfigError: there is no such recipe, or a channel of it cannot be.
+        ConfigError: the recipe does not exist, or one of its channels is not valid.
     """
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))
     if not isinstance(recipe, list | tuple):
-        raise ConfigError(
-            f"recipe: {recipe!r} is no list of channels; expected [{{'method': 'ngram'}}], say. Give one."
-        )
+        raise ConfigError(f"recipe is {recipe!r}; it must be a list of channels, such as [{{'method': 'ngram'}}].")
     return tuple(
         one if isinstance(one, Channel) else _channel(one, f"channel {number}") for number, one in enumerate(recipe, 1)
     )
 
 
 def _channel(value: object, where: str) -> Channel:
-    """A channel as it stands in a recipe (ConfigError: a name or a value of it cannot be)."""
+    """Read one channel of a recipe (ConfigError: one of its names or values is not valid)."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: {value!r} is no channel; expected lines such as '- method: ngram'. Correct it.")
+        raise ConfigError(f"{where}: {value!r} is not a channel. Write lines such as '- method: ngram'.")
     one = Channel.of({"method": "", **{str(name): own for name, own in value.items()}}, where)
     refuse_dropped(one.method, one.settings, f"{where}: ")
     if one.known is None:
@@ -432,7 +431,7 @@ def _channel(value: object, where: str) -> Channel:
     odd = next((name for name in one.settings if name not in names), None)
     if odd is not None:
         raise ConfigError(
-            f"{where}: {one.method} has no setting '{odd}'; expected some of {', '.join(sorted(names))}. "
+            f"{where}: {one.method} has no setting '{odd}'; expected one of {', '.join(sorted(names))}. "
             f"{near(odd, names, 'Correct the name.')}"
         )
     if one.pool is not None:
@@ -441,7 +440,7 @@ def _channel(value: object, where: str) -> Channel:
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that have a value, as they are shown: of channels, written as JSON, no more than weights and names."""
+    """Return the settings that have a value, for display; channels as text of their weights and names."""
     given = {name: value for name, value in settings.items() if value is not None}
     channels = given.get("channels")
     if not isinstance(channels, list | tuple):
@@ -451,10 +450,10 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_channels(name: str) -> tuple[Channel, ...]:
-    """The channels of a shipped recipe, in a YAML file, or in a folder that has a recipe.
+    """Return the channels of a shipped recipe, of a YAML file, or of a folder with ``channels.yaml``.
 
-    Slots are not filled. A model's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the
-    file's own folder.
+    The channels have no LM yet unless the file names one. A model's folder that begins with a dot, such as ``.`` or
+    ``./encoder``, is found from the file's own folder.
 
     Example:
         >>> [channel.title for channel in read_channels("text")]
@@ -472,29 +471,29 @@ def read_channels(name: str) -> tuple[Channel, ...]:
         )
     path = path / RECIPE if path.is_dir() else path
     if not path.is_file():
-        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or learn it again.")
+        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or make the recipe again.")
     if path.stat().st_size > LARGEST:
         raise ConfigError(
-            f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
+            f"{path}: {path.stat().st_size:,} bytes are too many for a recipe. List at most {MOST_CHANNELS} channels."
         )
     content = read_yaml(path)
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
-        raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
+        raise ConfigError(f"{path}: is not a list of channels. Write lines such as '- method: ngram'.")
     made = [_channel(placed(one, path.parent), f"{path}: channel {number}") for number, one in enumerate(channels, 1)]
     try:
         _check_sum(made)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}. Correct it.") from error
+        raise ConfigError(f"{path}: {error}. Correct the recipe.") from error
     return tuple(made)
 
 
 MOVED = ("encoder", "lm", "tokenizer")
-"""Settings of a channel whose folder may stand beside what was learnt."""
+"""Settings of a channel that may name a folder relative to the recipe's."""
 
 
 def placed(channel: object, folder: Path) -> object:
-    """A channel whose models' folders, if they begin with a dot, are found from the recipe's folder."""
+    """Return a channel with whole paths; folders of models that begin with a dot are relative to the recipe's."""
     settings = channel.get("settings") if isinstance(channel, Mapping) else None
     if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
@@ -504,7 +503,7 @@ def placed(channel: object, folder: Path) -> object:
 
 
 def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
-    """A channel for :func:`placed`, as JSON: a model beside *folder* is named from there, so both may move."""
+    """Undo :func:`placed`, as JSON: a model beside *folder* gets a relative path, so that both can be moved."""
     folder, kept = folder.resolve(), (*BUNDLED, *TOKENIZERS)
     named = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
     own = {name: Path(one).resolve() for name, one in named.items() if one not in kept and Path(one).is_dir()}

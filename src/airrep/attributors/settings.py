@@ -18,7 +18,7 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
 REFINED = 8
-"""Training examples on which inverse products are refined."""
+"""Training examples that ``refine=cg`` takes."""
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
 TOKENIZERS = ("words", "subwords")
@@ -26,18 +26,18 @@ TOKENIZERS = ("words", "subwords")
 
 
 def whole_folder(name: str) -> str:
-    """A folder by its whole path, so that an index can be asked from elsewhere; one of the Hub with its commit; other
-    names as they are."""
+    """Return a folder's whole path, so that an index works from any directory; a Hub place with its commit; other names
+    as they are."""
     return str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
 
 
 def _whole(path: str | None) -> str | None:
-    """A file or folder by its whole path, so that an index can be asked from elsewhere."""
+    """Return the whole path of a file or folder, so that an index works from any directory."""
     return path if path is None else pinned(path) if url_of(path) else str(Path(path).resolve())
 
 
 def tokens_of(lm: str, base: str | None) -> str:
-    """The model whose tokenizer an LM has: itself, or the named base of adapters that have none."""
+    """Return the model that has the tokenizer of an LM: the LM itself, or the *base* of adapters without one."""
     if base is None or not Path(lm).is_dir():
         return lm
     try:
@@ -101,9 +101,9 @@ class TfidfSettings(WordSettings):
 
 
 class Bm25Settings(WordSettings):
-    """Settings of BM25, the defaults being those of Lucene."""
+    """Settings of BM25, with Lucene's defaults."""
 
-    added = ("signs",)  # fingerprints of older indexes have it not
+    added = ("signs",)  # fingerprints of older indexes lack it
 
     view: View = "response"
     """The part of an example that is read: whole, response or prompt."""
@@ -156,7 +156,7 @@ class NgramSettings(LmReading):
     @model_validator(mode="before")
     @classmethod
     def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The LM's own tokens, where no others are asked for."""
+        """Take the LM's own tokens if no tokenizer is given."""
         lm = values.get("lm")
         return (
             values
@@ -166,38 +166,38 @@ class NgramSettings(LmReading):
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """Tell whether the LM's own tokens are counted."""
+        """True if the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
     def kinds(self) -> int:
-        """How many kinds of n-grams are counted: the orders, and pairs with a gap."""
+        """Number of kinds of n-grams that are counted: the orders, and pairs with a gap."""
         return len(self.orders) + (self.skip > 0)
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Refuse what does not go together."""
+        """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
-            raise ValueError(f"skip: is counted beside at most {MOST_ORDERS - 1} orders; expected fewer, or skip=0")
+            raise ValueError(f"skip: needs at most {MOST_ORDERS - 1} orders. Name fewer orders, or set skip=0")
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
-            raise ValueError("copied: marks words of responses; expected tokenizer=words and view=response")
+            raise ValueError("copied: marks words of responses, so it needs tokenizer=words and view=response")
         if self.lm is not None and self.view != "response":
-            raise ValueError("lm: says what it expects of responses; expected view=response")
+            raise ValueError("lm: predicts only responses, so it needs view=response")
         if self.rendered and self.view != "response":
-            raise ValueError("rendered: counts what is learnt of responses; expected view=response")
+            raise ValueError("rendered: counts only responses, so it needs view=response")
         return self
 
     @field_validator("orders", mode="before")
     @classmethod
     def _some_orders(cls, orders: object) -> object:
-        """``"1,2"`` is (1, 2), as command lines give it."""
+        """Read ``"1,2"``, as typed on a command line, as (1, 2)."""
         parts = (
             orders.split(",") if isinstance(orders, str) else orders if isinstance(orders, list | tuple) else [orders]
         )
         found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
         good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
         if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:
-            raise ValueError(f"expected 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
+            raise ValueError(f"must be 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
         return tuple(found)
 
     @field_validator("tokenizer", "lm")
@@ -270,7 +270,7 @@ class LograSettings(GradientSettings):
     @model_validator(mode="after")
     def _sketched_directions(self) -> Self:
         if self.sketch is not None and self.rank is None:
-            raise ValueError("sketch: compresses gradients of a rank; expected a rank, or sketch=null")
+            raise ValueError("sketch: needs a rank. Set rank, or sketch=null")
         return self
 
 
@@ -298,33 +298,33 @@ class EkfacSettings(LmSettings):
     store: str | None = None
     """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
 
-    added = (*LmSettings.added, "refine")  # fingerprints of older indexes have it not
+    added = (*LmSettings.added, "refine")  # fingerprints of older indexes lack it
 
     @property
     def examples(self) -> int | None:
-        """Training examples that refine; None: nothing is refined."""
+        """Number of training examples that ``refine`` takes; None without it."""
         return None if self.refine is None else int(self.refine.partition(":")[2] or REFINED)
 
     @model_validator(mode="before")
     @classmethod
     def _without_seed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Take what older indexes have written, and refuse another seed."""
+        """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
-                f"seed={values['seed']!r}: does not exist any more: only the texts decide the sample. Expected none. "
-                "Leave it out, or raise sample"
+                f"seed={values['seed']!r}: was removed, because the texts alone decide the sample. Remove seed, or "
+                "raise sample"
             )
         return {name: one for name, one in values.items() if name != "seed"}
 
     @model_validator(mode="after")
     def _refinable(self) -> Self:
-        """Refuse what does not go together."""
+        """Refuse settings that do not fit together."""
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
-            raise ValueError(f"refine={self.refine!r}: expected cg, or cg:COUNT for so many training examples")
+            raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
-            raise ValueError("refine: solves with the whole curvature; expected exponent=1")
+            raise ValueError("refine: divides by the whole curvature, so it needs exponent=1")
         if self.refine is not None and self.loss != "sft":
-            raise ValueError(f"refine: knows no Gauss-Newton matrix of loss={self.loss}; expected loss=sft")
+            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}")
         return self
 
 
@@ -338,7 +338,7 @@ class TrakSettings(CheckpointSettings):
 class LessSettings(LmSettings):
     """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
 
-    added = ("merged", "loss", "beta")  # its base was always written
+    added = ("merged", "loss", "beta")  # fingerprints always had base
 
     dimension: int = Field(default=8192, ge=1)
     """Number of features after the random projection; the paper takes 768 and 8192."""
@@ -376,7 +376,7 @@ class InfluenceSettings(LmSettings):
 
 
 class DsirSettings(WordSettings):
-    """Settings of DSIR, the defaults being those of its authors."""
+    """Settings of DSIR, with its authors' defaults."""
 
     added = ("view", "signs")  # fingerprints of older indexes have neither
 
@@ -435,30 +435,30 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
 
 
 DROPPED_METHODS = {
-    "readout": "It was behind what else there is: take --method rds, or --recipe lm.",
-    "stack": "What is learnt from labels is a recipe: give it with --recipe.",
+    "readout": "Other methods predict better: use --method rds, or --recipe lm.",
+    "stack": "Weights learnt from labels are now a recipe: give it with --recipe.",
 }
-"""Methods, by name."""
+"""What to use instead of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
-    "preset": "--method logra and tracin are what did best; --recipe papers/logra has the paper's settings.",
+    "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
     "gradients": "Name a recipe: --recipe text, lm, lm-warm or lm-whole.",
-    "map_weights": "All linear maps weigh alike: leave it out.",
-    "projection": "Small matrices are the leading directions: leave it out.",
-    "curvature": "Curvature is Kronecker-factored: leave it out, or take --method trak for raw Fisher.",
-    "trak.objective": "Take --method dsdm for gradients of the loss.",
-    "dsdm.objective": "Take --method trak for gradients of the log odds.",
-    "trak.output_probability": "Take --method dsdm, which leaves it out.",
-    "dsdm.output_probability": "Take --method trak, which has it.",
-    "ekfac.reduction": "An example's loss is the sum over its tokens: leave it out.",
-    "reduction": "An example's loss is the mean over its tokens: leave it out.",
+    "map_weights": "All linear maps have the same weight: remove this setting.",
+    "projection": "Gradients are projected on their leading directions: remove this setting.",
+    "curvature": "Curvature is Kronecker-factored: remove this setting, or use --method trak for raw Fisher.",
+    "trak.objective": "Use --method dsdm for gradients of the loss.",
+    "dsdm.objective": "Use --method trak for gradients of the log odds.",
+    "trak.output_probability": "Use --method dsdm, which has no output probability.",
+    "dsdm.output_probability": "Use --method trak, which has the output probability.",
+    "ekfac.reduction": "An example's loss is the sum over its tokens: remove this setting.",
+    "reduction": "An example's loss is the mean over its tokens: remove this setting.",
     "influence.iterations": "Raise tolerance or damping instead.",
     "logra.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
     "tracin.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
     "logra.temperature": "A temperature belongs to a recipe's channel: write it there.",
     "tracin.temperature": "A temperature belongs to a recipe's channel: write it there.",
-    "ekfac.rank": "Whole gradients are not kept: leave it out, or take --method logra, which keeps small ones.",
+    "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
-"""Settings, by name or by method and name."""
+"""What to use instead of settings that airrep no longer has, by name or ``method.name``."""
 
 
 def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:
@@ -468,8 +468,8 @@ def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") ->
         ConfigError: it says what to type instead.
     """
     if method in DROPPED_METHODS:
-        raise ConfigError(f"{where}method {method!r}: {method} does not exist any more. {DROPPED_METHODS[method]}")
+        raise ConfigError(f"{where}method {method!r}: was removed. {DROPPED_METHODS[method]}")
     for name, value in settings.items():
         instead = DROPPED_SETTINGS.get(f"{method}.{name}") or DROPPED_SETTINGS.get(name)
         if instead and (method in METHOD_SETTINGS or method == "channels"):  # a method of another package may have any
-            raise ConfigError(f"{where}{method}: {name}={value!r}: does not exist any more. {instead}")
+            raise ConfigError(f"{where}{method}: {name}={value!r}: was removed. {instead}")

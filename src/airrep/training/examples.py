@@ -34,7 +34,7 @@ class Texts(Sequence[Int64[np.ndarray, " length"]]):
     @overload
     def __getitem__(self, row: slice) -> Sequence[Int64[np.ndarray, " length"]]: ...
     def __getitem__(self, row: int | slice) -> Int64[np.ndarray, " length"] | Sequence[Int64[np.ndarray, " length"]]:
-        """Ids of one text, int64; a slice is a list of them."""
+        """Return the ids of one text, int64, or a list of them for a slice."""
         if isinstance(row, slice):
             return [self[number] for number in range(*row.indices(len(self)))]
         return self.ids[self.offsets[row] : self.offsets[row + 1]].astype(np.int64)
@@ -46,7 +46,7 @@ class Prepared:
 
     name: str
     train: Rows
-    """``(n,)`` the text of each example of the train pool; −1 for one in no subset, which nobody encodes."""
+    """``(n,)`` the text of each example of the train pool; −1 if it is in no subset and so not encoded."""
     queries: Rows
     """``(q,)`` the text of each query."""
     subsets: Groups
@@ -54,7 +54,7 @@ class Prepared:
     losses: GroupScores
     """``(q, m)``, NaN where missing."""
     given: GivenScores | None = field(default=None, kw_only=True)
-    """``(c, q, m)`` group scores of the channels that the encoder is trained beside, in their deviations."""
+    """``(c, q, m)`` group scores of the given channels, in units of their standard deviations."""
 
     @property
     def query_texts(self) -> list[int]:
@@ -94,7 +94,7 @@ class TaughtInstance(Prepared):
 
 
 def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
-    """Refuse labels of which no two are far enough apart to be ranked (TrainingError): no step would learn."""
+    """Raise TrainingError if no two labels of a query are far enough apart to be ranked: no step would learn."""
     widest = max((one.widest for one in instances), default=t_min)
     if not widest >= t_min:
         names = ", ".join(one.name for one in instances)
@@ -105,7 +105,7 @@ def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
 
 
 class Collector:
-    """Collects the texts of instances as the encoder renders what a view shows of them, each one once."""
+    """Collects the different texts of instances; the encoder renders the part of each example that *view* names."""
 
     def __init__(self, encoder: Trainable, view: View = "whole") -> None:
         self._encoder, self._view = encoder, view
@@ -120,7 +120,7 @@ class Collector:
         return Prepared(instance.name, train, queries, instance.subsets, instance.losses)
 
     def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> TaughtInstance:
-        """Add the texts of an instance that is to be learnt from, if its labels rank anything."""
+        """Add the texts of an instance to learn from (TrainingError: its labels rank nothing)."""
         if len(instance.subsets) < 2:
             raise TrainingError(
                 f"instance {instance.name}: has {len(instance.subsets)} subset, and ranking compares at least two. "
@@ -171,8 +171,8 @@ class Cycle:
         self._dealt, self._passes, self._left = 0, 0, self._items[:0]
 
     def deal(self, number: int) -> Rows:
-        """The items of deal *number*, from 0, ascending; it depends on nothing but that number."""
-        if number < self._dealt:  # deals follow from those before them: begin again
+        """Return the items of deal *number*, counted from 0, ascending; they depend on no earlier call."""
+        if number < self._dealt:  # a deal depends on the deals before it: begin again
             self._dealt, self._passes, self._left = 0, 0, self._items[:0]
         while self._dealt < number:
             self._next()
@@ -192,7 +192,7 @@ class Cycle:
 
 
 class Batches:
-    """Draws of all steps: instances in turn, and within each its queries and its subsets, which are given, in turn."""
+    """Draws of all steps: shuffled passes over instances and, within each, over its given *queries* and *subsets*."""
 
     def __init__(
         self, queries: Sequence[Rows], subsets: Sequence[Rows], queries_per_step: int, subsets_per_step: int, seed: int
@@ -202,7 +202,7 @@ class Batches:
         self._subsets = [Cycle(rows, subsets_per_step, seed, "subsets", i) for i, rows in enumerate(subsets)]
 
     def draw(self, step: int) -> StepDraw:
-        """The draw of step *step*, from 0; it depends on nothing but that number."""
+        """Return the draw of *step*, counted from 0; it depends on no earlier call."""
         turn, place = divmod(step, self._count)
         instance = int(stream(self._seed, "instances", turn).permutation(self._count)[place])
         return StepDraw(instance, self._queries[instance].deal(turn), self._subsets[instance].deal(turn))

@@ -47,7 +47,7 @@ def ranking_loss(
         A scalar of the scores' type, in nats; 0 is perfect.
 
     Raises:
-        ConfigError: thresholds that cannot hold, or an unknown reduction.
+        ConfigError: thresholds that are not 0 ≤ t_min ≤ t_max, or an unknown reduction.
         DataError: shapes that do not fit, an infinite label, or no counted pair under ``"mean"``.
 
     Example:
@@ -66,13 +66,13 @@ def ranking_loss(
         )
     if torch.isinf(labels).any():
         raise DataError("ranking loss: a label is infinite. Pass finite labels, and NaN where a label is missing.")
-    apply: Any = _RankingLoss.apply  # it has no types
+    apply: Any = _RankingLoss.apply  # torch declares no types for it
     loss: torch.Tensor = apply(scores, labels.detach(), t_min, t_max, reduction)
     return loss
 
 
 def _tensor(values: NumbersLike) -> torch.Tensor:
-    """A tensor as it is, and of other numbers one of at least float32."""
+    """Return a tensor unchanged; turn other numbers into a tensor of at least float32."""
     if isinstance(values, torch.Tensor):
         return values
     found = as_numbers(values, "ranking loss")
@@ -80,7 +80,7 @@ def _tensor(values: NumbersLike) -> torch.Tensor:
 
 
 def count_pairs(labels: torch.Tensor, t_min: float = 0.1) -> int:
-    """Pairs that the ranking loss of these labels ``(q, m)`` counts: what its mean divides by."""
+    """Count the pairs over which the ranking loss of labels ``(q, m)`` is averaged."""
     _check_thresholds(t_min, t_min)
     chunks = (ordered for _, _, ordered in _chunks(_wide(labels)))
     return sum(int(_counted(_differences(one, *strip), t_min).sum()) for one in chunks for strip in _strips(one))
@@ -95,12 +95,12 @@ def _check_thresholds(t_min: float, t_max: float) -> None:
 
 
 def _wide(values: torch.Tensor) -> torch.Tensor:
-    """At least float32, without a graph."""
+    """Return values as at least float32, without a graph."""
     return values.detach() if values.dtype == torch.float64 else values.detach().float()
 
 
 def _counted(gaps: torch.Tensor, t_min: float) -> torch.Tensor:
-    """Mask of the gaps that count; NaN and 0 never do."""
+    """Return a mask of the gaps that count; NaN and 0 never count."""
     return gaps >= t_min if t_min > 0 else gaps > 0
 
 
@@ -115,7 +115,7 @@ class _RankingLoss(torch.autograd.Function):
         total, count = torch.zeros(2, dtype=torch.float64, device=scores.device)
         gradient = torch.zeros_like(_wide(scores)) if ctx.needs_input_grad[0] else None
         for rows, order, ordered in _chunks(_wide(labels).to(scores.device)):
-            f = _wide(scores)[rows].gather(1, order).masked_fill(ordered.isnan(), 0)  # what has no label scores 0
+            f = _wide(scores)[rows].gather(1, order).masked_fill(ordered.isnan(), 0)  # subsets without a label score 0
             of_scores = torch.zeros_like(f)
             for start, stop in _strips(ordered):
                 weights = _differences(ordered, start, stop)
@@ -143,7 +143,7 @@ class _RankingLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *of_loss: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-        """The gradient, times that of the loss."""
+        """Multiply the stored gradient by the gradient on the loss."""
         (gradient,) = ctx.saved_tensors
         return gradient * of_loss[0], None, None, None, None
 
@@ -153,9 +153,9 @@ def _pairs(values: torch.Tensor) -> int:
 
 
 def _chunks(labels: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """A few queries at a time, so that a block of their pairs is small, with the order of their subsets and labels.
+    """Yield a few queries at a time, to keep a block of pairs small: rows, order of subsets, labels in that order.
 
-    By falling label, pairs that count lie above the diagonal; missing labels go last.
+    Labels fall along the order, so that pairs that count lie above the diagonal; missing labels go last.
     """
     q, m = labels.shape
     step = max(1, _pairs(labels) // max(m * -(-m // STRIPS), 1))
@@ -166,12 +166,12 @@ def _chunks(labels: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor, torch.T
 
 
 def _strips(labels: torch.Tensor) -> Iterator[tuple[int, int]]:
-    """Blocks of all pairs (i, j) with j ≥ i: from which row i, and to which, some at a time."""
+    """Cut all pairs (i, j) with j ≥ i into blocks of rows; yield start and stop of i for each block."""
     queries, m = labels.shape
     step = max(1, min(_pairs(labels) // max(queries * m, 1), -(-m // STRIPS)))
     yield from ((start, min(start + step, m)) for start in range(0, m, step))
 
 
 def _differences(values: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Values of subsets *start* to *stop* less those from *start* on, ``(queries, rows, m − start)``."""
+    """Return values of subsets *start* to *stop* minus values from *start* on, ``(queries, rows, m − start)``."""
     return values[:, start:stop, None] - values[:, None, start:]

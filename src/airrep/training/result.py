@@ -52,7 +52,7 @@ class TrainingResult(Shown):
     path: Path
     """A folder that :func:`airrep.encoder.load.load_encoder` and ``SentenceTransformer`` load."""
     training: Mapping[str, Any]
-    """Values of the card: ``results``, ``steps``, ``best_step``, ``scale``, lineage."""
+    """Values of the model card: ``results``, ``steps``, ``best_step``, ``scale``, lineage."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for name, found in self.training["results"].items():
@@ -91,9 +91,9 @@ def open_result(path: Path) -> TrainingResult:
 
 
 def training_stage(out: str | Path, request: Mapping[str, Any], replace: bool) -> Stage:
-    """The stage that makes a trained encoder."""
+    """Return the stage that makes a trained encoder."""
     other = "an unfinished training with other data or settings; nothing is overwritten"
-    # Test instances are scored after the last step, so unfinished work with others can be resumed.
+    # Test instances are scored after the last step, so an unfinished run can be resumed with others.
     return Stage(out, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))
 
 
@@ -105,7 +105,7 @@ def _has_steps(partial: Path) -> bool:
 
 
 def is_sealed(stage: Stage) -> bool:
-    """True if an earlier run for this request stopped between its seal and the final rename, which is left to do."""
+    """Return True if an earlier run for this request sealed its folder but stopped before the final rename."""
     partial = partial_path(stage.path)
     if not (partial / MANIFEST).is_file():
         return False
@@ -119,7 +119,7 @@ def is_sealed(stage: Stage) -> bool:
 def finish(stage: Stage, partial: Path, checkpoint: "Stored", prompts: Prompts) -> None:
     """Write the encoder and its card, and seal the unfinished folder.
 
-    It keeps the *prompts* of its start, behind which it was trained.
+    The encoder keeps the *prompts* of its start, since training put them before its texts.
     """
     from airrep.training.state import STEPS
 
@@ -142,7 +142,7 @@ def remove_work(partial: Path) -> None:
 
 
 def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[str]:
-    """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
+    """Write the model in the work folder, then move it, so that no partial file is sealed; return its file names."""
     from airrep.encoder.networks.packed import write_stored
 
     made = partial / WORK / "encoder"
@@ -155,14 +155,14 @@ def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[
     names = sorted(child.name for child in made.iterdir())
     for name in names:
         child, target = made / name, partial / name
-        if target.is_dir():  # which a rename cannot replace
+        if target.is_dir():  # a rename cannot replace a folder
             shutil.rmtree(target)
         child.replace(target)
     return names
 
 
 def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
-    """Fingerprints and sizes of an instance, for requests and cards; a checksum of its subsets and losses."""
+    """Describe an instance for requests and cards: fingerprints, sizes, and a checksum of its subsets and losses."""
     sizes, summed = instance.subsets.sizes, hashlib.sha256()
     for part in (instance.subsets.rows.astype("<i8"), instance.subsets.offsets.astype("<i8")):
         summed.update(f"{part.shape}\n".encode() + part.tobytes())
@@ -180,7 +180,7 @@ def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
 
 
 def deciding(settings: TrainingSettings) -> dict[str, Any]:
-    """Settings that decide the result, without the start, whose fingerprint stands beside them."""
+    """Return the settings that decide the result, without the start: requests and cards hold its fingerprint."""
     told = settings.model_dump(mode="json", exclude={"start", *_EXECUTION})
     if not settings.dropout or settings.chunk_tokens is None:  # each chunk draws what it drops
         del told["chunk_tokens"]
@@ -188,7 +188,7 @@ def deciding(settings: TrainingSettings) -> dict[str, Any]:
 
 
 def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
-    """Smallest and largest subset of some instances."""
+    """Return the sizes of the smallest and the largest subset."""
     sizes = [size for instance in instances for size in instance.subsets.sizes]
     return int(min(sizes)), int(max(sizes))
 
@@ -196,7 +196,7 @@ def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
 def training_lineage(
     instances: Sequence[LabelledInstance], start: Encoder, settings: TrainingSettings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Data and settings of a training, for its card; results are added when they are known."""
+    """Describe data and settings of a training for its card; results are added when they are known."""
     counts: Counter[str] = Counter()  # of sources, or labels where no source is known
     for corpus in (part for one in instances for part in (one.train, one.queries)):
         sources, labels = corpus.table["source"].to_pylist(), corpus.table["label"].to_pylist()
@@ -214,7 +214,7 @@ def training_lineage(
 
 
 def _plain(value: Any) -> Any:
-    """A value of a card: a text on one line, without signs that would begin a cell, a tag or code."""
+    """Put a text of a card on one line, without signs that Markdown reads as a cell, a tag or code."""
     if not isinstance(value, str):
         return value
     return " ".join(value.splitlines()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

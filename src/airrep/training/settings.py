@@ -44,7 +44,7 @@ class TrainingSettings(Settings):
     @field_validator("train_layers", mode="before")
     @classmethod
     def _all_or_a_number(cls, layers: object) -> object:
-        """``"2"`` is 2, as command lines give it."""
+        """Turn a number that a command line gives as text into an int."""
         if isinstance(layers, str) and layers.isdecimal():
             return int(layers)
         if layers != "all" and (type(layers) is not int or layers < 0):
@@ -101,7 +101,7 @@ class TrainingSettings(Settings):
     memory_budget: float = Field(default=4.0, gt=0, allow_inf_nan=False)
     """GiB for one pass through the encoder; larger steps are computed in chunks (gradient cache)."""
     chunk_tokens: int | None = Field(default=None, ge=1)
-    """Tokens computed together; None takes 2,048 on a CPU and 32,768 elsewhere."""
+    """Tokens computed together. None takes 2,048 on a CPU and 32,768 elsewhere; for a static encoder, 1,048,576."""
     activations: Literal["float16", "float32"] = "float16"
     """Type of the stored activations below the layers that learn."""
     seed: int = Field(default=0, ge=0)

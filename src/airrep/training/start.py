@@ -27,12 +27,13 @@ from airrep.training.state import TrainingCheckpoint
 from airrep.training.trunk import Trunk, features_of
 
 _MOST_QUERIES, _MOST_SUBSETS, _MOST_INSTANCES = 200, 100, 4
-"""Limits of the sample that the scale is chosen on: queries and subsets of an instance, and instances."""
+"""Most queries and subsets per instance, and most instances, that scale and first weights are chosen on."""
 _MOST_MEMBERS, _LEAST_SUBSETS = 10_000, 8
-"""Most members of an instance's subsets where the examples must be encoded, and subsets that are taken even so."""
+"""If layers learn, so that examples must be encoded: most members of an instance's subsets in all, and the number of
+subsets that are taken even if they have more."""
 _LEAST, _LEAST_OF_ENCODER, _MOST = 1e-3, 0.25, 30.0
-"""Bounds of weights on scores of deviation 1, which labels have too: 30 is a world without noise, and an encoder of
-weight 0 could not begin to learn."""
+"""Bounds of weights on scores of standard deviation 1, like that of the labels: 30 fits labels without noise, and an
+encoder of weight 0 could not begin to learn."""
 
 
 def load_start(settings: TrainingSettings) -> Trainable:
@@ -55,7 +56,7 @@ def load_start(settings: TrainingSettings) -> Trainable:
 def load_trainable(name: str, **settings: Any) -> Trainable:
     """Load an encoder that airrep can train, in float32; *settings* as for :func:`airrep.encoder.load.load_encoder`.
 
-    ConfigError: it neither runs packed nor is static, or cannot be found.
+    ConfigError: it cannot be found, or is neither a BERT-type encoder with mean pooling nor static.
     """
     encoder = load_encoder(name, precision="float32", **settings)
     if not isinstance(encoder, Trainable):
@@ -67,7 +68,7 @@ def load_trainable(name: str, **settings: Any) -> Trainable:
 
 
 def with_trainable_head(start: Network, settings: TrainingSettings) -> Network:
-    """A copy of an encoder whose last head is linear, scaled to unit length or not, as the settings ask."""
+    """Copy an encoder, make its last head linear, and scale to unit length before that head if the settings ask."""
     heads: list[nn.Module] = [copy.deepcopy(head) for head in start.heads]
     if not heads or not isinstance(heads[-1], nn.Linear):
         heads.append(_linear(torch.eye(start.dimension)))
@@ -89,7 +90,7 @@ def with_trainable_head(start: Network, settings: TrainingSettings) -> Network:
 
 def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     outputs, inputs = weight.shape
-    # On "meta" nn.Linear draws no first weights, so torch's generator stays as it was.
+    # On "meta" nn.Linear draws no initial weights, so the state of torch's generator stays as it was.
     made = nn.Linear(inputs, outputs, bias=True, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         made.weight.copy_(weight)
@@ -106,15 +107,15 @@ def scale_scores(model: Network, factor: float) -> None:
 
 
 def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
-    """Make a run's first checkpoint: the scale of the start's scores and, with channels beside it, all weights.
+    """Make a run's first checkpoint: the scale of the start's scores and, with given channels, all weights.
 
-    These are the ones that rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`). TrainingError:
-    weights are to be fitted, and no two labels differ enough to be counted.
+    Scale and weights rank the labels best (:func:`airrep.training.linear.weights.fit_ranking`). NoPairsError: there
+    are channels, and no two labels of the sample differ enough to be counted.
     """
     some, scale = instances[:_MOST_INSTANCES], settings.initial_scale
     given = [one for one in some if isinstance(one, TaughtInstance) and one.given is not None]
     parts: Iterable[_Part] = (_Part.of(trunk, instance) for instance in given or some)
-    parts = list(parts) if given else parts  # which nobody may need
+    parts = list(parts) if given else parts  # stays lazy: a fixed scale needs no parts
     if scale == "auto":
         scale = _best_scale(parts, settings)
     if not given:
@@ -125,7 +126,7 @@ def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSetting
 def _weights(
     given: Sequence[TaughtInstance], parts: Sequence["_Part"], scale: float, settings: TrainingSettings
 ) -> list[float]:
-    """Weights of the given channels and of the start."""
+    """Fit weights of the given channels and of the start."""
     own = [part.scores(settings.pool, scale) for part in parts]
     deviation = float(np.sqrt(np.mean([scores.var(axis=1, dtype=np.float64).mean() for scores in own]))) or 1.0
     columns, labels = [], []
@@ -139,8 +140,8 @@ def _weights(
 
 
 def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
-    """The factor on all scores, of the means of :func:`scales`, at which the start ranks the labels best."""
-    if settings.pool == "mean":  # whose ranks no factor changes, so no part need be made
+    """Return the factor on all scores, among the means of :func:`scales`, at which the start ranks labels best."""
+    if settings.pool == "mean":  # no factor changes the ranks of means, so no part is made
         return 1.0
     tried = list(parts)
     means: list[float] = np.mean(
@@ -154,7 +155,7 @@ def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
 
 
 class _Part(NamedTuple):
-    """A part of an instance, as the start sees it."""
+    """Some queries and subsets of an instance, with the start's features."""
 
     train: DenseFeatures
     queries: DenseFeatures
@@ -162,7 +163,7 @@ class _Part(NamedTuple):
     """Subsets, as rows of *train*."""
     losses: np.ndarray
     cells: tuple[np.ndarray, ...]
-    """Its queries and subsets among those of the instance, as an index of matrices ``(q, m)``."""
+    """Index of these queries and subsets into the instance's matrices ``(q, m)``."""
 
     @classmethod
     def of(cls, trunk: Trunk, instance: Prepared) -> "_Part":

@@ -1,4 +1,4 @@
-"""A run's state: AdamW and its schedule, checkpoints, the log of steps."""
+"""State of a training run: AdamW and its schedule, checkpoints, the log of steps."""
 
 import json
 import math
@@ -25,12 +25,12 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def _part_of(name: str) -> str:
-    """The weights with a learning rate of their own that some belong to."""
+    """Return the part of the model, with its own learning rate, that a weight belongs to."""
     return "heads" if name.startswith("heads.") else "channels" if name.startswith(NAME) else "layers"
 
 
 def rate_factor(step: int, settings: TrainingSettings) -> float:
-    """Share of the full learning rates at step *step*, from 0: warm-up, then the schedule."""
+    """Return the factor on all learning rates at *step*, counted from 0: warm-up, then the schedule."""
     rising = min(settings.warmup_steps, settings.steps // 2)  # the full rate is reached, however short the run
     if step < rising:
         return (step + 1) / (rising + 1)
@@ -54,7 +54,7 @@ class Optimiser:
         }
         groups = []
         for part, rate in rates.items():
-            for matrix in (False, True):  # biases and norms, which are no matrices, do not decay
+            for matrix in (False, True):  # biases and layer norms are not matrices: they do not decay
                 names = [n for n, p in self._learning.items() if _part_of(n) == part and (p.ndim > 1) == matrix]
                 decay = settings.weight_decay if matrix and not settings.pull_to_start else 0.0
                 params = [self._learning[name] for name in names]
@@ -64,7 +64,7 @@ class Optimiser:
         )
 
     def update(self, step: int) -> tuple[float, float]:
-        """Take one step; return the gradient's length before clipping, and the layers' learning rate."""
+        """Take one step; return the gradient's norm before clipping, and the layers' learning rate."""
         longest = math.inf if self._settings.clip is None else self._settings.clip
         length = nn.utils.clip_grad_norm_(list(self._learning.values()), longest)
         factor = rate_factor(step, self._settings)
@@ -95,7 +95,7 @@ class Optimiser:
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what :meth:`state` gave."""
+        """Restore weights and moments that :meth:`state` returned."""
         for name, parameter in self._learning.items():
             parameter.copy_(state[f"weight.{name}"])
             held = {moment: state[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in state}
@@ -103,7 +103,7 @@ class Optimiser:
                 self._adam.state[parameter] = {moment: value.to(parameter.device) for moment, value in held.items()}
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights that learn, on the CPU."""
+        """Copy the weights that learn to the CPU."""
         return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._learning.items()}
 
 
@@ -118,13 +118,13 @@ class TrainingCheckpoint:
     best_step: int = 0
     """Step after which the held-out LDS was greatest."""
     best: float | None = None
-    """That LDS; None without held-out instances."""
+    """Held-out LDS after ``best_step``; None before the first evaluation or without held-out instances."""
     since_best: int = 0
-    """Number of evaluations after that one."""
+    """Number of evaluations since ``best_step``."""
     stopped: bool = False
     """True if training stopped early."""
     weights: Sequence[float] | None = None
-    """Weights at the start of the given channels and of the encoder; None where it is not trained beside others."""
+    """First weights of the given channels and of the encoder; None if it is trained without channels."""
 
     def evaluated(self, value: float, patience: int | None) -> "TrainingCheckpoint":
         """Take an evaluation at the present step into account; among equal ones the first is best."""
@@ -142,7 +142,7 @@ def save_best(folder: Path, step: int, weights: Mapping[str, Tensor]) -> None:
 def save_state(folder: Path, checkpoint: TrainingCheckpoint, tensors: Mapping[str, Tensor]) -> None:
     """Write a checkpoint; it replaces the last one at once."""
     write_file(folder / STATE, _bytes(tensors, asdict(checkpoint)))
-    # Only now does no checkpoint name the best weights of before.
+    # Only now are earlier best weights in no checkpoint.
     for path in folder.glob("best-*.safetensors"):
         if path != _best_path(folder, checkpoint.best_step):
             path.unlink(missing_ok=True)
@@ -206,7 +206,7 @@ class StepLog:
 
 
 def _step_of(line: bytes) -> float:
-    """Step of a line; an unfinished line is from after every checkpoint."""
+    """Return the step of a line; an unfinished line was written after every checkpoint, so its step is infinite."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,9 @@
 """One step's exact gradient: pooled group scores, and each example encoded once.
 
-Means of all texts first, then the loss and its gradient on features and heads, then the gradient on the means back
-through the layers. Where one graph over the step fits the memory budget, the layers run once; otherwise by gradient
-cache: without a graph first, then again chunk by chunk with one, so that memory is that of one chunk however many
-subsets there are. Either way it is the same gradient.
+A step computes the means of all texts, then the loss and its gradient on features and heads, then takes the gradient
+on the means back through the layers. If one graph over the step fits the memory budget, the layers run once. If not,
+they run twice (gradient cache): without a graph, then chunk by chunk with one, so that memory is that of one chunk
+however many subsets there are. The gradient is the same in both cases.
 
 With s_ui = ⟨query i, member u⟩, w_u = exp(|s_u| − max) and sums over the members of subset j, attention (Eq. 6) is
 f_j = Σ w s / Σ w. Each member is scored once however many subsets hold it. With g_j the gradient on f_j,
@@ -37,7 +37,7 @@ from airrep.training.trunk import Trunk
 COLUMNS = 64
 """Queries scored at a time."""
 KEPT = 2**28
-"""Bytes of member scores that are kept between the two directions; beyond, they are worked out again."""
+"""Most bytes of member scores kept for the backward pass; larger scores are computed again."""
 FADED = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
 """Least Σw of a subset whose members' weights have not been lost to underflow."""
 
@@ -108,7 +108,7 @@ class PooledScores:
         return on_queries, on_members
 
     def _scored(self) -> Iterator[tuple[slice, Float[Tensor, "u w"]]]:
-        """Scores of all members for some queries at a time."""
+        """Yield the scores of all members for ``COLUMNS`` queries at a time."""
         for first in range(0, len(self._queries), COLUMNS):
             part = slice(first, first + COLUMNS)
             scores = None if self._kept is None else self._kept.get(first)
@@ -144,7 +144,7 @@ def _backward(
 def _weights(
     scores: Float[Tensor, "u w"], membership: Membership, pool: TrainedPool
 ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "m w"]]:
-    """exp(|s| − max) of each query's scores and its sums; in float64 where float32 would lose a subset."""
+    """Return exp(|s| − max), signed: exp(s − max), and its sums over subsets; in float64 if float32 loses a subset."""
     size = exponents(scores, pool)
     weights = (size - size.amax(dim=0)).exp_()
     below = membership.gather(weights)
@@ -159,10 +159,10 @@ def _weights(
 
 
 class StepTexts(NamedTuple):
-    """The texts of a step, each once, and where its queries and members are among them; what is wanted of these."""
+    """Texts of a step, each once; places of its queries and members among them; labels and given scores."""
 
     rows: Rows
-    """Texts, ascending."""
+    """Numbers of the texts, ascending."""
     queries: Rows
     """``(q,)`` places of the queries."""
     subsets: list[Rows]
@@ -194,7 +194,7 @@ class Dropout:
     device: str
 
     def of(self, *name: str | int) -> Drop | None:
-        """A dropout of its own for a part of the step; None where nothing is dropped."""
+        """Make the dropout of one part of the step, with its own random numbers; None if the rate is 0."""
         if not self.rate:
             return None
         generator = torch.Generator(self.device).manual_seed(stream_seed(self.seed, "dropout", self.step, *name))
@@ -207,7 +207,7 @@ class Dropout:
 
 
 class LayerPass:
-    """Forward and backward pass through the layers that learn; with *single_graph* the graph of the first is kept."""
+    """Forward and backward pass through the layers that learn; *single_graph* keeps the graph of the forward pass."""
 
     def __init__(self, trunk: Trunk, rows: Rows, single_graph: bool, dropout: Dropout) -> None:
         self._trunk, self._rows, self._dropout = trunk, rows, dropout
@@ -216,7 +216,7 @@ class LayerPass:
         self._mine, self._parts = trunk.team.share(chunks), list[Tensor]()
 
     def forward(self) -> Float[Tensor, "n h"]:
-        """Means of all texts, in every process."""
+        """Return means of all texts, in every process."""
         trunk = self._trunk
         if not trunk.learns:
             return trunk.all_means(self._rows)
@@ -234,7 +234,7 @@ class LayerPass:
         """Add this process's share of the gradient to the layers' weights."""
         for number, chunk in self._mine:
             if self._single:
-                part = self._parts.pop(0)  # let go of each graph when its backward pass is done
+                part = self._parts.pop(0)  # frees each graph after its backward pass
             else:
                 part = self._trunk.means(self._rows, chunk, self._dropout.of("layers", number))
             torch.autograd.backward(part, gradient[torch.from_numpy(chunk.rows)])
@@ -245,8 +245,8 @@ def add_gradients(
 ) -> tuple[float | None, StepTexts]:
     """Add the gradient of one step's loss to all weights that learn, the same in every process of the team.
 
-    Returns the ranking loss (Eq. 8), mean over counted pairs, in nats, or None where none is counted and nothing is
-    added; and the texts of the step.
+    Returns the ranking loss (Eq. 8), mean over counted pairs, in nats, and the texts of the step. If no pair counts,
+    the loss is None and no gradient is added.
     """
     texts, device = StepTexts.of(instance, draw), trunk.team.device
     dropout = Dropout(settings.dropout, settings.seed, step, device)
@@ -269,7 +269,7 @@ def add_gradients(
 def _loss_gradient(
     trunk: Trunk, features: Float[Tensor, "n d"], texts: StepTexts, settings: TrainingSettings
 ) -> tuple[float, Float[Tensor, "n d"]] | None:
-    """Loss of features and its gradient, if any pair counts; each process scores its part of the queries."""
+    """Return the loss and its gradient on features; None if no pair counts. Each process scores part of the queries."""
     team, device = trunk.team, features.device
     asked = torch.from_numpy(texts.queries).to(device)
     places, columns = np.unique(np.concatenate(texts.subsets), return_inverse=True)
@@ -283,7 +283,7 @@ def _loss_gradient(
     team.sum_(f)
     try:
         loss, g = _ranking_gradient(f, texts, trunk.beside, settings)
-    except NoPairsError:  # a draw of few subsets, whose labels are alike
+    except NoPairsError:  # the few subsets of this draw have nearly equal labels
         return None
     on_queries, on_members = pooled.gradients(g[team.part(len(asked))])
     total = torch.zeros_like(features).index_add_(0, mine, on_queries).index_add_(0, held, on_members)
@@ -294,7 +294,7 @@ def _loss_gradient(
 def _ranking_gradient(
     f: Float[Tensor, "q m"], texts: StepTexts, beside: Mixture | None, settings: TrainingSettings
 ) -> tuple[float, Float[Tensor, "q m"]]:
-    """Loss, and its gradient on the encoder's group scores; that on the weights of channels is added to them."""
+    """Return the loss and its gradient on the encoder's group scores; set the gradient of the channels' weights."""
     f.requires_grad_()
     mixed, learning = f, [f]
     if beside is not None and texts.given is not None:
@@ -309,8 +309,8 @@ def _ranking_gradient(
 
 
 def _sum_gradients(trunk: Trunk) -> None:
-    """Sum what the processes found; heads and weights of channels have the whole gradient in every process, so the
-    first one's counts."""
+    """Sum gradients over the processes; for heads and channel weights each process has the whole gradient, so only
+    that of the first counts."""
     if trunk.team.size == 1:
         return
     for name, parameter in trunk.learning():

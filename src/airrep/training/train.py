@@ -49,7 +49,7 @@ from airrep.training.step import add_gradients
 from airrep.training.trunk import make_trunk, put_weights, score_prepared
 
 OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
-"""Told each line of ``steps.jsonl``, with the seconds it took."""
+"""Callback that receives each record of ``steps.jsonl``, with the ``seconds`` that it took."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,14 @@ class Task:
     test: Sequence[LabelledInstance]
     settings: TrainingSettings
     beside: Sequence[Channel] = ()
-    """Channels whose group scores are given."""
+    """Fixed channels, whose group scores are added to the encoder's."""
     team: Team = field(default_factory=Team)
     progress: OnRecord | None = None
     seconds: float | None = None
-    """Time in which it may take steps."""
+    """Time limit of the steps, in seconds; None sets none."""
 
     def request(self, lineage: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything that decides the result."""
+        """Return all inputs that decide the result."""
         parts = {"instances": self.instances, "held_out": self.held_out, "test": self.test}
         described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
         made_by = {"start": self.start.fingerprint, "settings": deciding(self.settings), "lineage": {**lineage}}
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Token ids of all texts, and the texts of each instance."""
+    """Token ids of all texts, and instances whose examples are rows of them."""
 
     texts: Texts
     taught: list[TaughtInstance]
@@ -130,7 +130,7 @@ class TrainingRun:
         found = begin(self._trunk, self._material.taught, self._task.settings)
         if found.weights is None:
             return found
-        # Machines may round their fits differently: all take the first one's.
+        # Machines may round their fits differently: all processes take the fit of the first.
         shared = torch.tensor(found.weights, dtype=torch.float64, device=self._task.team.device)
         self._task.team.sum_(shared if self._task.team.first else shared.zero_())
         return replaced(found, weights=shared.tolist())
@@ -178,8 +178,8 @@ class TrainingRun:
         self._tell({**record, "learning_rate": rate, **sizes, "tokens": tokens}, began)
 
     def _pooled(self, instance: TaughtInstance) -> TrainingSettings:
-        """The settings with the pool of an instance."""
-        # Of single examples every pool is their score, and the mean stays exact however much scores differ.
+        """Return the settings, with the mean as pool if each subset is one example."""
+        # The pooled score of one example is its own score; the mean stays exact however much scores differ.
         single = (instance.subsets.sizes == 1).all()
         return self._task.settings.model_copy(update={"pool": "mean"}) if single else self._task.settings
 
@@ -191,7 +191,7 @@ class TrainingRun:
             self._task.progress({**record, "seconds": seconds})
 
     def _evaluate(self) -> None:
-        """Look at the held-out instances; keep the weights if they are the best so far."""
+        """Measure LDS on the held-out instances; keep the weights if it is the best so far."""
         if not self._material.held_out:
             return
         began = clocks()
@@ -199,7 +199,7 @@ class TrainingRun:
         values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
         value = float(np.mean(list(values.values())))
         self._checkpoint = self._checkpoint.evaluated(value, self._task.settings.patience)
-        # They are written before the checkpoint that names them.
+        # Weights are written before the checkpoint that names them.
         if self._checkpoint.best_step == self._checkpoint.step and self._task.team.first:
             save_best(self._work, self._checkpoint.step, self._optimiser.weights())
         self._tell({"step": self._checkpoint.step, "held_out_lds": value, "by_instance": values}, began)
@@ -209,13 +209,13 @@ class TrainingRun:
             save_state(self._work, self._checkpoint, self._optimiser.state())
 
     def _scores(self, instances: Sequence[Prepared], weights: Mapping[str, Tensor] | None = None) -> list[GroupScores]:
-        """Group scores of each instance with some weights, or those that are there."""
+        """Score the groups of each instance, with *weights* put in place first if they are given."""
         if weights is not None:
             put_weights(self._trunk, weights)
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
     def finished(self, extra: Mapping[str, Any]) -> Stored:
-        """The encoder at its best step, with its card."""
+        """Return the encoder at its best step, with its card."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
         best = self._optimiser.weights() if checkpoint.best is None else load_best(self._work, checkpoint)
@@ -241,7 +241,7 @@ class TrainingRun:
         return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card)
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
-        """LDS of the trained encoder and of its start, with intervals; beside channels, of the sums with these."""
+        """Compare LDS of the trained encoder and of its start, or of their sums with the given channels."""
         before, after = (self._scores(instances, weights) for weights in (self._start, best))
         return {
             "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
@@ -250,7 +250,7 @@ class TrainingRun:
         }
 
 
-@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
+@torch.inference_mode(False)  # gradients are needed even where the caller has switched them off
 def train_encoder(
     instances: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
@@ -284,14 +284,14 @@ def train_encoder(
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished
             run when None. They do not change results.
-        seconds: longest time for steps in this call; training then ends as by early stopping.
-        progress: told every line of ``steps.jsonl``.
+        seconds: time limit of the steps in this call; training then stops early.
+        progress: callback that receives each record of ``steps.jsonl``.
         replace: replace an existing encoder that differs.
 
     Raises:
         ConfigError: settings or channels that are not valid, or no instances.
-        DataError: a held-out or test example was trained on, nothing can be judged by such an instance's losses, or a
-            channel scores all subsets alike.
+        DataError: a held-out or test example was trained on, no held-out or test loss varies, or a channel scores
+            all subsets alike.
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
         ArtifactError: something else is there, another process is training there, or it cannot be written.
 
@@ -300,7 +300,7 @@ def train_encoder(
         >>> trained = airrep.train_encoder(instances[:1], instances[1:], "runs/encoder", settings)
     """
     chosen = TrainingSettings.given(settings)
-    precision = resolve_precision(chosen.precision, resolve_device(chosen.device))  # which decides the result
+    precision = resolve_precision(chosen.precision, resolve_device(chosen.device))  # precision decides the result
     chosen = chosen.model_copy(update={"precision": precision})
     _check_instances(instances, held_out, test)
     task = Task(load_start(chosen), instances, held_out, test, chosen, beside)
@@ -316,7 +316,7 @@ def train_encoder(
 def _check_instances(
     instances: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance], test: Sequence[LabelledInstance]
 ) -> None:
-    """Refuse, before hours of training, what cannot be learnt from, or judged by."""
+    """Refuse instances that cannot be trained or judged on, before hours of training."""
     if not instances:
         raise ConfigError("training: no labelled instance is given. Give at least one.")
     names = [instance.name for part in (instances, held_out, test) for instance in part]
@@ -335,7 +335,7 @@ def _check_instances(
 
 
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:
-    """Train in the folder that the first process holds, and seal it."""
+    """Train in the folder that the first process has locked, and seal the folder."""
     material = Material.of(task)  # before there is a folder: labels that teach nothing are refused here
     first, sealed = task.team.first, is_sealed(stage)
     task.team.wait()  # until all processes have looked, as the first one changes the folder

@@ -29,23 +29,23 @@ from airrep.training.settings import TrainingSettings
 Storage: TypeAlias = Literal["float16", "float32"]
 """Type of stored hidden states."""
 BLOCK = 1024
-"""Texts in one file, which an interruption can lose."""
+"""Texts per file of activations; an interruption loses at most the file that is being written."""
 _CHECKSUM = hashlib.sha256().digest_size
-"""Bytes behind the array of such a file."""
+"""Bytes of the checksum that follows the array in each file."""
 BAG_TOKENS = 2**20
-"""Word pieces of a static encoder that are computed together: each such batch has a gradient as large as its matrix."""
+"""Tokens per batch of a static encoder: many, since each batch has a gradient as large as the embedding matrix."""
 BYTES_A_TOKEN = 80
 """float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The lower layers of an encoder, which stay as they are, over the texts of a run."""
+    """The frozen lower layers of an encoder, and the texts of a run that they read."""
 
     model: SentenceBert
     texts: Texts
     depth: int
-    """Number of layers; if all, the means over tokens are kept in place of hidden states, and in float32."""
+    """Number of frozen layers; if it is all layers, means over tokens are stored in float32, not hidden states."""
     storage: Storage
     precision: str
     chunk_tokens: int
@@ -58,11 +58,11 @@ class Frozen:
 
     @property
     def dtype(self) -> type[np.floating]:
-        """Type of what is stored."""
+        """Number type of stored activations."""
         return np.float16 if self.storage == "float16" and not self.means_only else np.float32
 
     def compute(self, texts: range) -> np.ndarray:
-        """Hidden states of some texts end to end, ``(t, h)``, or their means, ``(texts, h)``."""
+        """Compute hidden states of texts end to end, ``(t, h)``; if no layer learns, their means, ``(texts, h)``."""
         lengths = self.texts.lengths[texts.start : texts.stop]
         starts = np.cumsum(lengths) - lengths
         count = len(texts) if self.means_only else int(lengths.sum())
@@ -87,7 +87,7 @@ class Frozen:
             return self.model.means(hidden, batch.runs, self.depth) if self.means_only else hidden
 
     def names(self) -> list[str]:
-        """A file name for each block of texts, from all that decides its content: runs share files of one name."""
+        """Hash all that decides a block's content into its file name, so that runs can share files."""
         kept = ("embeddings.", *(f"layers.{number}." for number in range(self.depth)))
         weights = hashlib.sha256(repr(self.model.shape.epsilon).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
@@ -105,7 +105,7 @@ class Frozen:
 
 
 class Activations:
-    """Stored activations, read text by text; missing files are written, each process of the team its share."""
+    """Stored activations, read text by text; the processes of the team divide the writing of missing files."""
 
     def __init__(self, folder: Path, frozen: Frozen) -> None:
         self._texts, self._means_only = frozen.texts, frozen.means_only
@@ -113,9 +113,9 @@ class Activations:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         wanted = [(folder / name, block) for name, block in zip(frozen.names(), blocks, strict=True)]
-        there = {path: _open(path, frozen, block) for path, block in wanted}  # reads all of it, for its checksum
+        there = {path: _open(path, frozen, block) for path, block in wanted}  # reads each file whole, for its checksum
         missing = [(path, block) for path, block in wanted if there[path] is None]
-        frozen.team.wait()  # until all have looked: each must share out the same list
+        frozen.team.wait()  # until all have looked, so that all divide the same list
         for path, block in frozen.team.share(missing):
             write_file(path, _to_bytes(frozen.compute(block)))
         frozen.team.wait()
@@ -130,7 +130,7 @@ class Activations:
             self._blocks.append(found)
 
     def means(self, rows: Rows) -> DenseFeatures:
-        """Means of some texts, ``(rows, h)``; only where no layer is left to learn."""
+        """Return means of texts, ``(rows, h)``; only if no layer learns."""
         found = np.empty((len(rows), self._blocks[0].shape[1] if self._blocks else 0), np.float32)
         for number in np.unique(rows // BLOCK):
             here = rows // BLOCK == number
@@ -138,7 +138,7 @@ class Activations:
         return found
 
     def hidden(self, rows: Rows) -> Float32[Tensor, "t h"]:
-        """Hidden states of some texts end to end."""
+        """Return hidden states of texts end to end."""
         pieces, offsets = [], self._texts.offsets
         for row in rows.tolist():
             first = offsets[row // BLOCK * BLOCK]
@@ -147,7 +147,7 @@ class Activations:
 
 
 def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
-    """Map a file of activations; None where there is none that fits."""
+    """Map a file of activations; None if it is missing, damaged, or of another shape or type."""
     tokens = int(frozen.texts.offsets[block.stop] - frozen.texts.offsets[block.start])
     shape = (len(block) if frozen.means_only else tokens, frozen.model.shape.width)
     try:
@@ -160,7 +160,7 @@ def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
 
 
 def _to_bytes(array: np.ndarray) -> bytes:
-    """An array file with a checksum behind it, which numpy passes over."""
+    """Encode an array as a numpy file and a checksum behind it, which numpy ignores."""
     stream = io.BytesIO()
     np.save(stream, array)
     content = stream.getvalue()
@@ -168,7 +168,7 @@ def _to_bytes(array: np.ndarray) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """True if the bytes are as they were written."""
+    """Return True if the file's bytes match its checksum."""
     summed, left = hashlib.sha256(), path.stat().st_size - _CHECKSUM
     with path.open("rb") as stream:
         while left > 0 and (part := stream.read(min(left, 1 << 20))):
@@ -179,10 +179,10 @@ def _is_whole(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Trunk:
-    """The layers that learn and, below them, stored activations: from rows of texts to means.
+    """The layers that learn, above stored activations: they turn texts into means over tokens.
 
-    Of a static encoder, which has no layers, the vectors of word pieces learn, or the head alone. A chunk is a batch of
-    texts that is computed together; its rows are places in the list that it was cut from.
+    A static encoder has no layers: its token vectors learn, or its head alone. A chunk is a batch of texts that is
+    computed together; its rows are places in the list that it was cut from.
     """
 
     model: Network
@@ -195,7 +195,7 @@ class Trunk:
     stored: Activations | None = None
     """Activations after the frozen layers."""
     beside: Mixture | None = None
-    """Weights of given channels and of the encoder, where it is trained beside some."""
+    """Weights of given channels and of the encoder; None if it is trained without channels."""
 
     @property
     def learns(self) -> bool:
@@ -203,19 +203,19 @@ class Trunk:
         return self.depth is None or self.depth < len(self.model.layers)
 
     def chunks(self, rows: Rows) -> list[Batch]:
-        """Cut texts into chunks; the same ones whatever the size of the team."""
+        """Cut texts into chunks, which do not depend on the size of the team."""
         return list(pack(self.texts.lengths[rows], self.chunk_tokens))
 
     def graph_bytes(self, rows: Rows) -> float:
-        """Memory that one graph over these texts would need in one process."""
+        """Estimate the bytes that one graph over these texts needs in one process."""
         layers = len(self.model.layers) - (self.depth or 0)
         tokens = int(self.texts.lengths[rows].sum()) / self.team.size
-        # Not half: layer norms and the residual stream stay float32.
+        # More than half: layer norms and the residual stream stay float32.
         share = 0.6 if self.precision == "bfloat16" else 1.0
         return tokens * layers * self.model.width * BYTES_A_TOKEN * share
 
     def means(self, rows: Rows, chunk: Batch, drop: Drop | None = None) -> Float[Tensor, "s h"]:
-        """Means of the texts of one chunk of *rows*, with a graph where one is being recorded."""
+        """Compute the means of one chunk of *rows*, with a graph if torch is recording one."""
         if isinstance(self.model, SentenceBag):
             ids = np.concatenate([np.empty(0, np.int64), *(self.texts[row] for row in rows[chunk.rows].tolist())])
             placed = (torch.from_numpy(part).to(self.team.device) for part in (ids, chunk.lengths))
@@ -229,11 +229,11 @@ class Trunk:
             return self.model.means(hidden, chunk.runs, 0, drop)
 
     def no_means(self, count: int) -> Float[Tensor, "n h"]:
-        """Zeros for so many means."""
+        """Return zeros in the shape of *count* means."""
         return next(self.model.embeddings.parameters()).new_zeros(count, self.model.width)
 
     def all_means(self, rows: Rows) -> Float[Tensor, "n h"]:
-        """Means of texts without a graph, in every process of the team."""
+        """Return means of texts without a graph, in every process of the team."""
         if not self.learns and self.stored is not None:
             return torch.from_numpy(self.stored.means(rows)).to(self.team.device)
         found = self.no_means(len(rows))
@@ -244,7 +244,7 @@ class Trunk:
         return found
 
     def learning(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Names and weights that learn: of the layers above the frozen ones, of the heads, and of channels."""
+        """Yield name and value of all weights that learn: above the frozen layers, in the heads, and of channels."""
         first = 0 if self.depth is None else self.depth
         frozen = tuple(f"layers.{number}." for number in range(first))
         for name, parameter in self.model.named_parameters():
@@ -255,7 +255,7 @@ class Trunk:
 
 
 def make_trunk(model: Network, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
-    """The layers that learn as the settings ask; activations of the others are computed if they are not there yet."""
+    """Make the trunk that the settings ask for; compute activations of its frozen layers that are not stored yet."""
     usual = 2048 if team.device == "cpu" else 32768
     tokens = settings.chunk_tokens or (BAG_TOKENS if isinstance(model, SentenceBag) else usual)
     depth = None if settings.train_layers == "all" else len(model.layers) - settings.train_layers
@@ -278,14 +278,14 @@ def put_weights(trunk: Trunk, weights: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def features_of(trunk: Trunk, rows: Rows) -> DenseFeatures:
-    """Features of some texts as they are now, float32 ``(rows, d)``; repeated rows are encoded once."""
+    """Encode texts with the present weights, float32 ``(rows, d)``; repeated rows are encoded once."""
     different, places = np.unique(rows, return_inverse=True)
     features: DenseFeatures = trunk.model.project(trunk.all_means(different)).float().cpu().numpy()
     return features[places]
 
 
 def score_prepared(trunk: Trunk, instance: Prepared, pool: TrainedPool) -> GroupScores:
-    """Group scores of all subsets of an instance for its queries, ``(q, m)``, plus the given ones where it has them."""
+    """Score all subsets of an instance for its queries, ``(q, m)``; a weighted sum if it has given scores."""
     used, groups = compact_subsets(instance.subsets)
     train, queries = features_of(trunk, instance.train[used]), features_of(trunk, instance.queries)
     scores = score_features(train, queries, groups, pool, device=trunk.team.device)

@@ -229,7 +229,7 @@ def test_a_list_of_queries_that_was_altered_is_named(lm: str, tmp_path: Path) ->
     held = list(tmp_path.glob("*/*-*.safetensors"))
     assert len(held) == 1
     held[0].write_bytes(held[0].read_bytes()[:-1] + b"?")
-    with pytest.raises(ArtifactError, match=f"{held[0].name}: was altered after it was written. Delete it"):
+    with pytest.raises(ArtifactError, match=f"{held[0].name}: was altered after it was written. Delete the file"):
         fitted(lm, store=str(tmp_path)).score(TRAIN, QUERIES[:2])
 
 

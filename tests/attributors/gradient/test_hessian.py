@@ -140,7 +140,7 @@ def test_the_lm_stays_as_it_was_and_in_its_precision(tmp_path: Path) -> None:
 
 def test_too_many_weights_for_a_matrix_are_refused_naming_the_way_out(tmp_path: Path) -> None:
     check_size(WHOLE)
-    with pytest.raises(ConfigError, match=r"^hessian: 4,097 weights are too many .* expected 4,096 .* solver=cg\.$"):
+    with pytest.raises(ConfigError, match=r"^hessian: 4,097 weights are too many .* limit is 4,096.* solver=cg\.$"):
         check_size(WHOLE + 1)
 
 
@@ -192,7 +192,7 @@ def test_each_row_is_solved_to_its_own_tolerance_whatever_its_size_and_company()
 
 def test_a_hessian_that_bends_down_is_refused_naming_damping() -> None:
     matrix = positive(20, least=-0.5)
-    said = r"hessian: it is not positive definite with damping=0\.1: .* bends by -0\.5; .* Raise damping above 0\.5"
+    said = r"hessian: is not positive definite with damping=0\.1, .* is -0\.5\. Raise damping above 0\.5"
     with pytest.raises(TrainingError, match=said):
         factor(matrix, 0.1)
     downwards = linalg.eigh(matrix)[1][:, 0]
@@ -203,7 +203,7 @@ def test_a_hessian_that_bends_down_is_refused_naming_damping() -> None:
 
 def test_steps_that_do_not_suffice_and_numbers_that_are_none_are_refused() -> None:
     matrix, rights = positive(30, least=1e-3), some_vectors(2, 30)
-    with pytest.raises(TrainingError, match=r"conjugate gradients: 3 iterations leave .* Raise damping"):
+    with pytest.raises(TrainingError, match=r"conjugate gradients: after 3 iterations .* Raise damping"):
         solve(lambda rows: rows @ matrix, rights, 0.0, 1e-6, 3)
     with pytest.raises(TrainingError, match="hessian: is not finite"):
         solve(lambda rows: rows * np.nan, rights, 0.0, 1e-6, 3)

@@ -154,7 +154,7 @@ def test_an_index_answers_as_the_attributor_and_needs_no_corpus(folder: str, tmp
 def test_order_k_pools_take_the_explicit_solver_alone(folder: str) -> None:
     attributor = fitted(folder, solver="explicit")
     assert str(attributor.pooling("order-2")) == "order-2"
-    with pytest.raises(ConfigError, match="needs a method that encodes queries as training examples"):
+    with pytest.raises(ConfigError, match="needs a method that encodes queries like training examples"):
         fitted(folder).pooling("order-2")
 
 
@@ -215,7 +215,7 @@ def test_the_fingerprint_tells_what_decides_features_and_nothing_else(folder: st
 
 
 def test_a_hessian_that_is_not_positive_definite_names_damping(folder: str) -> None:
-    said = r"hessian: it is not positive definite with damping=0: .* Raise damping above [\d.e-]+, or train the LM"
+    said = r"hessian: is not positive definite with damping=0, .* Raise damping above [\d.e-]+, or train the LM"
     with pytest.raises(TrainingError, match=said):
         fitted(folder, solver="explicit", damping=0)
     with pytest.raises(TrainingError, match=said):
@@ -224,10 +224,10 @@ def test_a_hessian_that_is_not_positive_definite_names_damping(folder: str) -> N
 
 def test_too_many_weights_are_refused_with_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny_lm(tmp_path / "lm", hidden_size=64, intermediate_size=65)
-    with pytest.raises(ConfigError, match=r"influence: 4,160 weights are too many .* 4,096 or fewer.* solver=cg"):
+    with pytest.raises(ConfigError, match=r"influence: 4,160 weights are too many .* 4,096.* solver=cg"):
         fitted(folder, solver="explicit")
     monkeypatch.setattr("airrep.attributors.gradient.influence.MOST", 4000)
-    with pytest.raises(ConfigError, match=r"influence: 4,160 weights are too many; expected 4,000 or fewer"):
+    with pytest.raises(ConfigError, match=r"influence: 4,160 weights are too many; the limit is 4,000"):
         fitted(folder)
 
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_attributed_is_refused(folder: str, monkeypatch: pytest.M
     with pytest.raises(DataError, match=r'influence: the LM cannot read 1 of 1 examples\. .*"long"'):
         influence(folder).fit(Corpus.from_examples([Example("a", "b" * 100, "long")]))
     monkeypatch.setattr("airrep.attributors.gradient.influence.ITERATIONS", 1)
-    with pytest.raises(TrainingError, match=r"conjugate gradients: 1 iterations leave .* Raise damping"):
+    with pytest.raises(TrainingError, match=r"conjugate gradients: after 1 iterations .* Raise damping"):
         fitted(folder).encode_queries(QUERIES)
 
 

@@ -222,7 +222,7 @@ def test_a_pattern_without_a_linear_map_lists_those_that_there_are(llama: Target
 
 def test_the_output_layer_which_sees_responses_alone_is_refused(llama: TargetLM) -> None:
     documents = llama.tokenise(some_examples(3))
-    with pytest.raises(ConfigError, match=r"lm_head sees \d+ of \d+ tokens.*Leave it out of modules"):
+    with pytest.raises(ConfigError, match=r"lm_head sees only \d+ of \d+ tokens.*Remove it from modules"):
         project_gradients(llama, documents, find_sites(llama.model, ["lm_head"], "lm"), None)
 
 
@@ -461,7 +461,7 @@ def test_matrices_that_are_not_read_are_named_with_the_share_of_the_others(jetmo
     read = {site.name: site.width_in * site.width_out for site in find_sites(model, ("all-linear",), "lm")}
     apart = ("embed", "lm_head")
     inner = {n: p for n, p in model.named_parameters() if p.dim() > 1 and not any(word in n for word in apart)}
-    told, _, named = unread(model, "logra").partition("scores: ")
+    told, _, named = unread(model, "logra").partition("the other weights: ")
     assert f"{sum(read.values()) / sum(p.numel() for p in inner.values()):.0%} of the weights" in told
     left = {re.sub(r"\.\d+\.", ".*.", name) for name in inner if name.removesuffix(".weight") not in read}
     assert set(named.removesuffix(".").split(", ")) == left

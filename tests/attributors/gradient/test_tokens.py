@@ -156,7 +156,7 @@ def test_experts_have_the_parts_of_the_tokens_that_they_met(tmp_path: Path, name
 
 
 def test_a_map_that_does_not_tell_its_tokens_is_refused(lm: str) -> None:
-    with pytest.raises(ConfigError, match="lm_head does not tell which tokens"):
+    with pytest.raises(ConfigError, match="lm_head does not show which tokens"):
         fitted(lm, "tracin", modules=("lm_head",), batch_tokens=1).tokens(QUERY, SOME)
 
 

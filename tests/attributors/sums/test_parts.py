@@ -16,7 +16,7 @@ from airrep.attributors.methods import METHODS, Method, make_attributor
 from airrep.attributors.recipes import read_channels
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.reference import FEW, REFERENCE
+from airrep.attributors.sums.relative import FEW, REFERENCE
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index
@@ -197,7 +197,7 @@ def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
         np.testing.assert_allclose(asked.scores(queries), cheap + 2 * wanted, rtol=1e-4, atol=1e-5)
     built = airrep.build_index(TRAIN, index.path.parent / "set", recipe=recipe(None), settings={"candidates": K})
     assert built.manifest["attributor"] == index.manifest["attributor"]
-    with pytest.raises(ConfigError, match=r"candidates is for .* Take --recipe lm-whole"):
+    with pytest.raises(ConfigError, match=r"candidates needs .* Use --recipe lm-whole"):
         airrep.build_index(TRAIN, index.path.parent / "none", recipe=recipe()[:2], settings={"candidates": K})
 
 
@@ -218,7 +218,7 @@ def test_the_size_of_relative_scores_is_told_by_few_examples(tmp_path: Path, que
 
 
 def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
-    told = "For each query 'dear' reads the 7 examples that the other channels rank first, and predicts"
+    told = "For each query, channel 'dear' scores only the 7 examples that the other channels rank first."
     assert told in index.top(queries).provenance.caution
     assert told in index.manifest["caution"]
 
@@ -226,11 +226,14 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
 @pytest.mark.parametrize(
     ("channels", "message"),
     [
-        (recipe(0), "candidates=0: expected a count of 1 or more, or a share of the examples such as '1%'"),
-        (recipe("150%"), "candidates='150%': expected a count of 1 or more"),
-        ([{"method": "tfidf", "candidates": 5}, {"method": "bm25"}], "channel tfidf: candidates=5 is for methods that"),
-        (recipe()[2:], "candidates: are picked by other channels; expected one without, whose weight is not relative"),
-        ([{**recipe()[0], "relative": True}, recipe()[2]], "are picked by other channels; expected one without"),
+        (recipe(0), "candidates=0: must be a count of 1 or more, or a share of the examples such as '1%'"),
+        (recipe("150%"), "candidates='150%': must be a count of 1 or more"),
+        (
+            [{"method": "tfidf", "candidates": 5}, {"method": "bm25"}],
+            "channel tfidf: candidates=5 works only with methods that",
+        ),
+        (recipe()[2:], "candidates: at least one channel must have no candidates and relative: false"),
+        ([{**recipe()[0], "relative": True}, recipe()[2]], "at least one channel must have no candidates"),
     ],
 )
 def test_bad_candidates_are_refused_before_any_work(

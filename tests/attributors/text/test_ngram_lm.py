@@ -200,9 +200,11 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
     single = index.group_scores(ASKED, {"0": ["0"], "1": ["1"]}).scores
     np.testing.assert_allclose(both[:, 0], single.sum(axis=1), rtol=1e-5)
     other = build_index(STORED, tmp_path / "tfidf", method="tfidf")
-    with pytest.raises(ConfigError, match=r"pool 'ngram-lm': counts n-grams, which tfidf has not\. Use method ngram"):
+    with pytest.raises(
+        ConfigError, match=r"pool 'ngram-lm': needs counts of n-grams, but tfidf has none\. Use method ngram"
+    ):
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
-    with pytest.raises(ConfigError, match="needs a method that encodes queries as training examples; ngram does not"):
+    with pytest.raises(ConfigError, match="needs a method that encodes queries like training examples; ngram does not"):
         index.group_scores(ASKED, {"both": ["0", "1"]}, pool="order-1")
 
 
@@ -222,9 +224,9 @@ def test_subwords_are_those_of_the_bundled_model() -> None:
         ({"orders": (1, 2, 3, 4, 5)}, "1 to 4 different"),
         ({"mix": 1.0}, "less than 1"),
         ({"view": "answer"}, "input should be"),
-        ({"orders": (1, 2, 3, 4), "skip": 0.1}, r"skip: is counted beside at most 3 orders; expected fewer, or skip=0"),
+        ({"orders": (1, 2, 3, 4), "skip": 0.1}, r"skip: needs at most 3 orders"),
         ({"skip": -1.0}, r"skip=-1\.0: input should be greater than or equal to 0"),
-        ({"copied": True, "tokenizer": "subwords"}, "copied: marks words of responses; expected tokenizer=words"),
+        ({"copied": True, "tokenizer": "subwords"}, "copied: marks words of responses, so it needs tokenizer=words"),
         ({"copied": True, "view": "whole"}, "^settings: copied: marks words of responses"),
         ({"skip": 1e38}, "less than or equal to 100"),
     ],
@@ -238,7 +240,7 @@ def test_a_tokenizer_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no tokenizer\.json\. Give words, subwords, or the folder of a model\."):
         NgramAttributor(NgramSettings(tokenizer=str(tmp_path))).fit(TRAIN)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match="is not a tokenizer"):
+    with pytest.raises(ConfigError, match="is not a valid tokenizer"):
         NgramAttributor(NgramSettings(tokenizer=str(tmp_path))).fit(TRAIN)
 
 

@@ -129,9 +129,7 @@ def test_an_index_of_datamodels_answers_about_its_own_queries_alone(world, tmp_p
     index = build_index(train, tmp_path / "index", "datamodels", settings={"weights": str(made.path)})
     query = read_corpus(made.path / "queries.jsonl")[3]
     assert index.top(query, 1)[0].row == int(weights[:, 3].argmax())
-    with pytest.raises(
-        DataError, match=r'^query "new": is not in the labels .* know only the examples of their labels\. Use'
-    ):
+    with pytest.raises(DataError, match=r'^query "new": is not among the labelled examples .* know only these: use'):
         index.top(Example("new", "one", "new"), 1)
 
 
@@ -169,7 +167,7 @@ def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypa
 
 def test_a_training_example_that_took_no_part_is_refused_before_any_work(world, tmp_path):
     more = Corpus.from_examples([*world[0].train, Example("new", "one", "new")])
-    with pytest.raises(DataError, match=r'^training example "new": is not in the labels'):
+    with pytest.raises(DataError, match=r'^training example "new": is not among the labelled examples'):
         build_index(more, tmp_path / "index", "datamodels", settings={"weights": str(world[2].path)})
 
 
@@ -192,8 +190,10 @@ def test_equal_texts_share_one_weight_and_examples_of_no_subset_get_none(tmp_pat
     features = method.encode_train(train)
     assert np.array_equal(features[0], features[8])
     assert not features[9].any()
-    assert method.caution.startswith("Weights were fitted to labels of instance 0, on which an LDS says nothing")
-    assert method.caution.endswith(" 1 of 10 training examples were in no subset: their weight is 0.")
+    assert method.caution.startswith(
+        "The weights were fitted to the labels of instance 0, so an LDS on these labels says nothing"
+    )
+    assert method.caution.endswith(" 1 of 10 training examples were in no subset, so their weight is 0.")
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path):

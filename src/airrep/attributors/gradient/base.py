@@ -291,8 +291,8 @@ class GradientAttributor(ReadsGradients[S]):
         """Refuse Fisher matrices of these widths with a ConfigError if they hold too many numbers together."""
         if sum(width**2 for width in widths) > FISHER_NUMBERS:
             raise ConfigError(
-                f"{self.name}: {sum(widths):,} features are too many for Fisher matrices; expected at most 8 GiB of "
-                "them. Lower rank, or name fewer modules."
+                f"{self.name}: the Fisher matrices of {sum(widths):,} features need more than 8 GiB. Lower rank, or "
+                "name fewer modules."
             )
 
     def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Computed:

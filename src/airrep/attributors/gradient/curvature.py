@@ -151,8 +151,8 @@ def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
 def no_inverse() -> TrainingError:
     """The error that curvature is zero in a direction, or not finite."""
     return TrainingError(
-        "curvature: is zero, singular or not finite, so that it cannot be inverted; expected gradients that differ "
-        "and damping above 0. Raise damping, give more examples, or leave modules without gradients out."
+        "curvature: is zero, singular or not finite, so it cannot be inverted. Raise damping, give more examples, or "
+        "remove modules that have no gradients."
     )
 
 

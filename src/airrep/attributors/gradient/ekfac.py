@@ -150,8 +150,8 @@ def conjugate_gradients(
         curved = _dots(direction, bent)
         if not bool(torch.isfinite(curved).all()):
             raise TrainingError(
-                "refine=cg: a product with the Gauss-Newton matrix is not finite. Check the LM's weights, take "
-                "precision=float32, or leave refine out."
+                "refine=cg: a product with the Gauss-Newton matrix is not finite. Check the LM's weights, set "
+                "precision=float32, or remove refine."
             )
         length = torch.where(square > goal, square / curved, 0.0)
         for name, rows in direction.items():

@@ -118,7 +118,7 @@ def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float
     for name in names:
         inputs, outputs = sums.of(name)
         if not bool(outputs.any()):
-            raise TrainingError(f"{name}: no example has a gradient there. Leave it out of modules, or raise sample.")
+            raise TrainingError(f"{name}: no sampled example has a gradient. Remove it from modules, or raise sample.")
         if (read := sums.read_by(name)) not in inward:
             inward[read] = _eigenvectors(inputs)
         found[name] = inward[read], _eigenvectors(outputs)

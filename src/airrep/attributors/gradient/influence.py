@@ -146,7 +146,7 @@ def check_size(weights: int, where: str = "hessian") -> None:
     """Refuse a whole Hessian of more than 4,096 weights with a ConfigError."""
     if weights > WHOLE:
         raise ConfigError(
-            f"{where}: {weights:,} weights are too many for a whole Hessian; expected {WHOLE:,} or fewer. Name fewer "
+            f"{where}: {weights:,} weights are too many for a whole Hessian; the limit is {WHOLE:,}. Name fewer "
             "modules, or use solver=cg."
         )
 
@@ -198,8 +198,8 @@ def solve(
         return solution
     worst = float(np.sqrt((square[rows] / (goal[rows] / tolerance**2)).max()))
     raise TrainingError(
-        f"conjugate gradients: {iterations:,} iterations leave a residual of {worst:.1e}; expected {tolerance:.1e}. "
-        "Raise damping or tolerance."
+        f"conjugate gradients: after {iterations:,} iterations the residual is {worst:.1e}, above the tolerance "
+        f"{tolerance:.1e}. Raise damping or tolerance."
     )
 
 
@@ -222,14 +222,13 @@ def _squares(rows: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, " k"]:
 
 def _indefinite(curvature: float, damping: float) -> TrainingError:
     return TrainingError(
-        f"hessian: it is not positive definite with damping={damping:g}: along a direction the loss bends by "
-        f"{curvature:.3g}; expected above {-damping:g}. Raise damping above {max(-curvature, 0):.3g}, or train the LM "
-        "further."
+        f"hessian: is not positive definite with damping={damping:g}, because the curvature in one direction is "
+        f"{curvature:.3g}. Raise damping above {max(-curvature, 0):.3g}, or train the LM further."
     )
 
 
 def _not_finite() -> TrainingError:
-    return TrainingError("hessian: is not finite; expected numbers. Check the LM's weights, or name other modules.")
+    return TrainingError("hessian: is not finite. Check the LM's weights, or name other modules.")
 
 
 MOST = 2**20
@@ -303,7 +302,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
             TrainingError: H + λI is not positive definite, all gradients are zero.
         """
         if (loss := self._whole.settings.loss) != "sft":
-            raise ConfigError(f"{self.name}: knows no Hessian of loss={loss}; expected sft. Take ekfac or logra.")
+            raise ConfigError(f"{self.name}: supports only loss=sft, not loss={loss}. Use method ekfac or logra.")
         self._whole.fit(train)
         self._check_size()
         # the Hessian is computed in float64, whatever the precision of the gradients
@@ -322,8 +321,8 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
             check_size(weights, self.name)
         elif weights > MOST:
             raise ConfigError(
-                f"{self.name}: {weights:,} weights are too many; expected {MOST:,} or fewer. Name fewer or smaller "
-                "modules, or use logra."
+                f"{self.name}: {weights:,} weights are too many; the limit is {MOST:,}. Name fewer or smaller modules, "
+                "or use method logra."
             )
 
     def _largest(self, train: Corpus, progress: OnProgress | None) -> float:

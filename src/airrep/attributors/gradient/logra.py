@@ -179,8 +179,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         n = self.pools[name]
         if sums.silent(name):
             raise TrainingError(
-                f"{self.name}: no example of the sample has a gradient at {name}. Leave it out of modules, or raise "
-                "sample."
+                f"{self.name}: no sampled example has a gradient at {name}. Remove it from modules, or raise sample."
             )
         if self.settings.rank is None:
             seen, cuts = [each.cpu().double().numpy() for each in sums.of(name)], (0.0, 0.0)

@@ -43,8 +43,8 @@ def check_rank(sites: Sequence[Site], rank: int) -> None:
     most = min(smallest.width_in, smallest.width_out)
     if rank > most:
         raise ConfigError(
-            f"rank={rank}: {smallest.name} maps {smallest.width_in} to {smallest.width_out} numbers; expected at most "
-            f"{most}. Lower rank, or leave it out of modules."
+            f"rank={rank}: {smallest.name} maps {smallest.width_in} to {smallest.width_out} numbers, so rank can be at "
+            f"most {most}. Lower rank, or remove {smallest.name} from modules."
         )
 
 

@@ -104,8 +104,8 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. "
-            "Set modules to names or patterns of these."
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. Set modules "
+            "to names from this list, or to patterns that match them."
         )
     return found
 
@@ -137,7 +137,7 @@ def unread(model: nn.Module, method: str) -> str:
     names = ", ".join(sorted(missed, key=lambda name: (-missed[name], name)))
     return (
         f"{method} reads only linear maps, which have {1 - share:.0%} of the weights between embeddings and output "
-        f"layer. What the others learn is not in the scores: {names}."
+        f"layer. Scores leave out the other weights: {names}."
     )
 
 
@@ -248,8 +248,8 @@ def read_gradients(
     preference = lm.preference(documents)
     if preference is not None and objective != "loss":
         raise ConfigError(
-            f"lm {lm.name}: loss={preference.loss} is differentiated as it is, not as log odds of tokens. Take another "
-            "method than TRAK."
+            f"lm {lm.name}: TRAK reads log odds of tokens, which loss={preference.loss} does not have. Use another "
+            "method."
         )
     apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
     with memory_named("gradients"), frozen(lm.model), SiteHooks(sites, reader, lm) as hooks:
@@ -332,8 +332,8 @@ class SiteHooks(ExitStack):
                 continue
             if site.name not in self._ran and site.pool == site.name:
                 raise ConfigError(
-                    f"modules: {site.name} is not run as a linear map, but its weight is used in another way. Leave it "
-                    "out of modules."
+                    f"modules: the LM never calls {site.name} as a linear map, but uses its weight directly. Remove "
+                    f"{site.name} from modules."
                 )
             none = torch.zeros(0, dtype=self._kind, device=self._device)
             inputs, gradients = (none.new_zeros(0, width) for width in (site.width_in, site.width_out))
@@ -375,8 +375,8 @@ class SiteHooks(ExitStack):
             return self._places
         if self._places.count > 1:
             raise ConfigError(
-                f"modules: {site.name} sees {rows} of {self._places.tokens} tokens; expected a linear map that sees "
-                "all, unlike the output layer. Leave it out of modules, or read documents one at a time: batch_tokens=1"
+                f"modules: {site.name} sees only {rows} of {self._places.tokens} tokens, as output layers do. Remove "
+                "it from modules, or read documents one at a time: batch_tokens=1"
             )
         some = self._places.of(torch.zeros(rows, dtype=torch.int64, device=self._device))
         some.known = False

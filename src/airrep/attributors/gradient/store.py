@@ -203,7 +203,7 @@ def _write(path: Path, content: bytes) -> None:
         write_file(path, content)
     except ArtifactError as error:
         raise ArtifactError(
-            f"{error} Or keep gradients elsewhere ({CACHE}=FOLDER), or nowhere (--set store=none)."
+            f"{error} Or store gradients in another folder ({CACHE}=FOLDER), or not at all (--set store=none)."
         ) from error
 
 
@@ -235,7 +235,7 @@ def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _altered(path: Path) -> ArtifactError:
-    return ArtifactError(f"{path}: was altered after it was written. Delete it: it is made again.")
+    return ArtifactError(f"{path}: was altered after it was written. Delete the file: airrep makes it again.")
 
 
 def chunk_rows(dimension: int) -> int:

@@ -109,7 +109,9 @@ class _QueryTokens:
         found = SiteTokens(places.chosen, kept, self._pairing.gradients(site, gradients))
         before = self.sites.get(site.name)
         if before is not None and len(before.inputs) and len(found.inputs):
-            raise ConfigError(f"modules: {site.name} is run twice; expected a map that is run once. Leave it out.")
+            raise ConfigError(
+                f"modules: {site.name} runs twice, so its score cannot be divided among tokens. Remove it from modules."
+            )
         if before is None or len(found.inputs):
             self.sites[site.name] = found
 
@@ -145,8 +147,8 @@ class _PairedTokens:
 def _check_known(site: Site, places: DocumentPlaces) -> None:
     if not places.known:
         raise ConfigError(
-            f"modules: {site.name} does not tell which tokens it reads, so its share of a score cannot be "
-            "divided among tokens. Leave it out of modules, or ask without tokens."
+            f"modules: {site.name} does not show which tokens it reads, so its share of a score cannot be divided "
+            "among tokens. Remove it from modules, or ask without tokens."
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.sums.reference import REFERENCE, CandidatesAsked, Read, Reference, relative_weights
+from airrep.attributors.sums.candidates import CandidatesAsked, Read
+from airrep.attributors.sums.relative import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
@@ -26,26 +27,24 @@ from airrep.runtime.artifacts import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
-POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
-"""Kinds of pools that a channel may have."""
 WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
-"""Settings of a channel that training features do not depend on."""
+"""Settings of a channel that do not change the features of training examples."""
 HOW = ("device", "precision", "batch_tokens", "memory", "store")
-"""Settings that say how features are computed, not which."""
+"""Settings of a method that change how features are computed, not which features."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
-    """f(x, S) = Σ_c w_c g_c(x, S) over channels c: each pools the scores of its own representation in its own way.
+    """f(x, S) = Σ_c w_c g_c(x, S) over channels c: each pools the scores of its own features in its own way.
 
-    A single example is a group of one. What each channel keeps and asks stays its own; the weights are applied last
+    A single example is a group of one. Each channel stores and scores its own features; the weights are applied last
     (:class:`airrep.scoring.asked.SumAsked`).
 
-    The weight of a relative channel is w (1 − ρ(x)) σ(x) / σ_c(x): over random groups of the training corpus, its
-    scores for query x have the deviation σ_c(x), the sum of the channels that are not relative σ(x), and both the
-    correlation ρ(x).
+    The weight of a relative channel is w (1 − ρ(x)) σ(x) / σ_c(x). Here σ_c(x) is the standard deviation of its
+    scores for query x over random groups of the training corpus, σ(x) that of the sum of the channels that are not
+    relative, and ρ(x) the correlation of both.
     """
 
     name = "channels"
@@ -62,16 +61,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def weights(self) -> list[tuple[object, ...]]:
-        """Weight, pool and temperature of each channel, whether it is relative, and its candidates."""
+        """Weight, pool, temperature and ``relative`` of each channel, and its ``candidates`` if they are set."""
         return _weights(self.channels)
 
     def weights_of(self, recipe: Sequence[Channel]) -> list[tuple[object, ...]]:
-        """The weights that :meth:`reweighed` gives, without reading what was learnt; the same errors."""
+        """Return the :attr:`weights` after :meth:`reweighed`, with the same errors, before anything is loaded."""
         return _weights(self._weighed(recipe))
 
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
-        """The method of each channel; encoders that differ by their view alone are one model."""
+        """The method of each channel; encoders that differ only in their view share one model."""
         made = tuple(make_attributor(one.method, one.settings) for one in self.channels)
         models: dict[str, EmbeddingAttributor] = {}
         for channel, one in zip(self.channels, made, strict=True):
@@ -81,13 +80,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     one.share_encoder(first)
             if channel.candidates is not None and not isinstance(one, DirectAttributor):
                 raise ConfigError(
-                    f"channel {channel.title}: candidates={channel.candidates} is for methods that keep no features, "
-                    f"such as ekfac; {one.name} keeps them, and scores all examples from these. Leave it out."
+                    f"channel {channel.title}: candidates={channel.candidates} works only with methods that store no "
+                    f"features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
             if isinstance(one, ChannelsAttributor):
-                raise ConfigError(
-                    "channels: have channels as a channel; expected methods. Name the inner ones themselves."
-                )
+                raise ConfigError("channels: one channel is itself a sum of channels. List its channels instead.")
         return made
 
     @property
@@ -95,7 +92,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return tuple(channel.weight > 0 for channel in self.channels)
 
     def unseen(self, examples: Sequence[Example]) -> dict[str, int]:
-        """Examples of which a channel's view shows nothing, which score 0 there: how many, by the channel's name."""
+        """Count, by channel name, the examples of which the channel's view shows nothing, so that they score 0."""
         views: list[View] = [getattr(one.settings, "view", "whole") for one in self.parts]
         shown = {view: int(something_seen(examples, view).sum()) for view in set(views)}
         lacking = [(one.title, len(examples) - shown[view]) for one, view in zip(self.channels, views, strict=True)]
@@ -110,23 +107,23 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return False
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
-        """Each channel's own pool when None; otherwise one pool over the summed scores of members.
+        """Return each channel's own pool when *pool* is None; otherwise one pool over members' summed scores.
 
         Raises:
-            ConfigError: there is no such pool or temperature, or it needs the features of one method.
+            ConfigError: the pool or temperature does not exist, or needs the features of a single method.
         """
         if pool is None and temperature != 1:
             raise ConfigError(
-                f"temperature {temperature}: belongs to attention, and pool 'channels' pools each channel at its own. "
-                "Leave it out, or name pool attention or signed-attention."
+                f"temperature {temperature}: needs a pool, because each channel has a temperature of its own. Name "
+                "pool attention or signed-attention, or remove the temperature."
             )
         return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Let every channel learn what it needs; for relative ones take random groups of the corpus as well.
+        """Fit every channel; if one is relative, encode a sample of the corpus for its random groups as well.
 
         Raises:
-            ConfigError: what is to be the LM after a warm-up cannot be, or as the channels' methods say.
+            ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
         """
         self._check_warmed()
         super().fit(train, progress)
@@ -135,11 +132,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             self._reference = Reference.of(self.encode(examples), examples)
 
     def _check_warmed(self) -> None:
-        """Hold an LM after a warm-up against the one before it, and tell what is odd."""
+        """Compare each LM after a warm-up with the LM before it, and log a warning if they do not seem to match."""
         read = [(one.warmed, one.settings) for one in self.channels if one.settings.get("lm") is not None]
         before = next((own for warmed, own in read if not warmed), None)
         for after in (own for warmed, own in read if warmed):
-            from airrep.lm.warmup import check_after  # here: few channels are read after a warm-up
+            from airrep.lm.warmup import check_after  # here, since few recipes read an LM after a warm-up
 
             told = "" if before is None else check_after(_lm_files(before), _lm_files(after), before.get("template"))
             if told:
@@ -159,41 +156,41 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         self._reference = Reference.load(folder, [one.title for one in self.channels])
 
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
-        """Return these channels with a recipe's pools, temperatures and weights; those that it lacks count nothing.
+        """Return these channels with a recipe's pools, temperatures and weights; channels that it lacks get weight 0.
 
-        What was learnt is shared with it, and features of training examples stay as they are.
+        What was learnt is shared, and features of training examples stay as they are.
 
         Raises:
-            ConfigError: the recipe has a channel that is not here, or one of these twice.
+            ConfigError: the recipe has a channel that is missing here, or one of these channels twice.
         """
         channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
         other.__dict__["parts"] = self.parts
-        other._reference = None if self._reference is None else replace(self._reference)  # scores are of these weights
+        other._reference = None if self._reference is None else replace(self._reference)  # without cached scores
         if other._relative and self._reference is None:
             raise ConfigError(
-                "channels: a weight of the recipe is relative, and the index was built without such. Build an index of "
-                "the recipe."
+                "channels: the recipe has relative weights, but the index was built without them. Build an index with "
+                "this recipe."
             )
         return other
 
     def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
-        """Return the same channels, nothing learnt yet, on the devices and in the precision that a recipe gives each.
+        """Return the same channels, not fitted, with each one's device, precision and memory as in a recipe.
 
         Raises:
-            ConfigError: as of :meth:`reweighed`.
+            ConfigError: as for :meth:`reweighed`.
         """
         chosen = self._matched(recipe)
         channels = tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels)
         return self if channels == self.channels else ChannelsAttributor(ChannelsSettings(channels=channels))
 
     def _weighed(self, recipe: Sequence[Channel]) -> tuple[Channel, ...]:
-        """The channels as a recipe weighs them."""
+        """Return the channels with the pools and weights of a recipe."""
         chosen = self._matched(recipe)
         return tuple(_reweighed(one, chosen.get(one.title)) for one in self.channels)
 
     def _matched(self, recipe: Sequence[Channel]) -> dict[str, Channel]:
-        """Each channel of a recipe by the name of another one here: the one of its name if it fits."""
+        """Match recipe channels to these by method and settings, preferring equal names; by the name of these."""
         keys = {one.title: _identity(part) for one, part in zip(self.channels, self.parts, strict=True)}
         wanted = [(one, _identity(make_attributor(one.method, one.settings))) for one in recipe]
         chosen: dict[str, Channel] = {}
@@ -206,20 +203,21 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return chosen
 
     def _unmatched(self, wanted: Channel, taken: Sequence[str]) -> ConfigError:
-        """The error of a channel of a recipe that is not here, or that others of the recipe have taken already."""
+        """Return the error for a recipe's channel without a match; *taken* names channels that have its matches."""
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} of the recipe differ only in pool and weights, and the index has {len(taken)} of "
-                "these; expected no more than it has. Leave one out, or build an index of the recipe."
+                f"channels: {named} of the recipe differ only in pool and weights, but the index has only {len(taken)} "
+                "such channels. Remove one, or build an index with this recipe."
             )
         return ConfigError(
-            f"channels: lacks '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; it has "
-            f"{', '.join(one.title for one in self.channels)}. Build an index of the recipe, or leave it out."
+            f"channels: the index has no '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; "
+            f"it has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or remove the "
+            "channel."
         )
 
     def _difference(self, wanted: Channel) -> str:
-        """In which method or setting a channel differs from that of its name here; empty where there is none."""
+        """Name a method or setting in which a channel differs from the one of the same name here; empty without one."""
         named = next(
             (part for one, part in zip(self.channels, self.parts, strict=True) if one.title == wanted.title), None
         )
@@ -227,10 +225,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if named is None:
             return ""
         if named.name != made.name:
-            return f" (method {made.name}; here {named.name})"
+            return f" (method {made.name}; in the index {named.name})"
         here, there = (one.settings.model_dump(mode="json", exclude={*HOW}) for one in (named, made))
         name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
-        return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
+        return f" ({name}={there.get(name)!r}; in the index {here.get(name)!r})"
 
     @property
     def fingerprint(self) -> str:
@@ -243,7 +241,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if any(channel.candidates is not None for channel in self.channels):
             parts["candidates"] = [channel.candidates for channel in self.channels]
         if self._relative:
-            relative = [channel.relative and "apart" for channel in self.channels]  # as fingerprints of before have it
+            relative = [channel.relative and "apart" for channel in self.channels]  # as in older fingerprints
             parts["relative"] = [relative, self.check_fitted(self._reference).key]
         return json_digest(parts)
 
@@ -262,13 +260,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel {channel.title}: has the pool '{pool}', but its features are sparse; expected dense "
-                    "ones, such as those of logra or an encoder. Take another pool."
+                    f"channel {channel.title}: pool '{pool}' needs dense features, such as those of logra or an "
+                    "encoder, but these are sparse. Use another pool."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
     def _weighed_as(self, part: Attributor, features: Features | None, examples: Sequence[Example]) -> Features | None:
-        """Features of a channel that reads no LM, times what the loss of those that read one multiplies examples by."""
+        """Multiply features of a channel that reads no LM by the same factors that the LM channels' loss gives."""
         losses: list[LossName] = [getattr(one.settings, "loss", "sft") for one in self.parts]
         loss = next((one for one in losses if one in ("kto", "weighted")), None)
         if loss is None or features is None or hasattr(part.settings, "loss"):
@@ -282,9 +280,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         on_rows: OnRows | None = None,
         channel: str | None = None,  # noqa: ARG002
     ) -> SumAsked:
-        """Return what each channel asks, and its weight for each query; one of weight 0 reads neither query nor file.
+        """Ask every channel, with its weight for each query; a channel of weight 0 reads neither queries nor files.
 
-        A query with a span has the weights of its whole answer: so spans that part it share its score.
+        A query with a span has the weights of its whole answer, so that scores of all spans add up to the answer's.
         """
         counted = [number for number, one in enumerate(self.channels) if one.weight > 0]
         channels = [self.channels[number] for number in counted]
@@ -304,7 +302,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _asked(
         self, counted: Sequence[int], queries: Sequence[Example], kept: Kept, on_rows: OnRows | None
     ) -> dict[str, Asked]:
-        """Return what each of some channels asks; of one with candidates nothing is scored yet."""
+        """Ask some channels; a channel with candidates scores nothing yet."""
         found: dict[str, Asked] = {}
         for number, done in self.in_turn(counted, on_rows):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
@@ -315,14 +313,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return {title: found[title] for title in (self.channels[number].title for number in counted)}
 
     def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
-        """Scores of a few examples of the reference, which a weight that is relative has read; none without one."""
+        """Score the reference's few examples by both sides; empty without a relative channel."""
         if not self._relative:
             return Read(*np.empty((2, len(cheap), 0)))
         few = self.check_fitted(self._reference).few.kept
         return Read(score_all(cheap.over(few, "")), score_all(dear.over(few, dear.channel)))
 
     def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked]) -> np.ndarray:
-        """The weight of each channel for each query, ``(q, c)``."""
+        """Return the weight of each channel for each query, ``(q, c)``."""
         count = len(next(iter(asked.values())))
         if not self._relative:
             return np.tile([one.weight for one in channels], (count, 1))
@@ -344,49 +342,48 @@ def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
 
 
 def _of_candidates(channel: Channel) -> str:
-    """Return what readers are told of a channel that scores candidates alone."""
+    """Return a warning for readers of a channel that scores only candidates."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
-        f"For each query '{channel.title}' reads the {count} examples that the other channels rank first, and predicts "
-        "its other scores from theirs."
+        f"For each query, channel '{channel.title}' scores only the {count} examples that the other channels rank "
+        "first. The scores of all others are predicted from the other channels."
     )
 
 
 def _lm_files(settings: Mapping[str, Any]) -> LmFiles:
-    """Files of the LM that a channel reads."""
+    """Find the files of the LM that a channel reads."""
     return LmSettings.of({name: one for name, one in settings.items() if name in LmSettings.model_fields}).find()
 
 
 def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:
-    """A channel as another weighs it; without one it counts nothing."""
+    """Copy the pool and weights of *wanted* to a channel; None: weight 0."""
     if wanted is None:
         return channel.model_copy(update={"weight": 0.0})
     return channel.model_copy(update={name: getattr(wanted, name) for name in WEIGHING})
 
 
 def _computed_as(channel: Channel, wanted: Channel | None) -> Channel:
-    """A channel with what another says of how it is computed."""
+    """Copy the settings of :data:`HOW` from *wanted* to a channel."""
     how = {} if wanted is None else {name: value for name, value in wanted.settings.items() if name in HOW}
     return channel.model_copy(update={"settings": {**channel.settings, **how}}) if how else channel
 
 
 def _identity(method: Attributor) -> str:
-    """Name what tells channels apart: the method, and settings that decide more than the last digits of features."""
-    # How an index renders what it counts is its own: recipes for questions weigh either.
+    """Return a key that is equal for channels with equal features, but for their last digits."""
+    # ``rendered`` is left out: a recipe may weigh an index's channel however the index renders examples.
     settings = method.settings.model_dump(mode="json", exclude={*HOW, "rendered"})
     return json_digest({"method": method.name, "settings": settings})
 
 
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
-    """A channel's pool: its own, or its method's.
+    """Return the pool that a channel names, or else its method's own.
 
     Raises:
-        ConfigError: there is no such pool, or it does not pool scores of members.
+        ConfigError: the pool does not exist, or does not pool members' scores.
     """
     found = method.pooling(channel.pool, channel.temperature)
-    if found.kind not in POOLS:
+    if found.kind not in get_args(Pool):
         raise ConfigError(
-            f"channel {channel.title}: has the pool '{found}'; expected one that scores members, such as attention. "
-            "Take another pool."
+            f"channel {channel.title}: pool '{found}' does not work in a recipe. Use another pool, such as attention."
         )
     return found

@@ -1,4 +1,4 @@
-"""Feature columns of token n-grams: counts of texts and of a corpus, places in a text."""
+"""Columns of token n-grams: counts of texts and a corpus, places in a text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from airrep.sparse import counted
 TOGETHER = 2**23
 """N-grams that are sorted and counted at a time, four bytes each."""
 HELD = 2**26
-"""Bytes of tokens that are held."""
+"""Most bytes of tokens that are held in memory between two readings."""
 _PART = 2**24
-"""Columns of a table that are looked at together."""
+"""Columns of a table that are searched at a time."""
 
 
 class Background(NamedTuple):
@@ -26,24 +26,24 @@ class Background(NamedTuple):
     counts: np.ndarray
     """``(k,)`` int64 of each."""
     totals: np.ndarray
-    """``(orders, 2)`` int64: n-grams of each order in all, and how many different ones."""
+    """``(orders, 2)`` int64: the number of n-grams of each order, and of different n-grams."""
 
     def frequency(self, columns: np.ndarray, smoothing: float) -> np.ndarray:
-        """Relative frequencies, smoothed; an n-gram that is not listed counts as one that occurs once."""
+        """Return smoothed relative frequencies; an n-gram that is not listed is taken to occur once."""
         counts = np.ones(len(columns))
         if len(self.columns):
             place = np.minimum(np.searchsorted(self.columns, columns), len(self.columns) - 1)
             counts = np.where(self.columns[place] == columns, self.counts[place], 1)
-        # An order that the corpus has no n-gram of counts as if it had one, so that it may come with appended examples.
+        # An order without n-grams in the corpus is taken to have one, since appended examples may bring some.
         whole, different = self.totals.clip(min=1).T
         return np.asarray((counts + smoothing) / (whole + smoothing * different)[order_of(columns)])
 
 
 def tally(parts: Iterable[np.ndarray], kinds: int) -> Background:
-    """Count the columns of a corpus, given part by part with repeats, ``(k,)`` int32 each, of so many orders.
+    """Count the columns of a corpus, given in parts with repeats, ``(k,)`` int32 each; *kinds* is the number of orders.
 
-    Few are sorted. Of many a table has one byte for each column, and what goes beyond it stands apart: so memory does
-    not grow with the corpus, but for the n-grams that occur twice.
+    A small corpus is sorted. For a large one, a table has one byte for each column, and the rest of larger counts is
+    kept beside it. So memory grows only with the number of n-grams that occur twice or more.
     """
     table: _Table | None = None
     none = np.empty(0, np.int32)
@@ -58,13 +58,13 @@ def tally(parts: Iterable[np.ndarray], kinds: int) -> Background:
     if table is not None:
         table.add(columns, counts)
         return table.background()
-    order, often = order_of(columns), counts > 1  # the others, which are most, need not be listed
+    order, often = order_of(columns), counts > 1  # n-grams that occur once, which are most, are not listed
     totals = np.stack([np.bincount(order, counts, kinds), np.bincount(order, minlength=kinds)], axis=1)
     return Background(columns[often], counts[often], totals.astype(np.int64))
 
 
 class _Table:
-    """The last byte of each column's count, and the rest of large ones."""
+    """Counts of all columns: the last byte of each count in a table, the rest of large counts in lists."""
 
     def __init__(self, kinds: int) -> None:
         self._low = np.zeros((kinds, BUCKETS), np.uint8)
@@ -79,7 +79,7 @@ class _Table:
         self._high.append((columns[over], sums[over] >> 8))
 
     def background(self) -> Background:
-        """All that was added."""
+        """Return the counts of all that was added."""
         found, sums = (np.concatenate(part) for part in zip(*self._high, strict=True))
         high, place = np.unique(found, return_inverse=True)
         more = np.bincount(place, sums, len(high)).astype(np.int64) << 8
@@ -93,7 +93,7 @@ class _Table:
         return Background(columns, counts, totals)
 
     def _often(self) -> np.ndarray:
-        """Columns whose last byte is above 1, ascending, looked for part by part."""
+        """Return the columns whose last byte is above 1, ascending, searched part by part."""
         parts = self._low.reshape(-1, _PART)
         return np.concatenate(
             [
@@ -104,7 +104,7 @@ class _Table:
 
 
 class HeldTokens:
-    """Tokens of parts of a corpus that were read and will be read again, each taken once."""
+    """Tokens of parts of a corpus, held from the first reading to the second, which takes them out."""
 
     def __init__(self) -> None:
         self._known: dict[str, TokenBatch] = {}
@@ -118,15 +118,15 @@ class HeldTokens:
             self._left -= size
 
     def taken(self, part: Sequence[Example]) -> TokenBatch | None:
-        """The tokens of a part, not held any more; None where they are not."""
+        """Take out the tokens of a part; None if they are not held."""
         return self._known.pop(part.fingerprint, None) if self._known and isinstance(part, Corpus) else None
 
 
 BITS = 26
 BUCKETS = 2**BITS
-"""Columns of each order: few enough for 32-bit numbers, and so many that n-grams of a corpus rarely share one."""
+"""Columns of each order: few enough for 32-bit numbers, many enough that n-grams of a corpus rarely share one."""
 LENGTH = 0
-"""Column of an example's length; those of n-grams follow."""
+"""Column of an example's length; the columns of n-grams follow."""
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
 _START, _END = 0, 1
@@ -141,9 +141,9 @@ class Counted(NamedTuple):
     rows: np.ndarray
     """``(k,)`` int32, ascending within a column: the example."""
     counts: np.ndarray
-    """``(k,)`` how often it occurs; or the sum of what its last tokens count, where an LM weighs them."""
+    """``(k,)`` how often it occurs; or, with weights of tokens, the sum of the weights of its last tokens."""
     lengths: np.ndarray
-    """``(rows,)`` int64: tokens, the end symbol counted; 0 where there is no token."""
+    """``(rows,)`` int64: tokens of each example and the end symbol; 0 for an example without tokens."""
 
     @property
     def shares(self) -> np.ndarray:
@@ -155,7 +155,7 @@ class NgramPlaces(NamedTuple):
     """All n-grams of one text that have a token, repeats included, and where they stand in it."""
 
     columns: np.ndarray
-    """``(k,)`` int64, as :func:`count_ngrams` has them."""
+    """``(k,)`` int64, as in :func:`count_ngrams`."""
     ngrams: np.ndarray
     """``(k,)`` uint64, equal for equal n-grams."""
     starts: np.ndarray
@@ -165,7 +165,7 @@ class NgramPlaces(NamedTuple):
 
 
 class _Series(NamedTuple):
-    """Texts that have a token, one behind the other, each between a start and an end symbol."""
+    """Texts with tokens, joined in one array, each between a start and an end symbol."""
 
     symbols: np.ndarray
     """``(k,)`` uint64."""
@@ -190,7 +190,7 @@ class _Ngrams(NamedTuple):
     """The n-grams of one kind in a series, in their order."""
 
     codes: np.ndarray
-    """``(k,)`` uint64: 64 bits of each."""
+    """``(k,)`` uint64: a 64-bit hash of each."""
     last: np.ndarray
     """``(k,)`` int64: place of its last symbol in the series."""
 
@@ -202,14 +202,15 @@ def count_ngrams(
     weights: Sequence[np.ndarray] | None = None,
     shares: Sequence[np.ndarray] | None = None,
 ) -> Counted:
-    """How often each n-gram occurs in each text, or the sum of what *weights* give its last tokens.
+    """Count each n-gram of each text, or add up the *weights* of its last tokens.
 
-    A text begins with one start symbol, which stands for the prompt, and ends with one end symbol. The start symbol
-    is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*;
-    pairs with one token between them, if *skip*, have those behind them. A text without a token has no n-gram.
+    A text begins with one start symbol, which stands for the prompt, and ends with one end symbol. Nothing predicts
+    the start symbol, so it is not an n-gram of order 1. Each order has columns of its own, by its place in *orders*;
+    with *skip*, pairs with one token between them have the columns after these. A text without tokens has no n-gram.
 
-    *weights* are, for each text, one for each of its tokens and its end; so are *shares*, those of a span. With them
-    each occurrence counts times the mean share of its tokens, so that spans that part a text share its counts.
+    *weights* has an array for each text: a number for each token, and one for the end symbol. *shares* has the same
+    shape: the share of each token that lies in a span. With *shares*, an occurrence counts times the mean share of its
+    tokens, so that the counts of spans that divide a text add up to the text's counts.
     """
     series = _Series.of(tokens)
     columns, last = _columns(series, orders, skip)
@@ -231,15 +232,15 @@ def count_ngrams(
 
 
 def ngram_columns(tokens: TokenBatch, orders: Sequence[int], skip: bool = False) -> np.ndarray:
-    """Columns of all n-grams of some texts, as :func:`count_ngrams` has them, repeats included, ``(k,)`` int32."""
+    """Return the columns of all n-grams of some texts, as in :func:`count_ngrams`, with repeats, ``(k,)`` int32."""
     return _columns(_Series.of(tokens), orders, skip)[0]
 
 
 def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:
-    """The n-grams of :func:`count_ngrams` with their places; start and end symbols have no characters.
+    """Return the n-grams of :func:`count_ngrams` with their places; start and end symbols have no characters.
 
-    A pair with a gap stands in two places, as what lies between may differ. N-grams with a mark of
-    :func:`airrep.attributors.text.tokens.mark_copied` have no place: what was copied differs.
+    A pair with a gap has two places, as the token between may differ. N-grams with a mark of
+    :func:`airrep.attributors.text.tokens.mark_copied` have no place, as the copied words may differ.
     """
     none = np.empty(0, np.int64)
     parts = [NgramPlaces(none, none.astype(np.uint64), none, none)]
@@ -258,7 +259,7 @@ def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) 
 
 
 def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[NgramPlaces]:
-    """Places of the first and of the last token of pairs with a gap, told apart by their numbers."""
+    """Yield the places of the first and of the last tokens of pairs with a gap, with different n-gram numbers."""
     count = len(found.numbers)
     marked = np.concatenate([[False], found.numbers == MARK, [False]])
     plain = ~(marked[:-2] | marked[2:])
@@ -270,13 +271,13 @@ def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[Ng
 
 
 def order_of(columns: np.ndarray) -> np.ndarray:
-    """Place of each column's order among the orders, int64."""
+    """Return the place of each column's order among the orders, int64."""
     place: np.ndarray = (columns.astype(np.int64) - 1) // BUCKETS
     return place
 
 
 def _columns(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The column of each n-gram, int32, and the places of its last symbol."""
+    """Return the column of each n-gram, int32, and the place of its last symbol in the series."""
     columns, last = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
     for place, found in enumerate(_kinds(series, orders, skip)):
         columns.append(_columns_of(found.codes, place))
@@ -285,7 +286,7 @@ def _columns(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.nda
 
 
 def _of_symbols(series: _Series, weights: Sequence[np.ndarray]) -> np.ndarray:
-    """The weight of each symbol; nothing for those that begin a text."""
+    """Return the weight of each symbol; 0 for start symbols."""
     found = np.zeros(len(series.symbols))
     some = np.unique(series.texts)
     found[series.symbols != _START] = np.concatenate([np.empty(0), *(weights[text] for text in some.tolist())])
@@ -293,7 +294,7 @@ def _of_symbols(series: _Series, weights: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _of_ngrams(series: _Series, shares: Sequence[np.ndarray], orders: Sequence[int], skip: bool) -> np.ndarray:
-    """The mean share of the symbols of each n-gram but the start, in the order of :func:`_columns`."""
+    """Return the mean share of each n-gram's symbols, without start symbols, in the order of :func:`_columns`."""
     own, real = _of_symbols(series, shares), (series.symbols != _START).astype(np.float64)
     found = [np.empty(0)]
     for place, ngrams in enumerate(_kinds(series, orders, skip)):
@@ -303,10 +304,10 @@ def _of_ngrams(series: _Series, shares: Sequence[np.ndarray], orders: Sequence[i
 
 
 def _kinds(series: _Series, orders: Sequence[int], skip: bool) -> Iterator[_Ngrams]:
-    """The n-grams of each order, then the pairs with a gap."""
+    """Yield the n-grams of each order, then the pairs with a gap."""
     symbols, texts = series
     codes = [_mixed(symbols)]
-    for order in range(2, max(orders, default=1) + 1):  # each from those that are shorter by one symbol
+    for order in range(2, max(orders, default=1) + 1):  # from the n-grams that are one symbol shorter
         codes.append(_mixed(codes[-1][:-1] ^ symbols[order - 1 :]))
     for order in orders:
         whole = texts[order - 1 :] == texts[: max(0, len(texts) - order + 1)]
@@ -323,7 +324,7 @@ def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
 
 
 def _mixed(code: np.ndarray) -> np.ndarray:
-    """A reversible mix of 64 bits (SplitMix64), whose overflow is meant."""
+    """Mix 64 bits reversibly (SplitMix64); the overflow is intended."""
     with np.errstate(over="ignore"):
         code = code + _ODD
         code ^= code >> np.uint64(30)

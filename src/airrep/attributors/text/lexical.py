@@ -1,8 +1,8 @@
 """Attribution by words and hashed n-grams: TF-IDF, BM25 and DSIR.
 
-Words are runs of letters with their marks, digits and underscores, or runs of other signs without white space, in
-lower case. An n-gram is n words in a row with one space between them. Its bucket is SHA-256 of its UTF-8 bytes, read as
-one whole number (first byte highest), modulo the number of buckets.
+For DSIR, words are runs of letters with their marks, digits and underscores, or runs of other characters without white
+space, in lower case. An n-gram is n words in a row with one space between them. Its bucket is SHA-256 of its UTF-8
+bytes, read as one integer (first byte highest), modulo the number of buckets. TF-IDF and BM25: see :class:`Terms`.
 """
 
 import json
@@ -28,46 +28,46 @@ from airrep.scoring.pooling import Pool
 from airrep.sparse import SparseRows, below
 
 CACHED = 2**19
-"""N-grams whose buckets are remembered; some 150 bytes each."""
+"""Most n-grams whose buckets are cached; about 150 bytes each."""
 BATCH = 4096
-"""Texts counted at a time where only the sum is wanted."""
+"""Texts counted at a time if only the sum is needed."""
 
 _WORDS = {signs: Words(signs, rest=r"[^\w\s]+") for signs in (False, True)}
-"""Without or with signs of scripts without spaces as words."""
+"""Patterns of words; with *signs*, each character of scripts without spaces between words is a word."""
 
 
 def bucket_of(ngram: str, buckets: int) -> int:
-    """The bucket of one n-gram, from 0 on."""
+    """Return the bucket of one n-gram, at least 0 and below *buckets*."""
     return int.from_bytes(sha256(ngram.encode()).digest(), "big") % buckets
 
 
 def split_words(text: str, signs: bool = False) -> list[str]:
-    """The words of a text, in lower case; of scripts without spaces each sign, if *signs*."""
+    """Return the words of a text, in lower case; with *signs*, characters of scripts without spaces are words."""
     return _WORDS[signs].findall(plain(text).lower())
 
 
 def runs_of(words: list[str], longest: int) -> Iterator[str]:
-    """All words, then all of two in a row with a space between them, and so on."""
+    """Yield all words, then all pairs of neighbouring words with a space between them, and so on up to *longest*."""
     longer = (map(" ".join, zip(*(words[start:] for start in range(n)), strict=False)) for n in range(2, longest + 1))
     return chain(words, *longer)
 
 
 class Terms:
-    """A vocabulary of terms: words of two letters or marks or more, in lower case, and so many of them in a row."""
+    """A vocabulary of terms: words of at least two letters or marks, in lower case, and up to *longest* in a row."""
 
     def __init__(self, names: Sequence[str], signs: bool = False, longest: int = 1) -> None:
-        """Take the terms in the order of their columns; with *signs* those of scripts without spaces are words each."""
+        """Take terms in the order of their columns; with *signs*, characters of scripts without spaces are words."""
         self.names = names
         self.longest = longest
         self._words = Words(signs, least=2)
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def count(self, texts: Iterable[str]) -> SparseFeatures:
-        """How often each text has each term, ``(rows, terms)`` CSR float32, columns ascending."""
+        """Count each term in each text, ``(rows, terms)`` CSR float32, columns ascending."""
         return self._counted(texts, self._numbers.get)[0]
 
     def learnt(self, texts: Iterable[str], least: int = 1) -> "LearntTerms":
-        """The terms that so many texts have at least, in the order of their characters; none of a vocabulary before."""
+        """Return the terms that at least *least* texts have, sorted; the present vocabulary does not matter."""
         found = _Numbering()
         counts, lengths = self._counted(texts, found.__getitem__)
         having = np.bincount(counts.indices, minlength=len(found))
@@ -77,7 +77,7 @@ class Terms:
         return LearntTerms(other, having[[found[name] for name in names]], lengths)
 
     def places(self, example: Example, view: View) -> Places:
-        """Where the terms stand in the text that a view shows."""
+        """Return where the terms stand in the text that a view shows."""
         low, origin = lower_case(seen_text(example, view))
         words = list(self._words.finditer(low))
         columns, starts, ends = [], [], []
@@ -91,7 +91,7 @@ class Terms:
         return Places.of(example, view, columns, columns, starts, ends_in(origin, ends))
 
     def _counted(self, texts: Iterable[str], number: Callable[[str], int | None]) -> tuple[SparseFeatures, np.ndarray]:
-        """Counts of what has a number, and how much of it each text has."""
+        """Count the terms that have a number; return the counts, and the number of terms in each text."""
         lengths: list[int] = []
 
         def numbers() -> Iterator[list[int]]:
@@ -112,17 +112,17 @@ class LearntTerms(NamedTuple):
 
     terms: Terms
     having: np.ndarray
-    """``(terms,)`` int64: how many texts have each."""
+    """``(terms,)`` int64: how many texts have each term."""
     lengths: np.ndarray
-    """``(rows,)`` float32: how many terms each text has, repeats and rare ones counted."""
+    """``(rows,)`` float32: how many terms each text has, with repeats and with terms that are too rare to keep."""
 
 
 def within_spans(
     features: SparseFeatures, examples: Sequence[Example], view: View, places: Callable[[Example], Places]
 ) -> SparseFeatures:
-    """Features that are counts times something, each by the share of its places that lies in its example's span.
+    """Multiply each feature of an n-gram by the share of its places that lies in its example's span.
 
-    Those of the prompt alone stay as they are: it has no part that is asked about.
+    Features of the view ``prompt`` stay as they are, since a span is a part of the response.
     """
     if view == "prompt" or not have_spans(examples):
         return features
@@ -137,7 +137,7 @@ def within_spans(
 
 
 class _Numbering(dict[str, int]):
-    """Numbers of terms, in the order in which they are first asked for."""
+    """Numbers of terms, in the order in which they are first looked up."""
 
     def __missing__(self, term: str) -> int:
         number = self[term] = len(self)
@@ -148,17 +148,17 @@ class NgramCounter:
     """Counts all word n-grams of a text up to some length in hash buckets."""
 
     def __init__(self, longest: int = 2, buckets: int = 10_000, signs: bool = False) -> None:
-        """Count n-grams of up to *longest* words; those that share a bucket are counted together.
+        """Count n-grams of up to *longest* words; n-grams with the same bucket are counted together.
 
-        With *signs* those of scripts that put no space between words are words each.
+        With *signs*, each character of scripts without spaces between words is a word.
         """
         if longest < 1 or buckets < 1:
-            raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
+            raise ConfigError(f"ngrams is {longest} and buckets is {buckets}; both must be at least 1.")
         self.longest, self.buckets, self._signs = longest, buckets, signs
         self._numbers = _BucketCache(buckets)
 
     def count(self, texts: Iterable[str]) -> SparseFeatures:
-        """Counts of each text, ``(rows, buckets)`` CSR float32; each row depends on its text alone."""
+        """Count the n-grams of each text, ``(rows, buckets)`` CSR float32; each row depends on its text alone."""
         numbers: list[int] = []
         ends = [0]
         for text in texts:
@@ -167,7 +167,7 @@ class NgramCounter:
         return SparseRows.counts(np.array(numbers, np.int64), np.array(ends), self.buckets)
 
     def places(self, example: Example, view: View) -> Places:
-        """Where the n-grams of an example stand in the text that a view shows."""
+        """Return where the n-grams of an example stand in the text that a view shows."""
         low, origin = lower_case(seen_text(example, view))
         words = list(_WORDS[self._signs].finditer(low))
         starts = origin[np.array([word.start() for word in words], np.int64)]
@@ -184,7 +184,7 @@ class NgramCounter:
         )
 
     def total(self, texts: Iterable[str]) -> np.ndarray:
-        """Counts of all texts together, ``(buckets,)`` int64."""
+        """Count the n-grams of all texts together, ``(buckets,)`` int64."""
         total, left = np.zeros(self.buckets, dtype=np.int64), iter(texts)
         while batch := list(islice(left, BATCH)):
             total += self.count(batch).sum(axis=0).astype(np.int64)
@@ -205,13 +205,13 @@ class _BucketCache(dict[str, int]):
 
 
 def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.ndarray:
-    """Log ratio of each bucket's probabilities: log(p_target + ε) − log(p_source + ε).
+    """Return the log ratio of each bucket's probabilities: log(p_target + ε) − log(p_source + ε).
 
-    Its inner product with the counts of a text is the log importance weight of the text (DSIR). Targets are counts,
-    ``(d,)`` or ``(q, d)``, each row one of its own. ε is the smoothing; shares do not add up to 1 with it.
+    Its inner product with the counts of a text is the log importance weight of the text (DSIR). *target* holds counts,
+    ``(d,)``, or ``(q, d)`` for q targets. ε is the smoothing; with it, probabilities do not add up to 1.
 
     Raises:
-        DataError: the source or a target counts nothing.
+        DataError: the counts of the source or of a target are all 0.
     """
     ratio: np.ndarray = _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
     return ratio
@@ -220,7 +220,7 @@ def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.nd
 def _log_shares(counts: np.ndarray, what: str, smoothing: float) -> np.ndarray:
     totals = counts.sum(axis=-1, keepdims=True, dtype=np.float64)
     if not (totals > 0).all():
-        raise DataError(f"{what}: counts no n-gram; expected at least one. Give texts with words.")
+        raise DataError(f"{what}: the texts have no n-grams. Give texts with words.")
     logs: np.ndarray = np.log(counts / totals + smoothing)
     return logs
 
@@ -228,24 +228,24 @@ def _log_shares(counts: np.ndarray, what: str, smoothing: float) -> np.ndarray:
 T = TypeVar("T", bound=TfidfSettings | Bm25Settings)
 
 TOGETHER = 256
-"""Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
+"""Queries whose features are computed at a time: 80 KB each at 10,000 buckets."""
 
 
 class _Learnt(NamedTuple):
     terms: Terms
     numbers: dict[str, np.ndarray]
-    """Numbers that are learnt of the terms, by their names as files."""
+    """Numbers learnt from the corpus, by the names of their files."""
 
 
 class TermsAttributor(MethodAttributor[T]):
-    """A method whose features are counts of a vocabulary's terms, times numbers that it learns with the vocabulary."""
+    """A method whose features are counts of terms, weighted by numbers that it learns together with the vocabulary."""
 
     reads_spans = True
     pool: ClassVar[Pool] = "sum"
     learns: ClassVar[tuple[str, ...]]
-    """Names of these numbers."""
+    """Names of the learnt numbers."""
     longest = 1
-    """Words of the longest term."""
+    """Number of words in the longest term."""
 
     def __init__(self, settings: T) -> None:
         super().__init__(settings)
@@ -271,7 +271,7 @@ class TermsAttributor(MethodAttributor[T]):
         """Features of whole queries."""
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """φ_query; of a query with a span what lies there, by the length of the whole."""
+        """φ_query; for a query with a span only terms in it count, scaled by the length of the whole text."""
         return within_spans(self._of_query(examples, on_rows), examples, self._settings.view, self.places)
 
     def places(self, example: Example) -> Places:
@@ -290,10 +290,10 @@ class TermsAttributor(MethodAttributor[T]):
 
 
 class TfidfAttributor(TermsAttributor[TfidfSettings]):
-    """Unit TF-IDF rows, so that the influence score is the cosine of two texts, as scikit-learn's TfidfVectorizer.
+    """TF-IDF rows of length 1, as scikit-learn's TfidfVectorizer makes them: the score is the cosine of two texts.
 
     :meth:`fit` learns the vocabulary and the inverse document frequencies of the training corpus; words that are
-    not in it count for nothing later. φ_t = c_t · (1 + log((1 + N)/(1 + n_t))) / norm, for c_t occurrences of term t,
+    not in it count nothing later. φ_t = c_t · (1 + log((1 + N)/(1 + n_t))) / norm, for c_t occurrences of term t,
     which n_t of N training examples have.
     """
 
@@ -314,10 +314,10 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
         terms, having, _ = self._terms([]).learnt(texts, self._settings.min_count)
         if not terms.names:
             raise ConfigError(
-                f"tfidf: finds no term in {self._settings.min_count} or more of the training examples; "
-                "expected at least one. Lower min_count, or take another method."
+                f"tfidf: no term occurs in {self._settings.min_count} or more training examples. Lower min_count, or "
+                "use another method."
             )
-        # In float32 throughout: so were the weights that indexes have.
+        # In float32 throughout, so that weights equal those in older indexes.
         weights = np.log(np.float32(len(train) + 1) / (having.astype(np.float32) + np.float32(1))) + np.float32(1)
         self._learnt = _Learnt(terms, {"idf": weights})
 
@@ -337,8 +337,8 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
     """BM25 of each training example for the words of the query.
 
     φ_train(z)_t = log(1 + (N − n_t + ½)/(n_t + ½)) · c_t/(c_t + k(1 − b + b|z|/mean)) for c_t occurrences of term t,
-    which n_t of N training examples have; φ_query(x)_t counts the term. Search libraries score a
-    corpus once and for all; here examples can be appended, by what :meth:`fit` saw of the first ones.
+    which n_t of N training examples have; φ_query(x)_t counts the term. n_t, N and the mean length stay those of
+    :meth:`fit` when examples are appended to an index.
     """
 
     name = "bm25"
@@ -352,8 +352,8 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
         terms, having, lengths = self._terms([]).learnt(seen_texts(train, self._settings.view))
         if not terms.names:
             raise ConfigError(
-                f"bm25: no training example has a word in the view '{self._settings.view}'; expected at least one. "
-                "Take another view, or another method."
+                f"bm25: no training example has a word in the view '{self._settings.view}'. Use another view, or "
+                "another method."
             )
         weights = np.log1p((len(train) - having + 0.5) / (having + 0.5))
         self._learnt = _Learnt(terms, {"weights": weights, "mean_length": np.array(float(lengths.sum() / len(train)))})
@@ -396,7 +396,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """Count the n-grams of the training corpus (DataError: it has no words)."""
         source = self._counter.total(seen_texts(train, self._settings.view))
         if not source.any():
-            raise DataError("dsir: finds no word in the training examples; expected at least one. Give texts.")
+            raise DataError("dsir: the training examples have no words. Give texts with words.")
         self._source = source
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
@@ -410,7 +410,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """φ_query of each example, ``(rows, d)``: a number in almost every bucket.
 
         Raises:
-            DataError: a query has no words.
+            DataError: a query has no words, with the view ``whole``.
         """
         parts: list[SparseFeatures] = [self._counter.count([])]
         for start in range(0, len(examples), TOGETHER):
@@ -421,14 +421,14 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         return below(parts)
 
     def encode_target(self, examples: Sequence[Example]) -> SparseFeatures:
-        """φ of all queries as one target, ``(1, d)``: DSIR as its authors have it.
+        """φ_query of all queries together as one target, ``(1, d)``, as in the DSIR paper.
 
         Raises:
             DataError: the queries have no words.
         """
         counts = self._within(examples).sum(axis=0)
         if not counts.any():
-            raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
+            raise DataError("dsir: the queries have no words. Give queries with words.")
         return self._ratios(counts[None])
 
     def places(self, example: Example) -> Places:
@@ -436,7 +436,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         return self._counter.places(example, self._settings.view)
 
     def _within(self, examples: Sequence[Example]) -> SparseFeatures:
-        """Counts of what is asked about of each query."""
+        """Count the n-grams of each query; of a query with a span only those within it."""
         counts = self._counter.count(seen_texts(examples, self._settings.view))
         return within_spans(counts, examples, self._settings.view, self.places)
 
@@ -444,9 +444,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         counts = self._within(examples)
         empty = np.flatnonzero(counts.lengths == 0)
         if len(empty) and self._settings.view == "whole":
-            raise DataError(
-                f"dsir: query '{examples[empty[0]].id}' has no words; expected at least one. Leave the query out."
-            )
+            raise DataError(f"dsir: query '{examples[empty[0]].id}' has no words. Remove the query.")
         dense: np.ndarray = counts.toarray()
         return dense
 

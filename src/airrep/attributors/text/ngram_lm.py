@@ -54,33 +54,33 @@ if TYPE_CHECKING:
 
 
 LM_SETTINGS = ("lm", "device", "precision", *LmReading.model_fields)
-"""Settings that say which LM weighs tokens, and how it computes."""
+"""Settings of the LM that weights tokens."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
 _UNKNOWN = 1e3
-"""Nats of a token without a finite loss: as good as never expected."""
+"""Loss, in nats, that replaces one that is not finite: the LM does not expect the token at all."""
 HELD = 2**27
-"""Bytes of losses and places that are remembered for other channels, beside those of the last examples."""
+"""Most bytes of losses and places that are cached for other channels; the latest examples are always cached."""
 OBJECTS = 512
-"""Bytes of the Python objects that hold one example's numbers."""
+"""Bytes of the Python objects around one example's numbers."""
 
 
 class NgramAttributor(MethodAttributor[NgramSettings]):
-    """A language model that counts: how much likelier S makes the n-grams of the query's response.
+    """A count-based language model: how much likelier S makes the n-grams of the query's response.
 
     f(x, S) = Σ_g c_x(g)/|x| · log[(1 − λ) + λ p_S(g)/b(g)] − Σ_g c_x(g)/|x| · log(1 − λ), where g runs over the n-grams
-    of all orders, c counts them, b is their frequency in the training corpus and p_S that in the group, in which an
-    example of |z| tokens weighs |z|^length. Pairs with a gap, if counted, are an order of their own, whose gains are
-    multiplied by the setting ``skip``. It is the gain in log likelihood of a language model that is told what S
-    says, less that of an empty S, which is the same for all groups. The sums are inside the logarithm, so a second
-    example that says the same adds less.
+    of all orders, c counts them, b is their smoothed frequency in the training corpus and p_S their frequency in the
+    group, in which an example of |z| tokens has the weight |z|^length. With ``skip``, pairs of tokens with one between
+    them are a further order, whose gains are multiplied by this setting. f is the gain in log likelihood of a language
+    model mixed with the counts of S, minus that of an empty S, which is the same for all groups. The sums are inside
+    the logarithm, so a second example that says the same adds less.
 
-    With an ``lm``, c(g) sums 1 − p over the places of g, p being the probability that this LM gives the last token of g
-    there: what it knows already is not learnt from S, and what it expects of x is no gain. So is the gradient of a
-    token's loss by its logit. b stays the plain frequency.
+    With an ``lm``, c(g) adds up 1 − p over the places of g, p being the probability that this LM gives the last token
+    of g there: tokens that the LM expects already count little, in the query and in S. 1 − p is the size of the
+    gradient of a token's loss with respect to its logit. b stays the plain frequency.
 
     φ_train(z) holds log(1 + λ/(1−λ) · p_z(g)/b(g)), and in the first column |z|^length, for the pool ``ngram-lm``;
-    φ_query(x) holds c_x(g)/|x|. So a score is that of a group of one.
+    φ_query(x) holds c_x(g)/|x|. So the score of an example is that of a group of one.
     """
 
     name = "ngram"
@@ -99,7 +99,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     @cached_property
     def _learnt(self) -> LearntTokens | None:
-        """The tokens that a trainer learns, where those of a model are counted that has a chat template."""
+        """Finds the tokens that a trainer learns; None unless ``rendered`` is set and the model has a chat template."""
         named = self._settings
         if not named.rendered or named.tokenizer in TOKENIZERS or (named.lm and not named.counts_tokens_of_lm):
             return None
@@ -108,8 +108,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     @cached_property
     def lm(self) -> "TargetLM":
-        """The language model that weighs tokens, loaded when it is first needed; only with the setting ``lm``."""
-        from airrep.lm.model import shared_lm  # torch, which counting alone does not need
+        """The language model that weights tokens, loaded when first needed; only with the setting ``lm``."""
+        from airrep.lm.model import shared_lm  # here, since it loads torch, which counting does not need
 
         named = self._settings.model_dump(include=set(LM_SETTINGS))
         return shared_lm(LmSettings.of({name: value for name, value in named.items() if value is not None}))
@@ -131,7 +131,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         known = {"settings": settings, "tokenizer": self._tokenizer[1], "learnt": learnt.hexdigest()}
         if self._settings.lm is not None:
             known["lm"] = self.lm.fingerprint
-        if self._learnt is not None:  # without a chat template the tokens are those of the texts
+        if self._learnt is not None:  # without a chat template, tokens come from the plain texts
             known["rendered"] = self._learnt.reading
         return json_digest({"method": self.name, **known})
 
@@ -147,15 +147,15 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         """Count the n-grams of the training corpus.
 
         Raises:
-            ConfigError: no example has a token in the view, or there is no such LM.
+            ConfigError: no example has a token in the view, or the LM does not exist.
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
         found = tally(self._read(train), self._settings.kinds)
         if not found.totals.any():
             raise ConfigError(
-                f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
-                "Take another view, or another method."
+                f"ngram: no training example has a token in the view '{self._settings.view}'. Use another view, or "
+                "another method."
             )
         self._background = found
 
@@ -181,9 +181,9 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length.
+        """φ_query: each n-gram's count over the query's tokens, pairs with a gap times ``skip``; no length column.
 
-        Of a query with a span its n-grams count by how much of them lies there; |x| stays that of the whole answer.
+        For a query with a span, an n-gram counts by the share of it in the span; |x| stays that of the whole answer.
         """
         self.check_fitted(self._background)
         parts = []
@@ -197,7 +197,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return below(parts or [SparseRows.empty(0, COLUMNS)])
 
     def less(self, chosen: Features, rejected: Features, rows: Rows) -> Features:
-        """Gains less gains: a pair of length |z| of its chosen response says by how much that is the likelier."""
+        """Subtract gains of rejected responses; a pair keeps the length |z| of its chosen response."""
         assert isinstance(rejected, SparseRows)
         return super().less(chosen, rejected.where(rejected.indices != LENGTH), rows)
 
@@ -213,12 +213,12 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
     def _placed(self, example: Example) -> FoundTokens:
-        """The tokens of what the view shows of an example, with their places in it."""
+        """Return the tokens of the text that the view shows, with their places in it."""
         text = seen_text(example, self._settings.view)
         return self._found([example])[0] if self._learnt else self._tokenizer[0].find(text if text.strip() else "")
 
     def _shares(self, example: Example) -> np.ndarray:
-        """The share of each token, and of the end, that lies in an example's span; ones if its answer is not read."""
+        """Return the share of each token, and of the end, in an example's span; ones without span or response."""
         found, text = self._placed(example), seen_text(example, self._settings.view)
         if example.span is None or self._settings.view == "prompt":
             return np.ones(len(found.numbers) + 1)
@@ -227,7 +227,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return shares(text, spans, *(np.append(part, len(text)) for part in (found.starts, found.stops)))
 
     def _counted(self, examples: Sequence[Example], weighed: bool = False, spanned: bool = False) -> Iterator[Counted]:
-        """Counts of n-grams, some examples at a time; *weighed* by the LM, or by the *spanned* parts."""
+        """Count n-grams, some examples at a time; *weighed* by the LM, *spanned* by the share in spans."""
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
@@ -236,38 +236,38 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             yield count_ngrams(tokens, orders, skip, weights, list(map(self._shares, some)) if spanned else None)
 
     def _read(self, train: Corpus) -> Iterator[np.ndarray]:
-        """Columns of the n-grams of a corpus; its tokens are held for :meth:`encode_train` while there is room."""
+        """Yield the columns of a corpus's n-grams; hold its tokens for :meth:`encode_train` while there is room."""
         orders, skip = self._settings.orders, self._settings.skip > 0
         self._held = HeldTokens()
         for start in range(0, len(train), TOGETHER):
             some = train[start : start + TOGETHER]
             tokens = self._tokens(some)
-            if self._settings.lm is None:  # which reads places of tokens as well
+            if self._settings.lm is None:  # with an LM, encode_train needs places of tokens as well
                 self._held.add(some, tokens)
             yield ngram_columns(tokens, orders, skip)
 
     def _weighed(self, examples: Sequence[Example]) -> tuple[TokenBatch, list[np.ndarray]]:
-        """Numbers of the tokens of each example's response, and what each of them and the end count."""
+        """Return the tokens of each response, and the weight 1 − p of each token and of the end."""
         found = self._found(examples)
         own = [self._learnt is not None and self._learnt.chat.writes(one) for one in examples]
         tokens = self._marked(TokenBatch.of([one.numbers for one in found]), examples)
         return tokens, unexpected(self.lm, examples, found, own)
 
     def _found(self, examples: Sequence[Example]) -> list[FoundTokens]:
-        """The tokens of each response with their places."""
+        """Return the tokens of each response with their places."""
         if self._learnt is not None:
             return self._learnt.find(examples)
         return [self._tokenizer[0].find(one.response) for one in examples]
 
     def _tokens(self, examples: Sequence[Example]) -> TokenBatch:
-        """Numbers of the tokens that a view shows of each example."""
+        """Return the tokens that the view shows of each example."""
         if self._learnt is not None:
             return TokenBatch.of([own.numbers for own in self._learnt.find(examples)])
         texts = seen_texts(examples, self._settings.view)
         return self._marked(self._tokenizer[0]([text if text.strip() else "" for text in texts]), examples)
 
     def _marked(self, tokens: TokenBatch, examples: Sequence[Example]) -> TokenBatch:
-        """Return the same, words that the prompt has as one mark if these are copied."""
+        """With ``copied``, replace words that the prompt has by one mark."""
         copied, signs = self._settings.copied, self._settings.signs
         return mark_copied(tokens, seen_texts(examples, "prompt"), signs) if copied else tokens
 
@@ -284,13 +284,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 def unexpected(
     lm: "TargetLM", examples: Sequence[Example], found: Sequence[FoundTokens], own: Sequence[bool] = ()
 ) -> list[np.ndarray]:
-    """1 − p of the tokens of each response and of its end, p the LM's probability of them, ``(t + 1,)`` each.
+    """Return 1 − p of each response's tokens and its end, p being the LM's probability of them, ``(t + 1,)`` each.
 
-    *found* are the tokens that are counted. Where these are not the LM's *own*, the loss of each of its tokens is
-    shared among the characters that are no space.
+    *found* are the counted tokens. If these are not the LM's *own*, the loss of each LM token is divided equally among
+    its characters that are not spaces, and a counted token has the sum of its characters' losses.
 
     Raises:
-        ConfigError: the LM's tokenizer does not tell places.
+        ConfigError: the LM's tokenizer does not give places of tokens.
         DataError: the LM cannot read an example.
     """
     flags = own or [False] * len(examples)
@@ -298,15 +298,15 @@ def unexpected(
 
 
 def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
-    """Losses of the LM's own tokens, and their places; the same examples are not read again by another channel."""
+    """Return losses of the LM's own tokens, and their places; cached, so that other channels need not read again."""
     return _remembered.setdefault(lm, _Memory()).found(lm, examples)
 
 
 class _Memory:
-    """Outputs of an LM for examples that it read together, the latest last; at most so many bytes.
+    """Cache of an LM's losses and places for lists of examples, of :data:`HELD` bytes; the latest list always fits.
 
-    They are found again as they were read: an example in other company may differ in its last digits, and an index
-    would depend on what was read before it.
+    Only the same list is found again: in another batch the last digits of losses may differ, so that an index would
+    depend on what was read before it.
     """
 
     def __init__(self) -> None:
@@ -314,7 +314,7 @@ class _Memory:
         self._bytes = 0
 
     def found(self, lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
-        """From memory, from gradients that were taken of all of them, or read."""
+        """Return losses that came with the gradients of all these examples, or cached ones, or read them now."""
         heard = heard_losses(lm).of([lm.key(example) for example in examples])
         if heard is not None:
             return heard, lm.chat.tokenise_with_places(examples)[1]
@@ -334,7 +334,7 @@ class _Memory:
 
 
 def _size(found: "_Found") -> int:
-    """Bytes of the numbers, and of the objects that hold them."""
+    """Return the bytes of the arrays and of the objects around them."""
     parts = zip(*found, strict=True)
     return sum(OBJECTS + own.nbytes + places.starts.nbytes + places.stops.nbytes for own, places in parts)
 
@@ -355,12 +355,12 @@ def _misses(
 
 
 def _miss(nats: np.ndarray) -> np.ndarray:
-    """1 − p of a loss."""
+    """Return 1 − p for losses −log p."""
     return np.asarray(-np.expm1(-np.maximum(nats, 0.0)))
 
 
 def _spread(text: str, losses: np.ndarray, places: "TokenPlaces") -> np.ndarray:
-    """Nats of each character, ``(characters,)``: a token's loss is shared by those that are no space, if any is."""
+    """Divide each token's loss equally among its characters, without spaces unless all are; ``(characters,)`` nats."""
     marks = np.fromiter((not letter.isspace() for letter in text), bool, len(text))
     before = np.concatenate([[0], np.cumsum(marks)])
     shared = np.zeros(len(text))

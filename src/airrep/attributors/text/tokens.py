@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 
 WORDS, SUBWORDS = "words", "subwords"
-"""Tokenizers that need no model: words and single signs, in their own case; and the 4,096 pieces of the LM that comes
-with airrep."""
+"""Tokenizers that need no model: words and punctuation marks, case kept; and the 4,096 pieces of the LM that comes with
+airrep."""
 TOKENIZER = "tokenizer.json"
 BUNDLED = Path(__file__).parents[2] / "models" / "tiny-lm"
 FIRST = 2
-"""Least number of a token: 0 and 1 stand for the start and the end of a text."""
+"""Smallest number of a token: 0 and 1 stand for the start and the end of a text."""
 REMEMBERED = 2**17
-"""Words whose numbers are remembered."""
+"""Most words whose numbers are cached."""
 _LETTERS = {signs: Words(signs) for signs in (False, True)}
-"""Words, without or with each sign of scripts that put no space between them."""
+"""Patterns of words; with *signs*, each character of scripts without spaces between words is a word."""
 _NAMES = {False: r"\w+|[^\w\s]", True: rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"}
-"""By these their fingerprints tell them apart, as in indexes from before."""
+"""Texts that fingerprints of the two word tokenizers are made of, the same as in older indexes."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """Token numbers of several texts, one behind the other."""
+    """Token numbers of several texts, joined in one array."""
 
     numbers: np.ndarray
     """``(k,)`` int64."""
     ends: np.ndarray
-    """``(rows + 1,)`` int64: where the tokens of each text begin, and the last one's end."""
+    """``(rows + 1,)`` int64: where the tokens of each text begin, and where the last text ends."""
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int] | np.ndarray]) -> "TokenBatch":
-        """The numbers of each text."""
+        """Join the numbers of each text."""
         numbers = np.fromiter(chain.from_iterable(texts), np.int64)
         return cls(numbers, np.cumsum([0, *map(len, texts)]))
 
     def __len__(self) -> int:
-        """How many texts there are."""
+        """Number of texts."""
         return len(self.ends) - 1
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -81,17 +81,17 @@ class FoundTokens(NamedTuple):
 
 
 class Split(Protocol):
-    """Token numbers from :data:`FIRST` on."""
+    """A tokenizer; its token numbers are at least :data:`FIRST`."""
 
     def __call__(self, texts: Sequence[str]) -> TokenBatch:
         """The numbers of each text."""
 
     def find(self, text: str) -> FoundTokens:
-        """Return the same numbers of one text, with their places."""
+        """Return the numbers of one text, with their places."""
 
 
 class BehindSpace:
-    """The tokens of each text behind a space, which joins its first word in most tokenizers."""
+    """A tokenizer that puts a space before each text, which most tokenizers join to the first word."""
 
     def __init__(self, split: Split) -> None:
         self._split = split
@@ -105,10 +105,10 @@ class BehindSpace:
 
 
 def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
-    """A tokenizer, and 64 hex digits over what decides its tokens (ConfigError: there is none of this name).
+    """Load a tokenizer; return it with 64 hex digits that are equal for equal tokens (ConfigError: it does not exist).
 
     The name is :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub. With *signs*,
-    :data:`WORDS` takes scripts that put no space between words sign by sign.
+    :data:`WORDS` splits scripts that put no space between words into characters.
     """
     if name == WORDS:
         return _Words(signs), sha256(_NAMES[signs].encode()).hexdigest()
@@ -119,14 +119,14 @@ def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing more precise
-        raise ConfigError(f"{path}: is not a tokenizer ({error}). Restore it, or take another one.") from error
+        raise ConfigError(f"{path}: is not a valid tokenizer ({error}). Restore the file, or use another.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return _Pieces(tokenizer), sha256(content).hexdigest()
 
 
 class _Pieces:
-    """The tokens of a tokenizer."""
+    """A tokenizer of the tokenizers library."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
@@ -143,7 +143,7 @@ class _Pieces:
 
 
 class _Words:
-    """Words and single signs."""
+    """A tokenizer of words, and of single punctuation marks and symbols."""
 
     def __init__(self, signs: bool) -> None:
         self._words = Words(signs, rest=r"[^\w\s]")
@@ -159,10 +159,10 @@ class _Words:
 
 
 def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
-    """The file of a model's tokenizer; from the Hub with those files *beside* it that there are.
+    """Find the ``tokenizer.json`` of a model; from the Hub, files *beside* it are fetched too if they exist.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the model has none.
     """
     if name == SUBWORDS:
         return BUNDLED / TOKENIZER
@@ -173,8 +173,8 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     local = path.is_dir()
     if not local and path.is_absolute():
         raise ConfigError(
-            f"tokenizer {name}: there is no such folder; expected that of a model. Where the LM has moved, say where "
-            f"it is: {NEW_PLACE}; where only its tokens are counted, --set tokenizer=FOLDER."
+            f"tokenizer {name}: the folder does not exist. If the LM has moved, give its new folder: {NEW_PLACE}. To "
+            "count its tokens only, use --set tokenizer=FOLDER."
         )
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():
@@ -183,19 +183,19 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
 
 
 def _folder_of(folder: Path, name: str) -> Path:
-    """The folder that has the tokenizer of an LM's folder, whose adapters or checkpoint may have none of their own."""
+    """Return the folder of an LM's tokenizer; adapters and checkpoints may have none of their own."""
     if (folder / TOKENIZER).is_file():
         return folder
     if (folder / ADAPTER_CONFIG).is_file():
         return find_lm(name).tokenizer
     try:
         return find_lm(name).tokenizer
-    except ConfigError:  # no LM either: the caller says what a tokenizer is
+    except ConfigError:  # it is not an LM either: the caller raises the error
         return folder
 
 
 class _WordNumbers(dict[str, int]):
-    """62 bits of a hash of each word, so that its number does not depend on the words seen before."""
+    """Cache of the number of each word: 62 bits of a hash, so that it does not depend on words seen before."""
 
     def __missing__(self, word: str) -> int:
         if len(self) >= REMEMBERED:
@@ -207,7 +207,7 @@ class _WordNumbers(dict[str, int]):
 
 _NUMBERS = _WordNumbers()
 MARK = _NUMBERS[""]
-"""Number of all words that are copied; no word is empty."""
+"""Number that stands for every copied word: that of the empty word, which no text has."""
 
 
 def _numbers_of(words: Words, text: str) -> list[int]:
@@ -215,7 +215,7 @@ def _numbers_of(words: Words, text: str) -> list[int]:
 
 
 def mark_copied(tokens: TokenBatch, prompts: Iterable[str], signs: bool = False) -> TokenBatch:
-    """Numbers of the words of responses, those that their prompts have as one mark; single signs stay as they are."""
+    """Replace words of responses that their prompts have by :data:`MARK`; punctuation marks stay as they are."""
     known = (set(_numbers_of(_LETTERS[signs], prompt)) for prompt in prompts)
     found = (map(own.__contains__, numbers.tolist()) for own, numbers in zip(known, tokens, strict=True))
     copied = np.fromiter(chain.from_iterable(found), bool, len(tokens.numbers))
@@ -223,13 +223,13 @@ def mark_copied(tokens: TokenBatch, prompts: Iterable[str], signs: bool = False)
 
 
 _SAYS_HOW = "tokenizer_config.json"
-"""Says of which class a tokenizer is; its chat template is in it or beside it."""
+"""File that names a tokenizer's class; the chat template is in it or beside it."""
 _MOST_TOKENS = 2048
-"""Tokens of a row that are read where it is cut, and nobody says how long it may be."""
+"""Tokens of a row that are read if rows are cut and no limit is set."""
 
 
 def chat_of(settings: NgramSettings) -> "Chat | None":
-    """Return what writes examples for a model of which the tokenizer alone is needed; None where no file says how.
+    """Return the chat format of a model of which only the tokenizer is loaded; None without tokenizer_config.json.
 
     Raises:
         ConfigError: the tokenizer, or its chat template, cannot be used.
@@ -248,9 +248,9 @@ def chat_of(settings: NgramSettings) -> "Chat | None":
 
 
 class LearntTokens:
-    """The tokens of examples that a chat template writes as those of their conversation; of others those of their text.
+    """Tokenizes responses as a chat template writes them; responses that it does not write, as plain text.
 
-    What a template writes behind an answer is no token of it: the end of a text stands for that.
+    What the template writes after an answer is left out: the end symbol stands for it.
     """
 
     def __init__(self, chat: "Chat", split: Split) -> None:
@@ -259,7 +259,7 @@ class LearntTokens:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Return what decides how the template writes examples, and what is cut."""
+        """What decides how the template writes examples, and what is cut."""
         chat = self.chat
         return {
             "template": chat.tokenizer.chat_template,
@@ -269,7 +269,7 @@ class LearntTokens:
         }
 
     def find(self, examples: Sequence[Example]) -> list[FoundTokens]:
-        """The tokens of each response, with their places in it; those that are none of its text have no characters."""
+        """Return the tokens of each response, with their places in it; places of other tokens are empty."""
         written = [one for one in examples if self.chat.writes(one)]
         documents, places = self.chat.tokenise_with_places(written)
         learnt = iter(range(len(written)))
@@ -282,7 +282,7 @@ class LearntTokens:
 
 
 def _found(ids: np.ndarray, places: "TokenPlaces", length: int) -> FoundTokens:
-    """Learnt tokens up to the last one of the response."""
+    """Cut learnt tokens after the last one that begins within the response."""
     within = np.flatnonzero(places.starts < length)
     count = int(within[-1]) + 1 if len(within) else 0
     return FoundTokens(ids[:count] + FIRST, places.starts[:count], places.stops[:count])

@@ -1,4 +1,4 @@
-"""Fit datamodels: regress losses on who was in the subset.
+"""Fit datamodels: regress losses on which examples were in the subset.
 
 Targets ``(q, m)`` are regressed on the rows of one design ``(m, n)``; there are usually far more columns than rows.
 Slopes are fitted on centred columns, so an intercept is never penalised.
@@ -97,7 +97,7 @@ def fit_datamodels(
         replace: replace existing datamodels.
 
     Raises:
-        ConfigError: too few subsets for the folds, or a setting that cannot hold.
+        ConfigError: too few subsets for the folds, an invalid setting, or not exactly one instance.
         DataError: fewer than two subsets have losses, or no query's loss varies.
         ArtifactError: something else is there, or it cannot be written.
 
@@ -110,7 +110,7 @@ def fit_datamodels(
     need("airrep train --method datamodels", "evaluation", "scipy")
     instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
-    told = {"penalty": "ridge", **chosen.model_dump()}  # as there were others once
+    told = {"penalty": "ridge", **chosen.model_dump()}  # requests keep this key from when there were other penalties
     request = {"instance": identity(instance), "settings": told, "resamples": resamples}
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:
@@ -134,7 +134,7 @@ def fit_datamodels(
 
 
 def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance:
-    """The instance of a choice that must name one (ConfigError: it names several)."""
+    """Return the only instance of *choice* (ConfigError: it has none or several)."""
     if len(instances) != 1:
         raise ConfigError(
             f"{choice}: has {len(instances)} instances, but datamodels learn from the queries of one instance. "
@@ -170,7 +170,7 @@ def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
 def _describe(
     instance: LabelledInstance, problem: _Problem, judged: "CrossValidated", resamples: int
 ) -> dict[str, Any]:
-    """The manifest's part on the data and the quality of the regressions."""
+    """Describe the data and the quality of the regressions, for the manifest."""
     # Slopes, as the intercepts of different folds would add their noise to the ranks.
     score: LdsResult = lds(judged.slopes, -problem.targets, resamples=resamples)
     value, interval = r_squared(judged.predictions, problem.targets, resamples)
@@ -194,7 +194,7 @@ def _describe(
 
 
 def _plain(interval: Interval) -> list[float] | None:
-    """An interval for JSON, which has no NaN."""
+    """Turn an interval into JSON, which has no NaN."""
     return [float(end) for end in interval] if np.isfinite(interval).all() else None
 
 
@@ -212,9 +212,9 @@ class RidgePath:
         self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
 
     def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
-        """For each penalty the predictions ``(q, asked)`` of a fit on the rows *seen*, without the intercept.
+        """For each penalty, yield predictions ``(q, asked)`` by a fit on the rows *seen*, without the intercept.
 
-        They are inner products of the weights with rows less the mean row seen.
+        A prediction is the inner product of the weights with a row minus the mean row seen.
         """
         values, vectors, projected = self._decompose(seen, targets)
         across = self._products[np.ix_(asked, seen)]
@@ -224,14 +224,14 @@ class RidgePath:
             yield (projected / (values + penalty)) @ basis.T
 
     def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Weights ``(n, q)`` float32 of a fit on all rows, with the penalty ``chosen[i]`` for target i."""
+        """Return weights ``(n, q)`` float32 of a fit on all rows, with penalty number ``chosen[i]`` for target i."""
         values, vectors, projected = self._decompose(np.arange(len(self._products)), targets)
         dual = (projected / (values + self._grid[chosen][:, None])) @ vectors.T
         found: np.ndarray = (self._design.T @ dual.T).astype(np.float32)
         return found
 
     def penalties(self, chosen: np.ndarray) -> np.ndarray:
-        """Penalty of each target, ``(q,)``, from its number."""
+        """Return each target's penalty, ``(q,)``, from the penalty's number."""
         found: np.ndarray = self._grid[chosen]
         return found
 
@@ -255,16 +255,16 @@ class CrossValidated:
     chosen: np.ndarray
     """``(q,)`` int64 number of the penalty with the least squared error over all folds."""
     slopes: np.ndarray
-    """``(q, m)`` predictions without intercepts: those of different folds can be compared."""
+    """``(q, m)`` predictions without intercepts, so that different folds can be compared."""
     predictions: np.ndarray
-    """``(q, m)`` with intercepts."""
+    """``(q, m)`` predictions with intercepts."""
 
 
 def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) -> CrossValidated:
-    """Choose each target's penalty by cross-validation, and predict every row without it.
+    """Choose each target's penalty by cross-validation, and predict every row by a fit that did not see it.
 
-    Rows of a fold are predicted by a fit on the others whose penalty was chosen by cross-validation within these, so
-    that predictions owe nothing to the rows they are judged on. *targets* are ``(q, m)``; *seed* decides the cut.
+    Each fold is predicted by a fit on the other folds, with a penalty chosen by cross-validation within them. So no
+    prediction depends on the row that it is judged on. *targets* are ``(q, m)``; *seed* decides the cut.
     ConfigError: fewer than 3 folds, or fewer than two rows in each.
     """
     m = targets.shape[1]
@@ -285,7 +285,7 @@ def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) 
 
 
 def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.ndarray:
-    """Number of the penalty with the least squared error of each target over the parts, ``(q,)``; first of equals."""
+    """Return the number of each target's penalty with the least squared error, ``(q,)``; the first if several tie."""
     errors: np.ndarray | float = 0.0
     for number, asked in enumerate(parts):
         seen = np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]]))
@@ -317,7 +317,7 @@ def r_squared(
 
 
 def _explained(errors: np.ndarray, wanted: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """R² of each target when row j counts ``counts[:, j]`` times, ``(draws, q)``; NaN where it does not vary then."""
+    """Return R² of each target if row j counts ``counts[:, j]`` times, ``(draws, q)``; NaN for a constant target."""
     total = counts @ (wanted**2).T - (counts @ wanted.T) ** 2 / counts.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         found: np.ndarray = np.where(total > 0, 1 - (counts @ errors.T) / total, np.nan)

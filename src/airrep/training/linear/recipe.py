@@ -13,7 +13,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import channels_before_training, make_attributor
 from airrep.attributors.recipes import LEARNT, RECIPE, Channel, placed, unplaced
 from airrep.attributors.sums.channels import channel_pooling
-from airrep.attributors.sums.reference import relative_weights
+from airrep.attributors.sums.relative import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies
@@ -36,11 +36,11 @@ class Adapted(Shown):
 
     path: Path
     channels: tuple[Channel, ...]
-    """Channels with a weight, which `--recipe PATH` takes."""
+    """Channels with a weight above 0, which `airrep index --recipe PATH` uses."""
     report: Mapping[str, Any]
-    """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
-    held-out instances and what the sum has more; ``better``: whether it beats all members and rivals, by fine-tunes
-    that moved the model; ``moved``: how far they moved the queries' losses, where that is known; ``sentence``."""
+    """``rows``: the sum, each member, each rival, and the sum without each channel, with their LDS on the held-out
+    instances and the sum's LDS minus it; ``better``: True if the sum is above chance and beats all members and rivals,
+    and the fine-tunes moved the losses enough; ``moved``: how far they did, if known; ``sentence``: the verdict."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for row in self.report["rows"]:
@@ -57,7 +57,7 @@ class Adapted(Shown):
 
 
 class _Judged(NamedTuple):
-    """A way of scoring groups: a row of the report."""
+    """Group scores that make one row of the report."""
 
     title: str
     scores: Sequence[GroupScores]
@@ -74,7 +74,7 @@ class _Part(NamedTuple):
 
 
 class _Member:
-    """A method as a channel, with its group scores on all instances; its features are let go of with them."""
+    """A method as a channel, with its group scores on all instances; its features are not kept."""
 
     def __init__(self, channel: Channel, learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]):
         self.title, method = channel.title, make_attributor(channel.method, channel.settings)
@@ -86,7 +86,7 @@ class _Member:
         self.held_out = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         self.channel = _with_pooling(channel, method, self.pooling)
         self.alone = [_Judged(f"{self.title}, {self.pooling}", [one.scores for one in self.held_out])]
-        """The channel by itself, and with the pool that it had."""
+        """The channel alone, with its chosen pool and, if that differs, with its original pool."""
         if own != self.pooling:
             self.alone.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
 
@@ -110,10 +110,10 @@ def adapt(
     tell: Callable[[str], None] | None = None,
     tuned: str = "",
 ) -> Adapted:
-    """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
+    """Learn pools, temperatures and weights of channels from labels, and judge their sum on held-out instances.
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
-    better, with an interval of the paired difference clear of 0. Weights of 0 or more minimise the ranking loss
+    better, with an interval of the paired difference above 0. Weights of 0 or more minimise the ranking loss
     (Eq. 8); sixteen subsets are enough to begin with. A channel of weight 0 is left out.
 
     Args:
@@ -125,11 +125,11 @@ def adapt(
         lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
         replace: replace an existing recipe.
-        tell: told in a line which channel is being read.
+        tell: callback that receives a line before each channel is scored.
         tuned: settings of the fine-tunes behind the labels, for the sentence.
 
     Raises:
-        ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
+        ConfigError: no member, no instance to learn from or judge by, or an invalid setting.
         DataError: a held-out query was learnt from, every member scores all subsets alike, or none helps.
         ArtifactError: something else is there, or it cannot be written.
 
@@ -159,7 +159,7 @@ def adapt(
 
 
 def _asked_for(members: Sequence[Channel], path: Path, rivals: Mapping[str, Attributor]) -> dict[str, Any]:
-    """Members and rivals of a request, the weights aside."""
+    """Describe members, without weights, and rivals, for the request."""
     told = {
         name: {"method": one.name, "settings": one.settings.model_dump(mode="json")} for name, one in rivals.items()
     }
@@ -173,7 +173,7 @@ def _scored(
     held_out: Sequence[LabelledInstance],
     tell: Callable[[str], None] | None,
 ) -> list[_Member]:
-    """Members with their group scores, one after another; refuses them if all score every subset alike."""
+    """Score all members, one after another (DataError: every member scores all subsets alike)."""
     found = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
@@ -185,7 +185,7 @@ def _scored(
 
 
 def _write(path: Path, channels: Sequence[Channel], content: Mapping[str, Any], replace: bool) -> None:
-    """Write the learnt channels, as a recipe file too."""
+    """Write the artifact with the learnt channels, and a recipe file of them."""
     import yaml
 
     verdict, listed = content["report"]["sentence"], [unplaced(one, path) for one in channels]
@@ -203,7 +203,7 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
         if not given:
             raise ConfigError(f"adapt: no {name} is given. Give at least one.")
     for instance in (*learn, *held_out):
-        normalise_losses(instance.losses)  # refuses labels that say nothing, before any work
+        normalise_losses(instance.losses)  # refuses labels that do not vary, before any work
     known = np.concatenate([instance.queries.content_hashes for instance in learn])
     for instance in held_out:
         seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
@@ -215,13 +215,13 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
 
 
 def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
-    """Channels by their names, with numbers where several have one; all are checked, and paths whole.
+    """Check channels, make their names unique by numbers, and make their paths absolute.
 
-    They read LMs as an index does that is built of what is learnt: before these are fine-tuned.
+    Channels read LMs before fine-tuning, as an index built with the learnt recipe does.
     """
     channels = channels_before_training(channels)
     for one in channels:
-        make_attributor(one.method, one.settings)  # refuses the last as early as the first
+        make_attributor(one.method, one.settings)  # refuses a bad channel before any is scored
     titles = [one.title for one in channels]
     return [
         one.complete({}, None).model_copy(update={"name": f"{title} ({number})" if titles.count(title) > 1 else title})
@@ -230,7 +230,7 @@ def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
 
 
 def _chosen(own: Pooling, features: Sequence[MemberFeatures]) -> Pooling:
-    """The pool and temperature that rank the labels best, or the channel's own where that is not clearly worse."""
+    """Return the pool and temperature that rank the labels best, or the channel's own if it is not clearly worse."""
     losses = [one.instance.losses for one in features]
     tried = dict.fromkeys([own, *_pools(features[0])])
 
@@ -245,7 +245,7 @@ def _chosen(own: Pooling, features: Sequence[MemberFeatures]) -> Pooling:
 
 
 def _pools(features: MemberFeatures) -> Iterator[Pooling]:
-    """Pools to try: sums, and attention at temperatures of the size of the scores."""
+    """Yield the pools to try: the sum, and attention at temperatures in proportion to the deviation of the scores."""
     yield Pooling("sum")
     spread = float(np.std(features.scores))
     if spread > 0:
@@ -259,12 +259,12 @@ def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Cha
 
 
 def _tell(scores: Sequence[GroupScores]) -> bool:
-    """True if some query's scores differ between subsets by more than rounding."""
+    """Return True if some query's scores differ between subsets by more than rounding."""
     return any(bool(varies(one).any()) for one in scores)
 
 
 def _weighed(members: list[_Member], learn: Sequence[LabelledInstance]) -> tuple[list[_Member], list[float]]:
-    """Members with weights; none is relative where all are, or the others have nothing that rises with the labels.
+    """Weigh members; make all absolute if all are relative, or if the absolute ones alone do not rise with the labels.
 
     NothingRisesError: no member rises with the labels.
     """
@@ -279,7 +279,7 @@ def _weighed(members: list[_Member], learn: Sequence[LabelledInstance]) -> tuple
 
 
 def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> list[float]:
-    """Weights by Eq. 8: of the channels that are not relative, then of their sum beside those that are."""
+    """Fit weights by Eq. 8: first of the absolute channels, then of their sum and the relative channels."""
     losses = [instance.losses for instance in learn]
     absolute = [one for one in members if not one.channel.relative]
     first = iter(fit_weights([[part.scores for part in one.learn] for one in absolute], losses))
@@ -291,7 +291,7 @@ def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> l
     sums = [part[~relative].sum(axis=0) for part in parts]
     others = [[part[number] for part in parts] for number in np.flatnonzero(relative)]
     whole, *found = fit_weights([sums, *others], losses)
-    whole = max(whole, LEAST * max(found))  # the others are relative to it, so it cannot count nothing
+    whole = max(whole, LEAST * max(found))  # relative weights refer to the sum, so its weight must not be 0
     beside = iter(found)
     return [
         next(beside) / whole if one.channel.relative else w * whole for one, w in zip(members, weights, strict=True)
@@ -299,7 +299,7 @@ def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> l
 
 
 def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, part: str) -> np.ndarray:
-    """Group scores of each channel on one instance, ``(channels, q, m)``."""
+    """Return weighted group scores of each channel on one instance, ``(channels, q, m)``."""
     channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
     found = [getattr(one, part)[place] for one in members]
     factors = relative_weights(channels, np.stack([one.reference for one in found]))
@@ -308,7 +308,7 @@ def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, par
 
 
 def _sum(members: Sequence[_Member], weights: Sequence[float]) -> list[GroupScores]:
-    """Σ_c w_c g_c on each held-out instance."""
+    """Compute Σ_c w_c g_c on each held-out instance."""
     places = range(len(members[0].held_out))
     return [_parts(members, weights, place, "held_out").sum(axis=0).astype(np.float32) for place in places]
 
@@ -316,7 +316,7 @@ def _sum(members: Sequence[_Member], weights: Sequence[float]) -> list[GroupScor
 def _judged(
     rivals: Mapping[str, Attributor], held_out: Sequence[LabelledInstance]
 ) -> tuple[list[_Judged], dict[str, str]]:
-    """Rivals by themselves, as they come; and why some cannot be had of these examples."""
+    """Score the rivals as they are; also return the error of each rival that cannot score these examples."""
     found, reasons = [], {}
     for name, method in rivals.items():
         try:
@@ -335,20 +335,20 @@ def _report(
     resamples: int,
     tuned: str,
 ) -> dict[str, Any]:
-    """The sum against members, rivals and itself without each part, by LDS on held-out instances."""
+    """Compare the sum with members, rivals and itself without each channel, by LDS on held-out instances."""
     ours = _sum(members, weights)
     found = held_out_lds(ours, held_out, resamples)
     rows: list[dict[str, Any]] = [{"name": "sum", "lds": found.to_dict(), "sum_minus_it": None, "part": True}]
     others = [form for one in members for form in one.alone]
     for form in [*others, *rivals, *_ablations(members, weights, learn)]:
         if not _tell(form.scores):
-            continue  # it has no LDS
+            continue  # equal scores have no LDS
         gap = compare_held_out(ours, form.scores, held_out, resamples).to_dict()
         lds = held_out_lds(form.scores, held_out, resamples).to_dict()
         rows.append({"name": form.title, "lds": lds, "sum_minus_it": gap, "part": form.part})
     against = [row for row in rows[1:] if not row["part"]]
     best = max(against, key=lambda row: float(row["lds"]["lds"]))
-    # Above chance as well: the better of methods that see nothing is no success.
+    # The sum must be above chance too: to beat methods that predict nothing is no success.
     better = min(found.interval.low, *(row["sum_minus_it"]["interval"][0] for row in against)) > 0
     change = moved(held_out)
     sentence = _sentence(best, better, change, tuned)
@@ -361,13 +361,13 @@ def _report(
 def _ablations(
     members: Sequence[_Member], weights: Sequence[float], learn: Sequence[LabelledInstance]
 ) -> Iterator[_Judged]:
-    """The sum without each of its channels, weighed anew."""
+    """Yield the sum without each of its channels, with new weights."""
     kept = [one for one, weight in zip(members, weights, strict=True) if weight > 0]
     for left_out in kept if len(kept) > 1 else []:
         try:
             others, again = _weighed([one for one in kept if one is not left_out], learn)
         except NothingRisesError:
-            continue  # the others by themselves are of no use
+            continue  # the other channels do not rise with the labels
         yield _Judged(f"sum without {left_out.title}", _sum(others, again), part=True)
 
 

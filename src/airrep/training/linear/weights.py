@@ -15,7 +15,7 @@ from airrep.attributors.base import Attributor, fit_method
 from airrep.attributors.direct import InMemory
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.reference import REFERENCE, Reference
+from airrep.attributors.sums.relative import REFERENCE, Reference
 from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, score_features, score_instance
 from airrep.evaluation.statistics.bootstrap import FLAT
@@ -32,24 +32,24 @@ from airrep.training.ranking_loss import NoPairsError, count_pairs, ranking_loss
 GivenScores: TypeAlias = Float32[np.ndarray, "c q m"]
 """Group scores of each channel, of queries and subsets; higher = more helpful."""
 NAME = "beside."
-"""Begins the names of weights of channels among all weights that learn."""
+"""Prefix of the names of channel weights among all weights that learn."""
 LOG_WEIGHTS = f"{NAME}log_weights"
-"""Name of the one such parameter."""
+"""Name of the parameter with the logarithms of channel weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class GivenChannels:
-    """Channels whose group scores are given, each in units of its deviation."""
+    """Channels with fixed group scores, each in units of its standard deviation."""
 
     methods: ChannelsAttributor
     deviations: np.ndarray
-    """``(c,)``: root of the mean variance over a query's subsets, of the instances that are learnt from."""
+    """``(c, 1, 1)``: root of the mean variance over a query's subsets, on the instances to learn from."""
     learnt: Sequence[GivenScores]
-    """Scores on each of these instances, divided by the deviations."""
+    """Scores on each instance to learn from, divided by the deviations."""
 
     @classmethod
     def of(cls, channels: Sequence[Channel], instances: Sequence[LabelledInstance]) -> "GivenChannels":
-        """Score the instances that are learnt from (DataError: a channel scores all subsets alike)."""
+        """Score the instances to learn from (DataError: a channel scores all subsets alike)."""
         methods = _attributor(channels)
         scores = [_scores(methods, instance) for instance in instances]
         found = []
@@ -62,13 +62,13 @@ class GivenChannels:
         return cls(methods, deviations, [one / deviations for one in scores])
 
     def score(self, instance: LabelledInstance) -> GivenScores:
-        """Group scores of an instance, divided by the deviations; each channel is fitted on its train pool."""
+        """Return group scores of an instance, divided by the deviations; each channel is fitted on its train pool."""
         found: GivenScores = _scores(self.methods, instance) / self.deviations
         return found
 
 
 def describe_channels(channels: Sequence[Channel]) -> list[dict[str, Any]]:
-    """Facts that decide the group scores of channels, for requests."""
+    """Describe all that decides the group scores of channels, for requests."""
     methods, described = _attributor(channels), []
     for one, method in zip(methods.channels, methods.parts, strict=True):
         whole = method.settings.model_dump(mode="json")  # with paths as the method resolves them
@@ -88,7 +88,7 @@ def _scores(methods: ChannelsAttributor, instance: LabelledInstance) -> GivenSco
 
 
 class Mixture(nn.Module):
-    """The sum of given group scores and the encoder's; ``(c + 1,)`` weights above 0, the encoder's last, learn."""
+    """Weighted sum of given group scores and the encoder's; the ``(c + 1,)`` weights, the encoder's last, learn."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Mixture(nn.Module):
         self.log_weights = nn.Parameter(torch.tensor(weights, dtype=torch.float64).log().float())
 
     def forward(self, encoder: Float[Tensor, "q m"], given: Float[Tensor, "c q m"]) -> Float[Tensor, "q m"]:
-        """Group scores of the sum, from the encoder's and the given ones."""
+        """Return group scores of the sum, from the encoder's and the given ones."""
         weights = self.log_weights.to(encoder).exp()
         mixed: Tensor = torch.tensordot(weights[:-1], given.to(encoder), dims=1) + weights[-1] * encoder
         return mixed
@@ -110,9 +110,9 @@ class Mixture(nn.Module):
 
 
 RIDGE = 1e-4
-"""Factor on the squared weights, in deviations: a bound where labels set none."""
+"""Ridge penalty on weights of scores of deviation 1; it bounds weights that the labels do not."""
 LEAST = 0.01
-"""Least share of the weights that a channel must have to stay."""
+"""Least share of the summed weights that a channel needs to stay."""
 
 
 class NothingRisesError(DataError):
@@ -139,13 +139,13 @@ class MemberFeatures:
 
     @cached_property
     def _reference(self) -> Reference:
-        """Random groups of the examples in some subset; the same rows for every method."""
+        """Random groups of examples that are in some subset; every method gets the same rows."""
         rows = stream(0, "stack", "reference").permutation(self.asked.rows)[:REFERENCE]
         some = self.kept.taken(np.sort(rows))
         return Reference(some.encoded, "", some.examples)
 
     def reference_scores(self, pooling: Pooling) -> np.ndarray:
-        """Scores of random groups, ``(q, groups)``, by which a relative weight is told."""
+        """Score random groups, ``(q, groups)``, from which relative weights are computed."""
         (channel,) = self.kept.encoded
         found: np.ndarray = self._reference.scores({channel: self.asked.pooled_by(pooling)})[0]
         return found
@@ -164,11 +164,11 @@ class MemberFeatures:
 
 
 def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.ndarray]) -> tuple[float, ...]:
-    """Weights w_c ≥ 0 of channels that make Σ_c w_c g_c least wrong by Eq. 8, and its deviation over subsets about 1.
+    """Fit weights w_c ≥ 0 of channels so that Σ_c w_c g_c has the least ranking loss (Eq. 8) and a deviation about 1.
 
-    The loss is convex in w, so there is one best. *scores* are, for each channel, those on each instance, ``(q, m)``,
-    as the losses; NaN where these are missing. Channels of less than a hundredth of all weights, in deviations, get 0.
-    NothingRisesError: no channel rises with the labels.
+    The loss is convex in w, so its minimum is global. *scores* are group scores ``(q, m)`` for each channel and each
+    instance; *losses* have the same shape, with NaN where missing. On scores of deviation 1, channels with less than a
+    hundredth of all weight get 0. NothingRisesError: no channel rises with the labels.
     """
     deviations = [_deviation(one) for one in scores]
     columns = [
@@ -186,7 +186,7 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     return tuple((shares / shares.sum() / deviations).tolist())
 
 
-@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
+@torch.inference_mode(False)  # gradients are needed even where the caller has switched them off
 def fit_ranking(
     columns: Sequence[Float[np.ndarray, "c q m"]],
     labels: Sequence[GroupScores],
@@ -196,12 +196,11 @@ def fit_ranking(
     t_max: float = 5.0,
     ridge: float = 0.0,
 ) -> np.ndarray:
-    """The weights w of the least ranking loss (Eq. 8) of f = Σ_c w_c G_c, mean over all counted pairs.
+    """Fit weights w, ``(c,)`` float64, to the least ranking loss (Eq. 8) of f = Σ_c w_c G_c, mean over counted pairs.
 
-    The loss is convex in w, so there is one best, ``(c,)`` float64. *columns* are for each instance group scores
-    ``(c, q, m)`` of deviation about 1 over a query's subsets; *bounds* the least and greatest weight of each channel,
-    None without; *ridge* times Σ w² is added to the loss: a bound where labels set none. NoPairsError: no two labels of
-    a query differ enough to be counted.
+    The loss is convex in w, so its minimum is global. *columns* are group scores ``(c, q, m)`` of each instance, of
+    deviation about 1 over a query's subsets; *bounds* the least and greatest weight of each channel, None for no
+    greatest. The loss includes *ridge* · Σ w², which bounds weights that labels do not. NoPairsError: no pair counts.
     """
     wanted = [torch.from_numpy(np.ascontiguousarray(one)).double() for one in labels]
     pairs = sum(count_pairs(one, t_min) for one in wanted)
@@ -229,12 +228,12 @@ def fit_ranking(
 
 
 def _centred(scores: GroupScores) -> np.ndarray:
-    """Scores less their mean over subsets: alike for the loss, and small numbers."""
+    """Subtract the mean over subsets: the loss stays equal, and the numbers are small."""
     wide: np.ndarray = scores.astype(np.float64)
     centred: np.ndarray = wide - wide.mean(axis=1, keepdims=True)
     return centred
 
 
 def _deviation(scores: Sequence[GroupScores]) -> float:
-    """Root of the mean variance over a query's subsets; 1 where nothing varies."""
+    """Return the root of the mean variance over a query's subsets; 1 if nothing varies."""
     return float(np.sqrt(np.mean([np.mean(_centred(one) ** 2) for one in scores]))) or 1.0

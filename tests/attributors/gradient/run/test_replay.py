@@ -134,5 +134,5 @@ def test_code_without_a_second_derivative_is_named(tmp_path: Path) -> None:
 
     lm = load_lm(LmSettings(lm=tiny_lm(tmp_path), precision="float32", device="cpu"))
     lm.model.lm_head.register_forward_hook(lambda _module, _inputs, outputs: Once.apply(outputs))
-    with pytest.raises(ConfigError, match=r"^lm .*: cannot be differentiated twice: .*\. Take another method\.$"):
+    with pytest.raises(ConfigError, match=r"^lm .*: cannot be differentiated twice: .*\. Use another method\.$"):
         Replay(lm, lm.tokenise(TRAIN), tuning(), SEED).influence(lm.tokenise(QUERIES))

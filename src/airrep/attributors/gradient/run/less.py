@@ -63,8 +63,8 @@ class LessAttributor(ReadsWarmup[LessSettings]):
 
     name = "less"
     wanted = (
-        "has no adapters with Adam's moments; expected a warm-up with low-rank adapters. Run: airrep warmup DATA "
-        "--lm MODEL --out DIR --set lora_rank=128 --set lora_alpha=512 --set epochs=4"
+        "has no low-rank adapters with Adam's moments. Make a warm-up with them: airrep warmup DATA --lm MODEL --out "
+        "DIR --set lora_rank=128 --set lora_alpha=512 --set epochs=4"
     )
     reads_pairs = True
     reads_spans = True

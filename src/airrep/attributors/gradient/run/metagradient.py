@@ -282,11 +282,11 @@ class Replay:
                 raise
             raise self._once(first_line(error)) from error
         if found[0] is None:
-            raise self._once("a function in it cuts its gradients off")
+            raise self._once("a function in its code cuts gradients off")
         return found
 
     def _once(self, why: str) -> ConfigError:
-        return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Take another method.")
+        return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Use another method.")
 
 
 def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
@@ -356,8 +356,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     """
 
     name = "metagradient"
-    wanted = "is no warm-up of airrep; expected a fine-tune to follow. Run: airrep warmup DATA --lm MODEL --out DIR"
-    units = "decrease of the query's loss (nats) for each 1 that the example's weight in the fine-tune grows by"
+    wanted = "is not a warm-up made by airrep. Make one: airrep warmup DATA --lm MODEL --out DIR"
+    units = "decrease of the query's loss (nats) per unit of the example's weight in the fine-tune"
     reads_spans = True
     pool: ClassVar[Pool] = "sum"
     _last: tuple[tuple[str, ...], dict[str, np.ndarray]] | None = None
@@ -376,9 +376,9 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         if self.warmup.fine_tune.epsilon >= STEADY:
             return ""
         return (
-            f"AdamW's epsilon is {self.warmup.fine_tune.epsilon:.0e} in the fine-tune of {self.warmup.path}: its first "
-            "steps go by the signs of gradients, and scores predict worse. Run: airrep warmup DATA --lm MODEL "
-            "--out DIR --set epsilon=1e-5"
+            f"The fine-tune of {self.warmup.path} used AdamW with epsilon {self.warmup.fine_tune.epsilon:.0e}, so its "
+            "first steps followed only the signs of gradients. Scores then predict worse. Run: airrep warmup DATA --lm "
+            "MODEL --out DIR --set epsilon=1e-5"
         )
 
     @cached_property
@@ -405,14 +405,15 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
-                f"{self.name}: cannot follow a fine-tune with loss={self.lm.settings.loss}; expected loss=sft. Take "
-                "--recipe lm"
+                f"{self.name}: supports only fine-tunes with loss=sft, not loss={self.lm.settings.loss}. Use --recipe "
+                "lm"
             )
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was fine-tuned on other data than these {len(train):,} examples; "
-                "expected the same (--dry-run reads only a part of them). Run: airrep warmup DATA --lm MODEL --out DIR"
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples "
+                "(--dry-run reads only some of them). Make a warm-up on the same data: airrep warmup DATA --lm MODEL "
+                "--out DIR"
             )
         documents = self.lm.tokenise(train)
         keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)
@@ -438,8 +439,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
             rows = self._followed([queries[place] for place in chosen])
             if (other := next((one for one in missing if self.lm.key(one) not in rows), None)) is not None:
                 raise ConfigError(
-                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. "
-                    "Make the warm-up again on all data, and then the index."
+                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. Make the "
+                    "warm-up again on all data, then build the index again."
                 )
             return np.stack([rows[self.lm.key(one)] for one in missing])
 

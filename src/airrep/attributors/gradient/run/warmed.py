@@ -44,7 +44,8 @@ class ReadsWarmup(LanguageAttributor[S]):
         lm = load_lm(self._base)
         if lm.files.digest(lm.settings.trust_remote_code) != self.warmup.base["files"]:
             raise ConfigError(
-                f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
+                f"{self.name}: {lm.name} is not the LM that {self.warmup.path} was fine-tuned from. Name that LM: "
+                "--set base=MODEL"
             )
         self.prepare(lm)
         return lm
@@ -60,7 +61,8 @@ class ReadsWarmup(LanguageAttributor[S]):
         name = self._settings.base or self.warmup.base["name"]
         if Path(name).is_absolute() and not Path(name).is_dir():
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} began from {name}, which is gone. Say where it is: --set base=MODEL"
+                f"{self.name}: {self.warmup.path} was fine-tuned from {name}, which no longer exists. Set its new "
+                "folder: --set base=MODEL"
             )
         return LmSettings.of(
             {**recorded_reading(self.warmup.path), **asked, "lm": name, "merged": self.warmup.base.get("merged")}
