@@ -21,7 +21,7 @@ from airrep.runtime.packing import Batch
 from airrep.shapes import Bool, Float, Int64
 
 NAME = "airrep_packed"
-"""Name of the attention in transformers."""
+"""Name that the attention has in transformers."""
 
 _REFUSED = ("position_bias",)
 
@@ -29,8 +29,8 @@ _REFUSED = ("position_bias",)
 class AttentionSpan(NamedTuple):
     """Neighbouring documents that attention handles in one call: ``sequences`` of up to ``longest`` tokens.
 
-    ``pad`` names for each place of the ``(sequences, longest)`` table a token, and ``keep`` for each token its
-    place; both are None where all are of equal length, so that the tokens are that table as they lie.
+    ``pad`` gives the token for each place of the ``(sequences, longest)`` table, ``keep`` the place of each token.
+    Both are None if all documents have the same length, since the tokens then already form the table.
     """
 
     tokens: int
@@ -50,7 +50,7 @@ class _Attention(NamedTuple):
 
     @property
     def by_formula(self) -> bool:
-        """True if kernels lack what is asked for."""
+        """True if no kernel supports these arguments."""
         return self.softcap is not None or self.sinks is not None
 
 
@@ -63,28 +63,28 @@ class PackedDocuments(NamedTuple):
     spans: tuple[AttentionSpan, ...]
     """Documents that attention handles together; in order, they cover every token once."""
     predictors: Int64[Tensor, " r"]
-    """Tokens after which a response token comes."""
+    """Places in *ids* just before each response token."""
     targets: Int64[Tensor, " r"]
-    """Those response tokens."""
+    """Ids of the response tokens."""
     owners: Int64[Tensor, " r"]
-    """The document of the batch that each belongs to."""
+    """Number of each response token's document in the batch."""
     sides: Int64[Tensor, " r"]
-    """1 for those of a pair's rejected response, else 0."""
+    """1 for tokens of a pair's rejected response, else 0."""
     shares: Float[Tensor, " r"] | None = None
-    """How much of the loss of each is asked for, from 0 to 1; None: all of it."""
+    """Share of each response token's loss that counts, from 0 to 1; None for 1."""
 
     @classmethod
     def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", padding: int = 0) -> Self:
         """Lay the documents of a batch end to end.
 
-        *padding* is how many free places a span may have. 0: only equal lengths together. More: fewer calls of
-        attention.
+        *padding* is the most free places that a span may have: with 0, only documents of equal length share a span;
+        with more, attention is called less often.
         """
         ids = np.concatenate([documents.sequence(row) for row in batch.rows])
         positions, lengths = batch.positions, batch.lengths
         owners = np.repeat(np.arange(len(batch.rows)), batch.lengths)
         starts, rejected = documents.starts[batch.rows][owners], np.zeros(len(ids), np.int64)
-        if documents.borders is not None and documents.others is not None:  # a side sees nothing of the other
+        if documents.borders is not None and documents.others is not None:  # neither side sees the other
             borders = documents.borders[batch.rows]
             rejected = (positions >= borders[owners]).astype(np.int64)
             starts = np.where(rejected, (documents.others[batch.rows] - borders)[owners], starts)
@@ -136,12 +136,12 @@ def _span(lengths: Rows, device: str) -> AttentionSpan:
 
 
 def reads_packed(model: Any) -> bool:
-    """True if a model has this attention; with that of transformers it reads one document at a time."""
+    """True if a model uses packed attention; with transformers' attention it reads one document at a time."""
     return bool(model.config._attn_implementation == NAME)
 
 
 def use_library_attention(model: Any) -> None:
-    """Let a model use the attention of transformers for good; one with that of its own alone has it already."""
+    """Switch a model from packed attention to that of transformers for good; leave other models as they are."""
     if not reads_packed(model):
         return
     model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
@@ -149,7 +149,7 @@ def use_library_attention(model: Any) -> None:
 
 @contextmanager
 def library_attention(model: Any) -> Iterator[None]:
-    """Let a model use the attention of transformers, which takes masks and a cache."""
+    """Let a model use the attention of transformers, which takes masks and a cache, inside the context."""
     own = model.config._attn_implementation
     use_library_attention(model)
     try:
@@ -174,7 +174,7 @@ def attend(
     s_aux: Float[Tensor, " heads"] | None = None,
     **others: Any,
 ) -> tuple[Float[Tensor, "1 t heads e"], None]:
-    """Each token attends to itself and the earlier tokens of its own document; dropout is off.
+    """Let each token attend to itself and the earlier tokens of its own document; dropout is off.
 
     With a *softcap* c, logits are c tanh(logit / c); *s_aux* are logits of a sink, a place without a value.
     """
@@ -208,10 +208,10 @@ def _attend_span(
     value: Float[Tensor, "s kv_heads e"],
     how: _Attention,
 ) -> Float[Tensor, "s heads e"]:
-    """Attention of one span, as a table of documents by tokens."""
+    """Compute the attention of one span as a table of documents by tokens."""
     banded = how.window is not None and span.longest > how.window
     band = None
-    if banded or how.by_formula:  # each token sees itself and the window − 1 before it
+    if banded or how.by_formula:  # each token sees itself and the window − 1 tokens before it
         whole = torch.ones(span.longest, span.longest, dtype=torch.bool, device=query.device).tril()
         band = whole.triu(1 - (how.window or 0)) if banded else whole
     if how.by_formula or not _shares_heads(query, banded):
@@ -239,7 +239,7 @@ def _formula(
     seen: Bool[Tensor, "t t"],
     how: _Attention,
 ) -> Float[Tensor, "n heads t e"]:
-    """Attention that no kernel has, in memory of all pairs of tokens."""
+    """Compute attention that no kernel supports; memory grows with the number of pairs of tokens."""
     scaling = query.shape[-1] ** -0.5 if how.scaling is None else how.scaling
     logits = query @ key.mT * scaling
     if how.softcap is not None:
@@ -255,7 +255,7 @@ def _formula(
 def _shares_heads(query: Tensor, banded: bool) -> bool:
     """True if query heads can share a key head without a kernel that keeps all pairs of tokens in memory.
 
-    On CUDA that takes the flash kernel, which knows half precision alone, and no masks.
+    On CUDA only the flash kernel can do so; it takes only half precision, and no masks.
     """
     return not query.is_cuda or (query.dtype in (torch.float16, torch.bfloat16) and not banded)
 
@@ -267,10 +267,10 @@ def _table(span: AttentionSpan, rows: Float[Tensor, "s heads d"]) -> Float[Tenso
 
 
 class _Pad(torch.autograd.Function):
-    """Documents to a table, its free places filled with copies that no kept place attends to.
+    """Lay documents out as a table whose free places hold copies of tokens.
 
-    Those places come after their document, and attention is causal: their gradients are zero, so that the
-    backward pass is a selection as well.
+    A free place comes after its document, and attention is causal, so its gradient is zero. The backward pass is
+    therefore a selection too.
     """
 
     @staticmethod
@@ -285,7 +285,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """A table back to documents; the gradient at free places is zero."""
+    """Turn a table back into documents; the gradient at free places is zero."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, keep: Int64[Tensor, " s"]) -> Tensor:

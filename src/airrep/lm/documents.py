@@ -14,16 +14,16 @@ from airrep.lm.settings import LossName
 from airrep.shapes import Bool, Float32, Float64
 
 PAIRED = ("dpo", "orpo")
-"""Those that read pairs."""
+"""Losses that read preference pairs."""
 REFERRED = ("dpo", "kto")
-"""Those that compare with the LM before the fine-tune."""
+"""Losses that compare with the LM before the fine-tune."""
 WEIGHTS = ("advantage", "reward")
-"""Fields of an example that weigh it: the first that it has."""
+"""Metadata fields that give an example's weight; the first field that the example has is used."""
 _WANTED = {"true": 1.0, "1": 1.0, "chosen": 1.0, "false": -1.0, "0": -1.0, "rejected": -1.0}
 
 
 def factor_of(example: Example, loss: LossName) -> float:
-    """Return the factor of an example's loss: its weight, or ±1 for an answer to give or to avoid; NaN: not told."""
+    """Return the factor of an example's loss: its weight, or ±1 for a wanted or unwanted answer; NaN if unknown."""
     if loss == "weighted":
         found = next((value for name in WEIGHTS if (value := example.metadata.get(name)) is not None), None)
         numeric = isinstance(found, int | float) and not isinstance(found, bool)
@@ -35,12 +35,12 @@ def factor_of(example: Example, loss: LossName) -> float:
 
 
 def factors_of(examples: Sequence[Example], loss: LossName) -> Float64[np.ndarray, " rows"]:
-    """Those of several examples."""
+    """Return :func:`factor_of` each example."""
     return np.array([factor_of(example, loss) for example in examples], np.float64)
 
 
 def lacking(example: Example, loss: LossName) -> str:
-    """Return what an example lacks to be learnt by a loss; empty if it has all."""
+    """Return what a loss needs but an example lacks, with advice; empty if it lacks nothing."""
     if loss in PAIRED:
         missing = "rejected response. Read pairs with --preferences pairs, or leave the example out"
         return "" if example.is_pair else missing
@@ -51,7 +51,7 @@ def lacking(example: Example, loss: LossName) -> str:
 
 
 def one_response(key: str, loss: LossName) -> str:
-    """Why a pair is refused where one response is read."""
+    """Return the error message for a pair under a loss that reads one response."""
     return (
         f'example "{key}": is a preference pair, but loss={loss} reads one response. Set loss=dpo or loss=orpo, or '
         "read the data with --preferences chosen."
@@ -59,7 +59,7 @@ def one_response(key: str, loss: LossName) -> str:
 
 
 def summary_of(loss: LossName, beta: float) -> Mapping[str, Any]:
-    """The loss as manifests have it; empty for the usual one."""
+    """Return the loss as manifests record it; empty for ``sft``."""
     if loss == "sft":
         return {}
     return {"loss": loss} if loss == "weighted" else {"loss": loss, "beta": beta}
@@ -67,19 +67,19 @@ def summary_of(loss: LossName, beta: float) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents:
-    """Token ids of n examples, laid end to end: prompt, then response; of a pair then the prompt and the rejected one.
+    """Token ids of n examples, laid end to end: prompt and response; for a pair, then prompt and rejected response.
 
     Attributes:
-        ids: token ids of all, ``(t,)``.
+        ids: token ids of all documents, ``(t,)``.
         offsets: document i is ``ids[offsets[i]:offsets[i + 1]]``, ``(n + 1,)``.
         starts: place in document i at which its response starts, at least 1, ``(n,)``.
-        borders: place in document i at which the rejected side of a pair starts, its end if it is none, ``(n,)``; None
-            if there are no pairs.
-        others: place in document i at which the rejected response starts, its end without one, ``(n,)``.
-        factors: what an example's loss is multiplied by, NaN if that is not told, ``(n,)``; None: 1.
-        shares: how much of the loss of each response token is asked for, document after document, ``(r,)`` from 0 to
-            1; None for all. A mean over a response has all of its tokens as its divisor. In a fine-tune they say how
-            much of each token is learnt: 0 masks it.
+        borders: place in document i at which the rejected side starts, the document's length if it is not a pair,
+            ``(n,)``; None if there are no pairs.
+        others: place in document i at which the rejected response starts, the length if it is not a pair, ``(n,)``.
+        factors: factor of each example's loss, NaN if unknown, ``(n,)``; None for 1.
+        shares: share of each response token's loss that counts, document after document, ``(r,)`` from 0 to 1; None
+            for 1. A mean over a response still divides by the number of its tokens. A fine-tune learns nothing of a
+            token whose share is 0.
     """
 
     ids: Rows
@@ -94,7 +94,7 @@ class Documents:
     def of(
         cls, documents: Iterable[tuple[Sequence[int] | Rows, int]], shares: Sequence[np.ndarray] | None = None
     ) -> Self:
-        """Lay documents end to end, each given by its ids and the start of its response, and perhaps its shares."""
+        """Lay documents end to end; each is its ids and the start of its response, *shares* an array for each."""
         held = list(documents)
         lengths = [len(ids) for ids, _ in held]
         return cls(
@@ -106,7 +106,7 @@ class Documents:
 
     @classmethod
     def paired(cls, chosen: "Documents", rejected: Mapping[int, tuple[Rows, int]]) -> Self:
-        """Lay the rejected side, ids and start of the response, of some rows behind their chosen one."""
+        """Append the rejected sides of pairs, given by row as ids and start of the response, to the chosen sides."""
         lengths = chosen.lengths
         both = [
             (np.concatenate([chosen.sequence(row), rejected[row][0]]) if row in rejected else chosen.sequence(row), 1)
@@ -149,7 +149,7 @@ class Documents:
         return ids
 
     def digest(self, row: int) -> str:
-        """32 hex digits: equal for documents of equal tokens and places."""
+        """Return 32 hex digits, equal for documents with equal tokens that are parted at the same places."""
         own = [part[row] for part in (self.starts, self.borders, self.others) if part is not None]
         return sha256(self.sequence(row).tobytes() + np.array(own).tobytes()).hexdigest()[:32]
 
@@ -162,7 +162,7 @@ class Documents:
         return replace(found, **{name: part[rows] for name, part in parts.items() if part is not None})
 
     def shares_of(self, row: int) -> Float32[np.ndarray, " r"]:
-        """How much of the loss of each response token of one document is asked for; ones where all of it is."""
+        """Return the shares of one document's response tokens, ``(r,)``; ones if :attr:`shares` is None."""
         if self.shares is None:
             return np.ones(int(self.response_lengths[row]), np.float32)
         ends = np.cumsum(self.response_lengths)

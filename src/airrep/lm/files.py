@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, SafetensorError)
 """Errors of libraries that load models, depending on what is wrong with the files."""
 WARM_UP = "warm-up"
-"""Kind of the artifacts that are LMs."""
+"""Kind of the artifacts that hold a fine-tuned LM."""
 
 ALL_CHAT = "chat for all rows"
 """Value in artifacts for template=chat."""
 GENERATION = "generation_config.json"
-_LOOKED_AT = 2**24  # numbers of a weight
+_LOOKED_AT = 2**24  # numbers of a weight that are checked at a time
 _log = logging.getLogger(__name__)
 
 
 def is_warm_up(folder: Path) -> bool:
-    """True if :mod:`airrep.lm.warmup` wrote a folder."""
+    """True if :mod:`airrep.lm.warmup` wrote this folder."""
     path = folder / MANIFEST
     return path.is_file() and f'"kind": "{WARM_UP}"'.encode() in path.read_bytes()
 
 
 def recorded_reading(folder: Path) -> dict[str, Any]:
-    """Settings with which a warm-up read its examples; none for any other folder. ArtifactError if it was altered."""
+    """Return the settings that a warm-up read its examples with; none for other folders. ArtifactError if altered."""
     if not is_warm_up(folder):
         return {}
     manifest = read_manifest(folder, WARM_UP)
@@ -49,7 +49,7 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
 
 
 def recorded_base(folder: Path) -> dict[str, Any] | None:
-    """Settings of the LM that a warm-up on preferences is to be compared with; None for any other folder."""
+    """Return the settings of the LM that a dpo or kto warm-up began from; None for any other folder."""
     if not is_warm_up(folder) or read_manifest(folder, WARM_UP)["reading"].get("loss") not in ("dpo", "kto"):
         return None
     base = read_manifest(folder, WARM_UP)["base"]
@@ -57,12 +57,12 @@ def recorded_base(folder: Path) -> dict[str, Any] | None:
 
 
 def write_lm(model: Any, files: LmFiles, out: Path) -> None:
-    """Write a causal LM into *out* as transformers does; tokenizer, chat template, settings of generation and dropout
-    are those of the files that it was loaded from.
+    """Write a causal LM into *out* as transformers does, with the tokenizer, chat template, generation settings and
+    dropout of the files that the LM was loaded from.
     """
     from transformers import GenerationConfig
 
-    own, model.generation_config = model.generation_config, GenerationConfig()  # some that are published are refused
+    own, model.generation_config = model.generation_config, GenerationConfig()  # transformers refuses to save some
     try:
         with without_bars():
             model.save_pretrained(out)
@@ -85,7 +85,7 @@ def copied_files(files: LmFiles) -> dict[Path, Path]:
         folders[files.weights / GENERATION] = files.weights
     for path, folder in folders.items():
         whole = folder.resolve()
-        # Files of the Hub's cache, models--…/snapshots/…, are links to blobs beside.
+        # In the Hub's cache, files in models--…/snapshots/… are links into models--…/blobs.
         allowed = [whole, *([whole.parents[1] / "blobs"] if whole.parent.name == "snapshots" else [])]
         if not any(path.resolve().is_relative_to(one) for one in allowed):
             raise ConfigError(
@@ -96,7 +96,7 @@ def copied_files(files: LmFiles) -> dict[Path, Path]:
 
 
 def read_weights(path: Path, where: str, advice: str) -> dict[str, "Tensor"]:
-    """Weights of a safetensors file; a ConfigError of a damaged one begins with *where*, and ends with advice."""
+    """Read a safetensors file; the ConfigError for a damaged file begins with *where* and ends with *advice*."""
     from safetensors.torch import load_file
 
     try:
@@ -106,7 +106,7 @@ def read_weights(path: Path, where: str, advice: str) -> dict[str, "Tensor"]:
 
 
 def take_weights(model: Any, stored: Mapping[str, "Tensor"], path: Path) -> None:
-    """Copy weights of some place into a model, in place; refuses other names or shapes than its own."""
+    """Copy *stored* weights into a model, in place; ConfigError if their names or shapes are not the model's."""
     import torch
 
     own = dict(model.named_parameters())
@@ -118,7 +118,7 @@ def take_weights(model: Any, stored: Mapping[str, "Tensor"], path: Path) -> None
 
 
 def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
-    """Load the tokenizer of an LM; with code of its own where that is trusted."""
+    """Load the tokenizer of an LM; code in its folder runs only if *trusted*."""
     need(f"lm {name}", "lm", "transformers")
     from transformers import AutoTokenizer
 
@@ -129,23 +129,23 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
 
 
 _PROBE = "She'LL pay $1234.50 in 2024.\n\n  Ça va: def f(x):\n\treturn 東京"
-"""A text in which rules of splitting differ: by case, signs, numbers, spaces, line ends and scripts."""
+"""Text that tokenizers with different rules split differently: case, signs, numbers, spaces, line ends, scripts."""
 
 
 def _tell_of_other_rules(tokenizer: Any, path: Path, name: str) -> None:
-    """Warn where transformers made the tokenizer anew by a class's own rules, and these differ from its file's.
+    """Warn if transformers built the tokenizer by the rules of its class, and these differ from tokenizer.json.
 
-    It stays as it is: trainers that run on the same transformers read texts so too.
+    The tokenizer is kept: trainers that run on the same version of transformers split texts in the same way.
     """
     ours = getattr(tokenizer, "backend_tokenizer", None)
     if ours is None or type(tokenizer).__name__ in ("TokenizersBackend", "PreTrainedTokenizerFast"):
-        return  # has no file, or is what the file says
+        return  # a slow tokenizer has no such file; these classes follow the file
     from tokenizers import Tokenizer
     from transformers import __version__
 
     try:
         theirs = Tokenizer.from_file(str(path))
-    except Exception:  # the library raises a bare one, also where there is no such file
+    except Exception:  # the library raises a bare Exception, also if the file is missing
         return
     if ours.encode(_PROBE, add_special_tokens=False).ids != theirs.encode(_PROBE, add_special_tokens=False).ids:
         caution(
@@ -157,23 +157,24 @@ def _tell_of_other_rules(tokenizer: Any, path: Path, name: str) -> None:
 
 
 def load_network(folder: Path, name: str, trusted: bool = False, kind: "torch.dtype | None" = None) -> Any:
-    """Load a causal LM with float32 weights, or those of a *kind*; dropout is off, and no token is padding.
+    """Load a causal LM with weights in float32, or in *kind*; dropout is off, and no token counts as padding.
 
-    Its attention is the packed one, where its code takes one from outside; else its own.
+    The LM uses packed attention if its code lets attention be replaced, else its own attention.
     """
     stored_tensors(folder, name)
     model = with_attention(name, lambda attention: _read_network(folder, trusted, attention, kind))
     for key, parameter in model.named_parameters():
-        rows = max(1, _LOOKED_AT // max(1, parameter[:1].numel()))  # few together: copies of them are made
+        rows = max(1, _LOOKED_AT // max(1, parameter[:1].numel()))  # a few at a time: checks copy them
         if not all(map(_finite, parameter.detach().split(rows))):
             raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
     return make_plain(model)
 
 
 def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[str, Any]]]) -> Any:
-    """The LM that *read* makes of an attention's name, packed where its code takes one from outside, else its own.
+    """Return the LM that *read* loads with packed attention if its code lets attention be replaced, else its own.
 
-    It also tells which weights are missing or of another shape, as transformers does: a ConfigError names the first.
+    *read* takes the name of an attention (None: the LM's own) and returns the LM and transformers' loading report.
+    ConfigError: the report has weights that are missing or have another shape.
     """
     from transformers import AttentionInterface
 
@@ -183,14 +184,14 @@ def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[st
     with _loading(name, "cannot be loaded as a causal LM"):
         try:
             model, report = read(NAME)
-        except (ValueError, KeyError) as error:  # of code that knows its own attention alone
+        except (ValueError, KeyError) as error:  # of code that knows only its own attention
             if NAME not in str(error):
                 raise
             model = None
         tells = getattr(type(model), "_can_set_attn_implementation", lambda: True)
-        if model is None or not tells():  # another would attend to all tokens, for lack of a mask
+        if model is None or not tells():  # without a mask, its code would attend to all tokens
             model, report = read(None)
-    # transformers draws such weights at random and says so in a warning alone.
+    # transformers would draw these weights at random, and only warn.
     if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
             f"lm {name}: {len(absent)} weights of {type(model).__name__} are missing or have another shape; the first "
@@ -200,10 +201,10 @@ def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[st
 
 
 def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
-    """Type, shape and place of each tensor in the safetensors files of an LM's folder, from their headers alone.
+    """Return type, shape and place of each tensor in the safetensors files of an LM's folder, from their headers.
 
     Raises:
-        ConfigError: a file is missing that the folder's index names, or lacks a part of what its header tells.
+        ConfigError: a file that the folder's index names is missing, or a file has another size than its header says.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for path in _weight_files(folder, name):
@@ -222,7 +223,7 @@ def stored_tensors(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
 
 
 def stored_weights(folder: Path, name: str) -> dict[str, "Tensor"]:
-    """All tensors of the safetensors files of an LM's folder, in the types that they have there."""
+    """Read all tensors in the safetensors files of an LM's folder, in their stored types."""
     stored_tensors(folder, name)
     advice = "Download it again."
     parts = (read_weights(path, f"lm {name}: {path.name}", advice) for path in _weight_files(folder, name))
@@ -230,7 +231,7 @@ def stored_weights(folder: Path, name: str) -> dict[str, "Tensor"]:
 
 
 def _weight_files(folder: Path, name: str) -> list[Path]:
-    """Files with weights: those that the index names, if there is one."""
+    """List the weight files of a folder: the files that its index names, else all but adapters."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
@@ -249,14 +250,14 @@ def _damaged(name: str, path: Path, what: str) -> ConfigError:
 
 
 def _finite(part: "Tensor") -> bool:
-    """True if all numbers of a part of a weight are finite; a finite sum says so most quickly."""
+    """True if all numbers of a part of a weight are finite; a finite sum proves it most quickly."""
     import torch
 
     return bool(part.sum(dtype=torch.float32).isfinite()) or bool(part.isfinite().all())
 
 
 def _read_network(folder: Path, trusted: bool, attention: str | None, kind: "torch.dtype | None") -> Any:
-    """A causal LM with weights of a kind, float32 if none, as transformers loads it, and its report."""
+    """Load a causal LM with transformers, in *kind* or float32; return it and the loading report."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -272,13 +273,13 @@ def _read_network(folder: Path, trusted: bool, attention: str | None, kind: "tor
 
 
 def make_plain(model: Any) -> Any:
-    """Switch dropout off, and let every row of the embeddings learn: its pad token may be a word of the texts."""
+    """Switch dropout off, and let every row of the embeddings learn: texts may contain the pad token."""
     import torch
 
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for holder in (module, getattr(module, "config", None)):  # rates of dropout as a function
+        for holder in (module, getattr(module, "config", None)):  # rates for dropout by a function
             for name, value in list(getattr(holder, "__dict__", {}).items()):
                 if "drop" in name and isinstance(value, float):
                     setattr(holder, name, 0.0)
@@ -289,7 +290,7 @@ def make_plain(model: Any) -> Any:
 
 @contextmanager
 def _loading(name: str, what: str) -> Iterator[None]:
-    """Load without progress bars; what goes wrong becomes a one-line ConfigError."""
+    """Load without progress bars; turn errors of the loading libraries into a one-line ConfigError."""
     try:
         with without_bars():
             yield

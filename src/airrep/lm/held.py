@@ -1,4 +1,4 @@
-"""Weights held as they are stored, brought to float32 map by map."""
+"""Weights kept as stored, and converted to float32 one linear map at a time."""
 
 import copy
 import math
@@ -20,30 +20,30 @@ from airrep.runtime.metering import used_memory
 from airrep.shapes import Float, Int64
 
 CHUNK = 2**24
-"""Numbers of a weight that are float32 at a time, 64 MiB: an output layer over many tokens is read in parts."""
+"""Most numbers of a weight that are in float32 at a time, 64 MiB: a large output layer is read in parts."""
 _AT_A_TIME = 2**18
-"""Numbers of it that are computed at a time, 1 MiB."""
+"""Numbers of a part that are converted at a time, 1 MiB."""
 HALF = {"BF16": torch.bfloat16, "F16": torch.float16}
 """Types of 2 bytes, by their names in safetensors."""
-_FLOATS = ("F64", "F32", "F8")  # beginnings of other names of types that are no integers
+_FLOATS = ("F64", "F32", "F8")  # prefixes of the names of other floating-point types
 
 
 class Stored(Protocol):
-    """A weight of ``(width_out, width_in)`` numbers, or a table of so many rows, as it is stored."""
+    """The weight of a linear map or an embedding table, as it is stored."""
 
     shape: tuple[int, int]
-    """As the module has it: a Conv1D of transformers holds ``(width_in, width_out)``."""
+    """``(width_out, width_in)``, or ``(rows, width)`` of a table; a Conv1D of transformers has ``(in, out)``."""
     kind: torch.dtype | None
-    """Type of its numbers; None where they are computed from what is stored."""
+    """Type of the numbers; None if they are computed from stored codes."""
     device: torch.device
-    """Where its numbers are."""
+    """Device of the stored numbers."""
 
     def rows(self, which: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n i"]:
-        """Some rows of what is stored, exactly the numbers that they stand for, in any type."""
+        """Return some rows of the weight, without rounding, in any type."""
 
 
 class HalfWeight:
-    """A weight in bfloat16 or float16, every number of which is one of float32 too."""
+    """A weight in bfloat16 or float16; float32 holds each of its numbers exactly."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight
@@ -56,19 +56,19 @@ class HalfWeight:
 
 
 def stored_type(folder: Path, name: str) -> torch.dtype | None:
-    """The type of 2 bytes that all weights of an LM's folder are stored in; None: another, or several."""
+    """Return the 2-byte type that all floating-point weights of a folder are stored in; None if there is another."""
     kinds = {entry["dtype"] for entry in stored_tensors(folder, name).values()}
     floats = {kind for kind in kinds if kind in HALF or kind.startswith(_FLOATS)}
     return HALF[floats.pop()] if len(floats) == 1 and floats <= set(HALF) else None
 
 
 def hold(model: Any) -> bool:
-    """Keep linear maps and tables of 2 bytes a number as they are, and bring all else to float32, in place.
+    """Keep linear maps and embedding tables in 2-byte types as they are, and convert all else to float32, in place.
 
-    False if the model has constants that are not known in float32; it is of no use then. Afterwards the model computes
-    what it would if it had been loaded in float32: products in float32, or as autocast says. Its parameters have the
-    names, shapes and type of those, and no numbers (NaN): code that reads a weight in some other way than by its module
-    is found out by that.
+    Return False if a constant of the model cannot be made in float32; the model is useless then. Otherwise the model
+    computes what it would if it had been loaded in float32: products in float32, or as autocast says. The parameters
+    of kept weights have their names and shapes, type float32, and only NaN, so that code that reads a weight past its
+    module gives NaN.
     """
     if not _constants_held(model):
         return False
@@ -81,13 +81,13 @@ def hold(model: Any) -> bool:
 
 
 def _constants_held(model: Any) -> bool:
-    """Bring buffers to float32, those that a model computes for itself by making it again; False if that fails."""
+    """Convert buffers to float32, and compute those anew that files do not store; return False if that fails."""
     config = copy.deepcopy(model.config)
     _tell(config)
     try:
         with without_weights():
             plain = dict(type(model)(config).named_modules())
-    except Exception:  # of any model's code
+    except Exception:  # the code of any model may run here
         return False
     for name, module in model.named_modules():
         for key, buffer in module.named_buffers(recurse=False):
@@ -103,18 +103,18 @@ def _constants_held(model: Any) -> bool:
 
 
 def _tell(config: Any) -> None:
-    """Say in a configuration, and in those of its parts, that weights are float32."""
+    """Set the type of weights to float32 in a configuration and in the configurations of its parts."""
     for each in (config, *(value for value in vars(config).values() if hasattr(value, "model_type"))):
         if getattr(each, "dtype", None) in HALF.values():
             each.dtype = torch.float32
 
 
 def put(model: Any, stored: Callable[[nn.Parameter], Stored | None]) -> None:
-    """Let modules compute with a weight as it is *stored*, in place, where that is known of the weight and the module.
+    """Let modules of known types compute with the weights that *stored* returns, in place; None keeps a parameter.
 
-    Their parameters are hollow then: they have a shape, no numbers (NaN), and take no memory.
+    The replaced parameters become hollow: they keep their shape, are NaN, and take no memory.
     """
-    made: dict[int, tuple[nn.Parameter, Stored, nn.Parameter]] = {}  # with the first, so that its id stays its own
+    made: dict[int, tuple[nn.Parameter, Stored, nn.Parameter]] = {}  # the first keeps its id from being reused
     for module in model.modules():
         act = _forward(module, module is model.get_input_embeddings())
         weight = getattr(module, "weight", None)
@@ -128,13 +128,13 @@ def put(model: Any, stored: Callable[[nn.Parameter], Stored | None]) -> None:
 
 
 def hollow(shape: Sequence[int], device: torch.device) -> nn.Parameter:
-    """A parameter of some shape that has no numbers, and takes no memory."""
+    """Return a parameter of a given shape that is NaN everywhere and takes no memory."""
     nothing = torch.full((1,) * len(shape), torch.nan, device=device)
     return nn.Parameter(nothing.expand(*shape), requires_grad=False)
 
 
 def make_whole(model: nn.Module) -> None:
-    """Bring all weights of a model that are held to float32, in place, so that they can be trained."""
+    """Convert all held weights of a model to float32, in place, so that they can be trained."""
     made: dict[int, nn.Parameter] = {}
     for module in model.modules():
         stored = module.__dict__.pop("held", None)
@@ -150,7 +150,7 @@ def make_whole(model: nn.Module) -> None:
 
 
 def whole(stored: Stored) -> Float[Tensor, "rows i"]:
-    """All rows of what is stored, as float32."""
+    """Return a stored weight as float32."""
     return _fill(torch.empty(stored.shape, device=stored.device), stored, 0)
 
 
@@ -160,9 +160,9 @@ def is_held(model: nn.Module) -> bool:
 
 
 def _forward(module: nn.Module, first: bool) -> Callable[..., Tensor] | None:
-    """Return what a module computes with a held weight; None if unknown. The *first* table is looked up by ids.
+    """Return the forward pass of a module with a held weight; None if unknown. *first*: it is the input embedding.
 
-    Other tables with a forward pass of their own may add to the ids that they are given.
+    Other embeddings with a forward pass of their own may change the ids before they look them up.
     """
     from transformers.pytorch_utils import Conv1D
 
@@ -176,10 +176,10 @@ def _forward(module: nn.Module, first: bool) -> Callable[..., Tensor] | None:
 
 
 def _look_up(self: Any, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... h"]:
-    """Rows of a table; what the type of the module does with them beyond, such as scaling, is done in float32."""
+    """Look up rows of a held table; the module's type does all else, such as scaling, in float32."""
     stored: Stored = self.held
     kinds, places = torch.unique(ids, return_inverse=True)
-    shadow = copy.copy(self)  # the module with these rows alone; other threads may use the true one
+    shadow = copy.copy(self)  # a copy with these rows alone; other threads may use the module
     shadow.__dict__ = {**self.__dict__, "_parameters": {"weight": stored.rows(kinds).float()}}
     found: Tensor = type(self).forward(shadow, places)
     return found
@@ -194,7 +194,7 @@ def _turned(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:
 
 
 def multiply(x: Tensor, stored: Stored, bias: Tensor | None, turned: bool) -> Tensor:
-    """x Wᵀ + b in the type of autocast where that is on, else in that of x."""
+    """Return x Wᵀ + b, or x W + b if *turned*, in autocast's type if autocast is on, else in the type of x."""
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         x = x.to(torch.get_autocast_dtype(kind))
@@ -206,7 +206,7 @@ def multiply(x: Tensor, stored: Stored, bias: Tensor | None, turned: bool) -> Te
 
 
 class _HeldMap(torch.autograd.Function):
-    """x Wᵀ + b; the backward pass brings W to float32 again, so that no copy of it is kept in between."""
+    """x Wᵀ + b, or x W + b; the backward pass converts W again, so that no copy of W is kept in between."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, stored: Stored, turned: bool) -> Tensor:
@@ -216,14 +216,14 @@ class _HeldMap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         found = None
-        if ctx.needs_input_grad[0]:  # the map of the other direction, which can be differentiated again
+        if ctx.needs_input_grad[0]:  # the transposed map, which can be differentiated again
             found = _HeldMap.apply(gradients, None, ctx.stored, not ctx.turned)  # type: ignore[no-untyped-call]
         bias = gradients.flatten(0, -2).sum(0) if ctx.biased and ctx.needs_input_grad[1] else None
         return found, bias, None, None
 
 
 def _along(x: Float[Tensor, "... i"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... rows"]:
-    """x Sᵀ + b of what is stored."""
+    """Return x Sᵀ + b for a stored weight S."""
     parts = list(_parts(stored))
     if len(parts) == 1:
         return functional.linear(x, _brought(stored, *parts[0], x.dtype), bias)
@@ -235,7 +235,7 @@ def _along(x: Float[Tensor, "... i"], stored: Stored, bias: Tensor | None) -> Fl
 
 
 def _across(x: Float[Tensor, "... rows"], stored: Stored, bias: Tensor | None) -> Float[Tensor, "... i"]:
-    """x S + b of what is stored."""
+    """Return x S + b for a stored weight S."""
     parts = list(_parts(stored))
     if len(parts) == 1:
         return functional.linear(x, _brought(stored, *parts[0], x.dtype).t(), bias)
@@ -246,10 +246,10 @@ def _across(x: Float[Tensor, "... rows"], stored: Stored, bias: Tensor | None) -
 
 
 def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[Tensor, "rows i"]:
-    """Rows in the type of a product, which hold until the next call.
+    """Return rows of a weight in the type of a product; they are valid until the next call.
 
-    On a processor they lie in one place of each thread: allocated anew, and freed between activations that stay, they
-    would leave holes as large as the LM.
+    On the CPU, each thread reuses one buffer: new buffers, freed between activations that stay, would leave holes in
+    memory that are as large as the LM.
     """
     if stored.kind == kind:
         return stored.rows(slice(start, stop))
@@ -263,7 +263,7 @@ def _brought(stored: Stored, start: int, stop: int, kind: torch.dtype) -> Float[
 
 
 def _fill(place: Float[Tensor, "rows i"], stored: Stored, start: int) -> Float[Tensor, "rows i"]:
-    """Write rows from *start* on into a place, few at a time: those that are computed lie in the processor's cache."""
+    """Write rows from *start* on into *place*, a few at a time, so that they stay in the processor's cache."""
     step = max(1, _AT_A_TIME // max(1, stored.shape[1]))
     for first in range(0, len(place), step):
         rows = place[first : first + step]
@@ -275,43 +275,43 @@ _scratch = threading.local()
 
 
 def _parts(stored: Stored) -> Iterator[tuple[int, int]]:
-    """Starts and ends of the parts in which rows are read."""
+    """Return first row and end of each part in which a weight is read."""
     count, width = stored.shape
     step = max(1, CHUNK // max(1, width))
     return ((start, min(start + step, count)) for start in range(0, count, step))
 
 
 SUMS = 2**29
-"""Numbers of sums over tokens, such as covariances, that are held at a time: 2 GiB."""
+"""Most numbers of sums over tokens, such as covariances, that are held at a time: 2 GiB."""
 _RUNTIME = 7 * 10**8
-"""Bytes of Python, torch and transformers at least."""
+"""Least bytes that Python, torch and transformers take."""
 _SQUARED = 9
-"""Times the float32 covariances of a linear map that taking them apart needs, in float64."""
+"""Memory for decomposing the covariances of a linear map in float64, as a multiple of their memory in float32."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Memory that a process that reads an LM may hold, and memory that it needs."""
+    """Memory that a process may take to read an LM, and memory that it needs."""
 
     promised: int
-    """Bytes that the process may take; others are counted in them."""
+    """Bytes that the process may take in all."""
     fixed: int
-    """Bytes of the process and of the weights, one linear map of them in float32."""
+    """Bytes of the process and the weights, with room to convert a part of one weight to float32."""
     token: int
     """Bytes of a token in a forward and backward pass."""
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch, which may take half of what is left."""
+        """Tokens of a batch, which may take half of the memory that *fixed* leaves."""
         return max(1, (self.promised - self.fixed) // 2 // self.token)
 
     def sums(self, longest: int, square: int, where: str, kept: int = 0) -> int:
-        """Numbers of sums over tokens that may be held at a time beside the longest example.
+        """Return how many numbers of sums over tokens may be held at a time beside an example of *longest* tokens.
 
-        *square* are the numbers of the largest that are not told apart, *kept* the bytes that stay of all maps.
+        *square* is the size of the largest sum that cannot be split, *kept* the bytes that stay for all linear maps.
 
         Raises:
-            ConfigError: not even these fit; the error begins with *where*.
+            ConfigError: that sum does not fit beside the example; the error begins with *where*.
         """
         fixed = self.fixed + kept
         least = fixed + max(longest * self.token + 4 * square, 4 * _SQUARED * square)
@@ -324,7 +324,7 @@ class MemoryPlan:
 
 
 def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
-    """The error that a promise cannot be kept."""
+    """Return the error for too small a limit of memory."""
     return ConfigError(
         f"{where}: memory is {promised / 1e9:.1f} GB, but the process, the weights, one layer in float32 and {what} "
         f"need {least / 1e9:.1f} GB. Raise memory, lower max_tokens, or use a smaller LM."
@@ -332,27 +332,27 @@ def too_little(promised: int, least: int, where: str, what: str) -> ConfigError:
 
 
 def size_read(folder: Path, name: str, half: bool) -> int:
-    """Bytes in memory of the weights of an LM's folder when it is only read, from the headers of its files.
+    """Return the bytes in memory of the weights of an LM that is not trained, from the headers of its files.
 
-    *half*: matrices of 2 bytes a number are held as they are.
+    *half*: matrices in 2-byte types are kept as they are.
     """
     return sum(_bytes_held(entry, half) for entry in stored_tensors(folder, name).values())
 
 
 def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryPlan:
-    """Say how an LM, of so many bytes of *weights*, is read within so many bytes, before its weights are.
+    """Plan how to read an LM, whose weights take *weights* bytes, within *promised* bytes, before it is loaded.
 
     Raises:
-        ConfigError: its weights do not fit.
+        ConfigError: the weights and one token do not fit.
     """
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config(decoder=True)
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
-    experts = int(getattr(config, "num_experts_per_tok", None) or 1)  # that read a token
+    experts = int(getattr(config, "num_experts_per_tok", None) or 1)  # that read each token
     inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * experts)
-    # What a layer keeps of a token for the backward pass and for who reads; the scores of all tokens, thrice.
+    # What layers keep of a token for the backward pass and for methods that read activations; its logits, four times.
     token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
     fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
     plan = MemoryPlan(promised, fixed, token)
@@ -362,7 +362,7 @@ def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryP
 
 
 def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
-    """Bytes in memory of a tensor in a file."""
+    """Return the bytes in memory of a tensor, given its entry in a file's header."""
     start, stop = entry["data_offsets"]
     if not (entry["dtype"] in HALF or entry["dtype"].startswith(_FLOATS)):
         return int(stop - start)
@@ -371,7 +371,7 @@ def _bytes_held(entry: Mapping[str, Any], half: bool) -> int:
 
 @contextmanager
 def without_weights() -> Iterator[None]:
-    """Make models whose parameters have no numbers and take no memory; their buffers are computed as always."""
+    """Make models inside the context without memory for parameters (meta device); buffers are computed as always."""
     register = nn.Module.register_parameter
 
     def put(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:

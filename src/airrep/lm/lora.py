@@ -21,17 +21,17 @@ from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
 MOMENTS = "moments.safetensors"
-"""Adam's moments of each number of the adapters, beside them."""
+"""File of Adam's moments of the adapters' weights, beside the adapters."""
 
 _A, _B = (f".lora_{letter}.weight" for letter in "AB")
 
 
 @contextmanager
 def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]:
-    """Give a model low-rank adapters, W + (alpha / rank) B A, and add them to its weights in the end.
+    """Give a model low-rank adapters, W + (alpha / rank) B A, and merge them into its weights when the context ends.
 
-    A is drawn from *seed*, B starts as 0. Inside, only adapters ask for a gradient; afterwards the model has the
-    modules it had before, and all its weights ask for one.
+    A is drawn from *seed*, B starts as 0. Inside, only adapters require a gradient. Afterwards the model has its former
+    modules, and all its weights require a gradient; after an exception the adapters are dropped.
     """
     adapters = _attach(model, settings, seed)
     try:
@@ -64,7 +64,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
         # peft draws from the global generator, on the CPU.
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")  # _check_targets refuses it
-            warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft takes that of each layer's type
+            warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft sets it by each layer's type
             adapters = LoraModel(model, config, NAME)
     except ValueError as error:
         raise ConfigError(f"lora_targets: {first_line(error)}. Give names of linear layers of this LM.") from error
@@ -73,7 +73,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
 
 
 def _check_targets(model: Any) -> None:
-    """Refuse adapters that :func:`_draw` does not draw, and those that would change another layer when merged."""
+    """Refuse adapters of layers that are not linear, and adapters that would change another layer when merged."""
     from peft.tuners.lora import LoraLayer
     from transformers.pytorch_utils import Conv1D
 
@@ -89,7 +89,7 @@ def _check_targets(model: Any) -> None:
 
 
 def _draw(model: Any, seed: int) -> None:
-    """Draw every A anew, uniformly within ±1/√inputs; on the CPU, so that every device has the same."""
+    """Draw every A anew, uniformly within ±1/√inputs; on the CPU, so that A is the same on every device."""
     generator = torch.Generator().manual_seed(stream_seed(seed, "lora"))
     for name, parameter in model.named_parameters():
         if "lora_A" in name:
@@ -105,12 +105,12 @@ def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def file_name(name: str) -> str:
-    """Name in peft's files of an adapter's weight, given by its name in the model."""
+    """Return the name that peft's files give an adapter's weight, from its name in the model."""
     return PREFIX + name.replace(f".{NAME}.", ".")
 
 
 def whole_weights(model: Any) -> dict[str, Tensor]:
-    """All weights of a model by their names, adapters added where it has some; the model stays as it is."""
+    """Return all weights of a model by name, with adapters added to them; the model itself is not changed."""
     found = {
         name.replace(".base_layer.", "."): parameter.detach()
         for name, parameter in model.named_parameters()
@@ -126,7 +126,7 @@ def whole_weights(model: Any) -> dict[str, Tensor]:
 def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, base: str) -> None:
     """Write a model's adapters into a new folder as peft does, and beside them Adam's moments of their weights.
 
-    The optimizer has taken a step at least; *base* names the model without adapters.
+    The optimizer must have taken at least one step; *base* names the model without adapters.
     """
     config = copy.copy(model.peft_config[NAME])
     config.base_model_name_or_path, config.inference_mode = base, True
@@ -156,7 +156,7 @@ def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_adapters(model: Any, folder: Path) -> None:
-    """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote."""
+    """Load adapters into a model without merging them, from a folder that peft or :func:`save_adapters` wrote."""
     for name in (ADAPTER_CONFIG, ADAPTER):
         if not (folder / name).is_file():
             raise ConfigError(
@@ -169,7 +169,7 @@ def load_adapters(model: Any, folder: Path) -> None:
 
 
 def _check_kind(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse weights of more than linear maps, whose moments are not known, and those that were not trained."""
+    """Refuse adapters with weights other than LoRA's A and B, and adapters that were not trained."""
     foreign = next((name for name in weights if not name.endswith((_A, _B))), None)
     if foreign is not None:
         raise ConfigError(
@@ -200,7 +200,7 @@ class StoredAdapters:
             raise ConfigError(f"{where}: weight {damaged} in {ADAPTER} is not finite. Use another checkpoint.")
 
     def put_into(self, model: Any) -> Any:
-        """The model as peft wraps it, with the adapters between its weights."""
+        """Return the model wrapped by peft, with the adapters loaded but not merged."""
         need(f"{self._where}: {ADAPTER}", "peft", "peft")
         from peft import PeftModel
 
@@ -214,11 +214,11 @@ class StoredAdapters:
 
     @contextmanager
     def fitting(self, model: Any, done: str) -> Iterator[None]:
-        """Let what peft raises, where adapters cannot be *done* into a model, become a one-line ConfigError."""
+        """Turn peft's errors into a one-line ConfigError: the adapters cannot be *done* ("loaded") into the model."""
         kind = type(model).__name__
         try:
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of names that do not fit and of tied weights, which are refused
+                warnings.simplefilter("ignore")  # about unknown names and tied weights, which are refused
                 yield
         except ConfigError:
             raise
@@ -228,7 +228,7 @@ class StoredAdapters:
             ) from error
 
     def _check_loaded(self, wrapped: Any) -> None:
-        """Refuse adapters in a model that are not those of their file: peft passes over names that do not fit."""
+        """Refuse adapters that differ between model and file, since peft skips names that do not fit."""
         from peft import get_peft_model_state_dict
 
         stored = self.weights
@@ -259,7 +259,7 @@ _NOT_MERGED = {
     "layer_replication": "they belong to an LM that repeats layers of the base",
     "arrow_config": "they are mixed differently for each token (Arrow)",
 }
-"""Settings of peft's LoRA that merging has no place for, with what they do."""
+"""LoRA settings of peft that make merging impossible, with what they do."""
 
 
 def load_whole(files: LmFiles, trusted: bool = False) -> Any:
@@ -288,7 +288,7 @@ def load_whole(files: LmFiles, trusted: bool = False) -> Any:
 
 
 def _load_base(files: LmFiles, trusted: bool) -> Any:
-    """A causal LM without adapters; quantised weights as float32."""
+    """Load a causal LM without adapters; quantised weights become float32."""
     if not is_packed(files.weights):
         return load_network(files.weights, files.name, trusted)
     model = load_packed(files.weights, files.name, trusted)
@@ -297,7 +297,7 @@ def _load_base(files: LmFiles, trusted: bool) -> Any:
 
 
 def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse adapters that are no LoRA, that name code, or whose base was changed before they were trained."""
+    """Refuse adapters that are not LoRA, changed the base before training, cannot be merged, or name code."""
     if config.get("peft_type") != "LORA":
         kind = str(config.get("peft_type"))[:40]
         raise ConfigError(
@@ -321,12 +321,12 @@ def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
 
 
 def tied_layers(model: Any) -> tuple[str, str] | None:
-    """Names of a layer with adapters and of another that has the same weight; None if there are none."""
+    """Return the names of a layer with adapters and of a layer that shares its weight; None if no weight is shared."""
     from peft.tuners.lora import LoraLayer
 
     holders: dict[Any, dict[Any, str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
-        if ".original_module." not in name:  # merging puts a trained copy in its place
+        if ".original_module." not in name:  # merging replaces it by a trained copy
             path = name.rpartition(".")[0].partition(".base_layer")[0]
             holders.setdefault(weight, {}).setdefault(model.get_submodule(path), path.removeprefix(PREFIX))
     for layers in holders.values():

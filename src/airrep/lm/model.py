@@ -62,16 +62,16 @@ Losses: TypeAlias = Float32[np.ndarray, " n"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_TOKENS = 2048  # longest example where no limit is asked for: many LMs have far more positions
+_MOST_TOKENS = 2048  # longest example if max_tokens is not set: many LMs have far more positions
 _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
-_CUDA_PADDING = 8192  # fewer calls of attention: on a card each costs more than the places that it fills
-_PROBE = 24  # tokens; more where a window is longer
+_CUDA_PADDING = 8192  # on a GPU, one more call of attention costs more than computing free places
+_PROBE = 24  # tokens of the longest probe; more if the LM's attention has a longer window
 _TOLERANCE = 1e-3
 _REACHES = ("window", "chunk", "index_topk", "block_size")
-"""Words in the names of settings that say how far a token looks."""
+"""Words in the names of config fields that say how far back a token attends."""
 _STATELESS = ("full_attention", "sliding_attention", "chunked_attention", "attention", "sparse", "dense")
-"""Types of layers that read other tokens by attention alone, or none."""
+"""Types of layers that read other tokens only by attention, or not at all."""
 
 
 class TargetLM:
@@ -90,20 +90,20 @@ class TargetLM:
         self.execution = execution
         self.plan: MemoryPlan | None = None
         self.sums = SUMS
-        """Numbers of sums over tokens, such as covariances, that whoever reads it may hold at a time."""
+        """Most numbers of sums over tokens, such as covariances, that a method may hold at a time."""
         self._base: dict[str, Tensor] | None = None
         self._changed = False
         self.earlier: TargetLM | LmSettings | None = None
-        """The LM before a fine-tune that made this one, where its loss is compared with that."""
+        """The LM before the fine-tune that made this one, if the loss compares the two."""
         self._likelihoods: dict[str, Float64[np.ndarray, " 2"]] = {}
         self._readable: set[str] = set()
-        """Fingerprints of corpora of which it can read every example."""
+        """Fingerprints of the corpora in which the LM can read every example."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over weights, configuration, tokenizer, chat template and limit of tokens.
+        """64 hex digits over weights, configuration, tokenizer, chat template, token limit, ``cut`` and loss.
 
-        Device, precision and micro-batches are left out: they are execution.
+        Device, precision and micro-batches are left out, since they change results only by rounding.
         """
         template = PLAIN if self.reading["template"] == "plain" else None
         return json_digest(
@@ -119,30 +119,30 @@ class TargetLM:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
+        """Longest example in tokens, template (``"chat"``, ``"plain"`` or a text), and ``cut`` and loss if set."""
         own = "chat" if self.chat.plain is None else "plain"
         cut = {} if self.chat.cut == "prompt" else {"cut": self.chat.cut}
         read = {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
         return {**read, **summary_of(self.settings.loss, self.settings.beta)}
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
-        """Ways of reading the examples that the fingerprint does not tell; see :meth:`Chat.rendering`."""
+        """Return how prompts are read where the fingerprint does not cover it; see :meth:`Chat.rendering`."""
         return self.chat.rendering(examples)
 
     def key(self, example: Example) -> str:
-        """16 hex digits: the hash of the texts, and of how they are read where the fingerprint does not tell it."""
+        """Return 16 hex digits over an example's texts, and how they are read if the fingerprint does not cover it."""
         read = example.reading_hash
         if read != example.content_hash:
             return read
         return content_hash("messages", read) if self.chat.reads_messages(example) else read
 
     def corpus_key(self, corpus: Corpus) -> str:
-        """64 hex digits: the fingerprint of a corpus, and of how it is read where that of the LM does not tell it."""
+        """Return 64 hex digits over a corpus, and how it is read if the LM's fingerprint does not cover it."""
         own = self.rendering(corpus)
         return json_digest({"corpus": corpus.fingerprint, **own}) if own else corpus.fingerprint
 
     def tokenise(self, examples: QueriesLike) -> Documents:
-        """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
+        """Return the token ids of each example, in order, cut to *max_tokens* in the way that ``cut`` says.
 
         Examples come in any form that :meth:`airrep.Index.top` takes queries in.
         """
@@ -151,7 +151,7 @@ class TargetLM:
         return self._tokenised(examples if as_they_are else as_examples(examples, "examples"))
 
     def _tokenised(self, examples: Sequence[Example]) -> Documents:
-        """Token ids of each example, both sides of pairs, and what its loss is multiplied by."""
+        """Tokenise examples, with both sides of pairs, and set the factors of their losses."""
         loss = self.settings.loss
         sides = [example.sides for example in examples]
         if not any(other for _, other in sides):
@@ -168,9 +168,9 @@ class TargetLM:
         return replace(found, factors=factors_of(examples, loss))
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
-        """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand.
+        """Map the row of each example that :meth:`tokenise` refuses to the reason.
 
-        Of a corpus that it can read whole that is remembered, as each channel of an index asks.
+        Corpora without such an example are remembered, since each method of an index checks them.
         """
         corpus = examples.fingerprint if isinstance(examples, Corpus) else None
         if corpus in self._readable:
@@ -183,7 +183,7 @@ class TargetLM:
         return reasons
 
     def _unusable_pairs(self, examples: Sequence[Example]) -> dict[int, str]:
-        """Row and reason of each pair that is refused: its rejected response cannot be read, or the loss reads none."""
+        """Map refused pairs' rows to reasons: the rejected response cannot be read, or the loss reads no pairs."""
         others = {row: other for row, example in enumerate(examples) if (other := example.sides[1]) is not None}
         if self.settings.loss not in PAIRED:
             return {row: one_response(other.id, self.settings.loss) for row, other in others.items()}
@@ -191,7 +191,7 @@ class TargetLM:
         return {rows[n]: reason for n, reason in self.chat.refused(list(others.values())).items()}
 
     def check_readable(self, examples: Sequence[Example], method: str) -> None:
-        """Refuse a corpus of which the LM cannot read every example with a DataError that names the *method*."""
+        """Raise a DataError that names the *method* if the LM cannot read every example."""
         if refused := self.unusable(examples):
             raise DataError(
                 f"{method}: the LM cannot read {len(refused):,} of {len(examples):,} examples. The first: "
@@ -205,9 +205,9 @@ class TargetLM:
             raise DataError(f'{where}: loss={loss} cannot use example "{first[0].id}", which has no {first[1]}.')
 
     def keep_promise(self, examples: Sequence[Example], square: int = 0, kept: int = 0) -> None:
-        """Cut what is held at a time to the memory that was promised, if any was.
+        """Limit :attr:`sums` so that reading the examples fits into the memory setting, if there is one.
 
-        *square* are the numbers of the largest sums over tokens that cannot be cut, *kept* the bytes that stay of all
+        *square* is the size of the largest sum over tokens that cannot be split, *kept* the bytes that stay for all
         linear maps. ConfigError: they do not fit beside the longest example.
         """
         if self.plan is not None:
@@ -221,8 +221,8 @@ class TargetLM:
     ) -> FineTuneReport:
         """Train in place, from the present weights on, with a new optimizer; see :func:`airrep.lm.network.fine_tune`.
 
-        The seed decides the order of examples, and the adapters' first weights; *on_step* is told of each step while
-        adapters are still apart from the weights.
+        The seed decides the order of examples and the adapters' first weights. *on_step* is called after each step,
+        before adapters are merged into the weights.
         """
         if not len(documents):
             raise ConfigError("fine-tune: there are no training examples. Give at least one.")
@@ -232,12 +232,12 @@ class TargetLM:
 
     @contextmanager
     def training(self, settings: FineTuneSettings, seed: int) -> Iterator[None]:
-        """Be ready for a fine-tune: what it trains asks for a gradient, and adapters are in place if it has some."""
+        """Prepare the model for a fine-tune in the context: keep its base weights, and add adapters if they are set."""
         self._keep_base()
         self._changed = True
         adapters = nullcontext() if settings.lora_rank is None else adapted(self.model, settings, seed)
         with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."), adapters:
-            self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
+            self.model.train(self.settings.checkpointing)  # only then transformers recomputes
             try:
                 yield
             finally:
@@ -245,7 +245,7 @@ class TargetLM:
                 self.model.zero_grad()
 
     def _goals(self, documents: Documents, settings: FineTuneSettings, seed: int) -> list[Goal] | None:
-        """Return what each step of a fine-tune lowers, where that is not the loss of responses."""
+        """Return the loss of each step of a fine-tune; None for ``sft``. DataError: an example lacks what it needs."""
         preference = self._preference(documents)
         if preference is None:
             return None
@@ -258,7 +258,7 @@ class TargetLM:
         return list(goals_of(documents, settings, seed, preference, self.likelihoods_before))
 
     def _preference(self, documents: Documents) -> Preference | None:
-        """The loss of preferences, None for the usual one, without what the LM before the fine-tune says."""
+        """Return the loss of preferences without its reference log likelihoods; None for ``sft``."""
         if self.settings.loss == "sft":
             return None
         if documents.pairs.any() and not reads_packed(self.model):
@@ -270,17 +270,17 @@ class TargetLM:
         return Preference(self.settings.loss, self.settings.beta, told)
 
     def preference(self, documents: Documents) -> Preference | None:
-        """The loss of preferences as it is of documents with the weights of now; None for the usual one."""
+        """Return the loss of preferences on documents under the present weights; None for ``sft``."""
         found = self._preference(documents)
         if found is None or found.loss not in REFERRED or not (self._changed or self.earlier):
             return found
         return replace(found, reference=self.likelihoods_before(documents))
 
     def likelihoods_before(self, documents: Documents) -> Float64[np.ndarray, "n 2"]:
-        """Log likelihoods of both responses of each document under the LM before the fine-tune, in nats.
+        """Return the log likelihoods of both responses of each document before the fine-tune, in nats.
 
-        That is the LM with its base weights; of a warm-up that was such a fine-tune, the LM that it began from. What is
-        asked for once is remembered.
+        The LM before the fine-tune is this one with its base weights; for a warm-up by dpo or kto, it is the LM that
+        the warm-up began from. Results are remembered.
         """
         keys = [documents.digest(row) for row in range(len(documents))]
         missing = [row for row, key in enumerate(keys) if key not in self._likelihoods]
@@ -292,7 +292,7 @@ class TargetLM:
 
     @contextmanager
     def _before(self) -> Iterator["TargetLM"]:
-        """The LM before the fine-tune."""
+        """Yield the LM before the fine-tune."""
         if self.earlier is not None:
             if isinstance(self.earlier, LmSettings):
                 self.earlier = load_lm(self.earlier, stored=True)
@@ -309,20 +309,20 @@ class TargetLM:
                 self._changed = True
 
     def _keep_base(self) -> None:
-        """Copy the base weights before the first fine-tune, into the machine's memory; all are float32 from then on."""
+        """Copy the base weights to CPU memory before the first fine-tune; all weights are float32 from then on."""
         make_whole(self.model)
         if self._base is None:
             weights = self.model.named_parameters()
             self._base = {name: weight.detach().to("cpu", copy=True) for name, weight in weights}
 
     def reset(self) -> None:
-        """Bring the base weights back, in place and to the bit."""
+        """Restore the base weights, in place and to the bit."""
         self._changed = False
         if self._base is not None:
             take_back(self.model, self._base)
 
     def load_weights(self, path: Path) -> None:
-        """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer has it."""
+        """Use a checkpoint's weights until :meth:`reset`: a safetensors file, or a folder that a trainer wrote."""
         self._keep_base()
         self._changed = True
         if path.is_dir():
@@ -334,11 +334,11 @@ class TargetLM:
         take_weights(self.model, stored, path)
 
     def losses(self, documents: Documents) -> Losses:
-        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
+        """Return the mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
 
-        Where a part of a response is asked for, its losses alone are added up; the divisor stays that of all.
-        Where the LM is tuned on preferences, the loss of that for each document that has what it reads: for DPO,
-        −log σ of a pair's margin, which ranks as minus the margin does.
+        With shares, the weighted losses are summed, and the divisor is still the number of response tokens. With
+        dpo, orpo or kto, a document that has what the loss reads gets that loss instead: for dpo, −log σ of a pair's
+        margin, which ranks pairs as minus the margin does.
         """
         found = np.zeros(len(documents), np.float32)
         preference = self.preference(documents)
@@ -359,7 +359,7 @@ class TargetLM:
         return found
 
     def token_losses(self, documents: Documents) -> list[Float32[np.ndarray, " t"]]:
-        """Cross-entropy of each response token given all before it, in nats; one array for each document."""
+        """Return the cross-entropy of each response token given all tokens before it, in nats, for each document."""
         found: dict[int, np.ndarray] = {}
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
@@ -372,9 +372,9 @@ class TargetLM:
     def hidden_states(
         self, documents: Documents, layer: int = -1, tokens: Literal["mean", "last"] = "mean"
     ) -> Float32[np.ndarray, "n h"]:
-        """Hidden states of each document, ``(n, h)``: the mean over its tokens, or that of the last one.
+        """Return a hidden state for each document, ``(n, h)``: the mean over its tokens, or that of its last token.
 
-        Layer -1 is the last (behind the final norm), 0 the embeddings, k that behind layer k.
+        Layer -1 is the last one, after the final norm; 0 is the embeddings; k is the output of layer k.
         """
         found: dict[int, np.ndarray] = {}
         with self._evaluation("hidden states"):
@@ -388,12 +388,12 @@ class TargetLM:
 
     @contextmanager
     def _evaluation(self, what: str) -> Iterator[None]:
-        """Compute without gradients, in the precision asked for."""
+        """Compute without gradients, in the precision of :attr:`execution`."""
         with memory_named(what), torch.no_grad(), self.execution.autocast():
             yield
 
     def _batches(self, documents: Documents) -> Iterator[tuple[Batch, PackedDocuments]]:
-        """Packed batches of similar lengths; refuses examples that are not tokens yet."""
+        """Yield packed batches of documents of similar lengths; ConfigError for examples that are not tokenised."""
         if not isinstance(documents, Documents):
             raise ConfigError(
                 f"documents must come from tokenise(), but is a {type(documents).__name__}. Call tokenise() first."
@@ -403,9 +403,9 @@ class TargetLM:
             yield batch, PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
 
     def generate(self, examples: Sequence[Example], max_new_tokens: int = 64) -> list[str]:
-        """Answer the examples' prompts: always the most likely next token, at most *max_new_tokens* of them.
+        """Answer the examples' prompts greedily, each with at most *max_new_tokens* tokens.
 
-        Spaces around an answer are left out. A prompt is cut at its front so that the answer fits.
+        White space around an answer is removed. A prompt is cut at its front so that the answer fits.
         """
         room = self.max_tokens - max_new_tokens
         if room < 1:
@@ -420,17 +420,17 @@ class TargetLM:
 
     @property
     def _stops(self) -> list[int]:
-        """Tokens that end an answer: those that the LM and its tokenizer name."""
+        """Ids of the tokens that end an answer, as the LM and its tokenizer name them."""
         named = [self.model.generation_config.eos_token_id, self.chat.tokenizer.eos_token_id]
         flat = [token for each in named for token in (each if isinstance(each, list) else [each])]
         return sorted({token for token in flat if token is not None})
 
 
 def shared_lm(settings: LmSettings) -> TargetLM:
-    """The LM that another reader of this process holds, of the same settings and files; or :func:`load_lm`.
+    """Return the LM that this process already holds for the same settings and files; else load it.
 
-    Methods give their own settings, whose other fields are not looked at: several channels read one LM, which is in
-    memory once. Whoever changes its weights sets them back.
+    Only the fields of :class:`LmSettings` count, so that methods with settings of their own share one LM in memory. A
+    method that changes the weights must restore them.
     """
     settings = LmSettings.of(settings.model_dump(include=set(LmSettings.model_fields)))
     files = settings.find()
@@ -445,7 +445,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
 
 
 def take_back(model: Any, weights: Mapping[str, Tensor]) -> None:
-    """Put weights of before back into a model, in place."""
+    """Copy saved *weights* back into a model, in place."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
@@ -454,18 +454,18 @@ def take_back(model: Any, weights: Mapping[str, Tensor]) -> None:
 _shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
-@torch.inference_mode(False)  # weights that can be differentiated later, wherever gradients are switched off
+@torch.inference_mode(False)  # so that weights can be differentiated later
 def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bool = False) -> TargetLM:
-    """Load a target LM: its folder or Hub id, or settings with it.
+    """Load a target LM from its folder, its Hub id, or settings.
 
-    With *stored*, weights stay in memory in the precision of their files, and are brought to float32 one linear map at
-    a time where they are used. Results are the same. Weights that are trained are float32.
+    With *stored*, weights stay in memory in the precision of their files, and are converted to float32 one linear map
+    at a time. Results are the same. Fine-tuning converts all weights to float32.
 
     Raises:
-        ConfigError: there is no such LM, it is no causal LM, its files are damaged, it cannot be run, or a
-            setting does not fit it.
-        ArtifactError: it is a warm-up that was altered.
-        MissingExtraError: it has adapters, and the package peft is missing.
+        ConfigError: the LM is not found, is not a causal LM, has damaged files, or cannot be run, or a setting does
+            not fit the LM.
+        ArtifactError: the LM is a warm-up that was altered.
+        MissingExtraError: the LM has adapters, but the package peft is missing.
 
     Example:
         >>> lm = airrep.load_lm("MODEL")
@@ -498,13 +498,13 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
     except ConfigError:
         if not is_held(model):
             raise
-        make_whole(model)  # code of this type reads weights otherwise than by their modules
+        make_whole(model)  # the LM's code reads weights past their modules
         _settle_packing(lm)
     return lm
 
 
 def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | None:
-    """How the LM is read within the memory that was promised; None without a promise."""
+    """Plan how to read the LM within the memory setting; None if it is not set."""
     if settings.memory is None:
         return None
     if not stored:
@@ -524,14 +524,14 @@ def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | No
 
 
 _WIDENED = 8
-"""Most times by which quantised weights grow that become float32: of 4 bits."""
+"""Factor by which quantised weights of 4 bits grow when they become float32; others grow less."""
 
 
 def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
-    """An LM that holds its weights as they are stored.
+    """Load an LM that keeps its weights as they are stored; return None if it has to be loaded in float32.
 
-    None where they are float32, or quantised and to be on another device than the processor, where adapters are added
-    to them, and where its code makes constants that :func:`hold` does not know.
+    That is so if weights are stored in float32, are quantised and the device is not the CPU, or get adapters added, or
+    if the LM's code makes constants that :func:`hold` cannot convert.
     """
     if is_packed(files.weights) and files.adapter is None and torch.device(device).type == "cpu":
         return load_packed(files.weights, files.name, trusted)
@@ -552,18 +552,18 @@ def load_chat(settings: LmSettings) -> Chat:
 
 
 def _recorded(template: str | None) -> str | None:
-    """A template as artifacts name it, in which ``"chat"`` always stood for None where the LM has one of its own."""
+    """Return a template as artifacts name it, where ``"chat"`` already means None for an LM with a chat template."""
     return ALL_CHAT if template == "chat" else template
 
 
 def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
-    """Let a warm-up read examples as it did when it was trained, where nothing else is asked for."""
+    """Fill in settings that are not set with those that a warm-up read examples with when it was trained."""
     asked = settings.model_dump(include={"max_tokens", "cut", "template"}, exclude_none=True)
     return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
 
 
 def _max_tokens(settings: LmSettings, model: Any) -> int:
-    """The limit asked for, if the LM has so many positions; else those that it has."""
+    """Return max_tokens if it is set, else the LM's positions, at most 2048; ConfigError: the LM reads fewer."""
     named = (getattr(model.config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
     positions = next((own for own in named if own is not None and own > 0), _MOST_TOKENS)  # XLNet has -1: no limit
     if settings.max_tokens is not None and settings.max_tokens > positions:
@@ -582,17 +582,17 @@ def _max_tokens(settings: LmSettings, model: Any) -> int:
 
 
 def _reaches(config: Any) -> Iterator[tuple[str, int]]:
-    """Parts of an LM that read a document as it is read alone only up to some length, with that length."""
+    """Yield each part of an LM that reads only documents up to some length as if they were alone, and that length."""
     ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    # Some LMs have one rope for each type of layer. Those of type dynamic change beyond the LM's positions alone.
+    # Some LMs have one rope for each type of layer. Ropes of type dynamic change only beyond the LM's positions.
     for rope in (ropes, *(each for each in ropes.values() if isinstance(each, Mapping))):
         if "longrope" in (rope.get("rope_type"), rope.get("type")):
             own = getattr(config, "original_max_position_embeddings", None)
             reach = rope.get("original_max_position_embeddings") or own
-            # Short or long factors, by the longest document of the whole batch.
+            # The longest document of the batch decides if all get the short or the long factors.
             yield from [("RoPE scaling (longrope)", reach)] if reach else []
     chunk = getattr(config, "attention_chunk_size", None)
-    if chunk:  # tokens do not see beyond their chunk; packed attention knows no chunks
+    if chunk:  # tokens do not see beyond their chunk, but packed attention ignores chunks
         yield "attention in chunks", chunk
 
 
@@ -616,12 +616,12 @@ def _settle_packing(lm: TargetLM) -> None:
         use_library_attention(lm.model)
         why = "is read one document at a time, since its layers cannot read several in a row: slower, but correct"
         caution(_log, f"{kind} {why}")
-    if asked.precision != "float32":  # in which another part of it may fail
+    if asked.precision != "float32":  # another part of the LM may fail in it
         lm.token_losses(documents)
 
 
 def _probe(lm: TargetLM) -> Documents:
-    """Documents to read alone and together: one that is longer than any window, its first half, and short ones."""
+    """Return documents to read alone and together: one longer than any window, its first half, and two short ones."""
     config = lm.model.config.get_text_config(decoder=True)
     rows = lm.model.get_input_embeddings().weight.shape[0]
     named = (value for name, value in vars(config).items() if any(word in name for word in _REACHES))
@@ -635,7 +635,7 @@ def _probe(lm: TargetLM) -> Documents:
 
 
 def _packed(lm: TargetLM, documents: Documents) -> list[np.ndarray] | None:
-    """Losses of documents in one batch; None if the LM's own code fails, which lacks a mask, or needs another."""
+    """Return the losses of documents in one batch; None if the LM's own code cannot read a packed batch."""
     try:
         return lm.token_losses(documents)
     except ConfigError:

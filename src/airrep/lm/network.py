@@ -2,15 +2,15 @@
 
 For a pair of responses c and r to one prompt, with Δ = log p − log p of the LM before the fine-tune:
 
-* ``dpo``: −log σ(β(Δ(c) − Δ(r))) (Rafailov et al. 2023, Eq. 7); what stands in σ is the pair's margin.
-* ``orpo``: −log p(c)/|c| − β log σ(log odds(c) − log odds(r)) (Hong et al. 2024, Eq. 6), the odds p/(1 − p) being those
-  of the mean log likelihood of a token. No LM before is needed.
-* ``kto``: 1 − σ(±β(Δ(y) − z)) of one response, + if it is wanted, − if not (Ethayarajh et al. 2024, Eq. 8). z is the
-  mean Δ of mismatched prompts and responses of the optimizer step, 0 at least, and no gradient passes through it.
-* ``weighted``: the loss of the response, times the example's weight; with advantages, GRPO's gradient of a policy.
+* ``dpo``: −log σ(β(Δ(c) − Δ(r))) (Rafailov et al. 2023, Eq. 7); the argument of σ is the pair's margin.
+* ``orpo``: −log p(c)/|c| − β log σ(log odds(c) − log odds(r)) (Hong et al. 2024, Eq. 6). In the odds p/(1 − p), log p
+  is the mean log likelihood of a token. ORPO needs no LM before the fine-tune.
+* ``kto``: 1 − σ(±β(Δ(y) − z)) for one response y, + if y is wanted, − if not (Ethayarajh et al. 2024, Eq. 8). z is the
+  mean Δ of mismatched prompts and responses of the optimizer step, at least 0; no gradient passes through z.
+* ``weighted``: the loss of the response, times the example's weight; with advantages, GRPO's policy gradient.
 
-A step lowers the mean over its examples, but for log likelihoods, which are a mean over all response tokens of the
-step, as in a fine-tune on responses. So do trl's trainers, but that theirs of ORPO counts the prompt's tokens too.
+A step lowers the mean over its examples; only log likelihoods are averaged over all response tokens of the step, as
+with ``sft``. trl's trainers do the same, except that its ORPO trainer counts the prompt's tokens too.
 """
 
 import inspect
@@ -39,31 +39,31 @@ from airrep.shapes import Float, Float64
 
 @dataclass(frozen=True, eq=False)
 class Preference:
-    """A loss of preferences, and what it needs to know of some documents beside their tokens."""
+    """A loss of preferences, with what it needs to know about documents besides their tokens."""
 
     loss: LossName
     beta: float
     factors: Float64[np.ndarray, " n"]
-    """As of :func:`factor_of`."""
+    """Factor of each document's loss, as :func:`factor_of` returns it."""
     reference: Float64[np.ndarray, "n 2"] | None = None
-    """Log likelihoods of both responses under the LM before the fine-tune; None: those that the LM gives now."""
+    """Log likelihoods of both responses before the fine-tune; None takes those that the LM gives now."""
     drift: float = 0.0
     """z of KTO."""
 
     def take(self, rows: Rows) -> Self:
-        """That of some documents."""
+        """Return the loss for some of the documents."""
         reference = None if self.reference is None else self.reference[rows]
         return replace(self, factors=self.factors[rows], reference=reference)
 
     def reads(self, batch: PackedDocuments) -> Float[Tensor, " count"]:
-        """1 for each document that has what the loss reads, 0 for those whose response alone is asked about."""
+        """Return 1 for each document that has what the loss reads, such as a rejected response; else 0."""
         factors = torch.from_numpy(np.isfinite(self.factors)).to(batch.ids.device)
         if self.loss not in PAIRED:
             return factors.float()
         return torch.bincount(batch.owners, batch.sides.float(), len(factors)).gt(0).float()
 
     def of(self, each: Float[Tensor, " r"], batch: PackedDocuments) -> Float[Tensor, " count"]:
-        """The part of each document's loss that is no log likelihood; *each* are losses of its response tokens."""
+        """Return each document's loss without its log likelihood term, from the losses of *each* response token."""
         sums, tokens = side_sums(each, batch, len(self.factors))
         factors = torch.from_numpy(np.nan_to_num(self.factors)).to(sums)
         if self.loss == "orpo":
@@ -79,21 +79,21 @@ class Preference:
         return torch.zeros_like(factors)
 
     def shares(self, device: Any) -> Float[Tensor, " count"]:
-        """How much of each document's negative log likelihood, a token's mean, is in its loss."""
+        """Return the weight that each document's loss gives to its mean negative log likelihood per token."""
         plain = {"orpo": np.ones_like(self.factors), "weighted": np.nan_to_num(self.factors)}
         return torch.from_numpy(plain.get(self.loss, np.zeros_like(self.factors))).float().to(device)
 
     def whole(
         self, each: Float[Tensor, " r"], batch: PackedDocuments, reduction: Literal["mean", "sum"] = "mean"
     ) -> Float[Tensor, " count"]:
-        """The loss of each document by itself; of one that lacks what the loss reads, that of its response.
+        """Return the loss of each document by itself, from the losses of *each* response token.
 
-        The latter is the mean, or sum, over tokens.
+        For a document that lacks what the loss reads, return the mean or sum of its response tokens' losses.
         """
         sums, tokens = side_sums(each, batch, len(self.factors))
         mean = -sums[:, 0] / tokens[:, 0]
         response = -sums[:, 0] if reduction == "sum" else mean
-        if self.loss == "weighted":  # a weight is the example's, not a part of what is asked about
+        if self.loss == "weighted":  # the weight says how much is learnt, not what the loss is
             return response
         own = self.of(each, batch) + self.shares(each.device) * mean
         return torch.where(self.reads(batch) > 0, own, response)
@@ -102,19 +102,19 @@ class Preference:
 def side_sums(
     each: Float[Tensor, " r"], batch: PackedDocuments, count: int
 ) -> tuple[Float[Tensor, "count 2"], Float[Tensor, "count 2"]]:
-    """Log likelihood of both responses of each document, and their tokens."""
+    """Return the log likelihoods of both responses of each document, and their numbers of tokens."""
     place = 2 * batch.owners + batch.sides
     sums = each.new_zeros(2 * count).index_add(0, place, -each)
     return sums.view(count, 2), torch.bincount(place, minlength=2 * count).view(count, 2).to(each)
 
 
 def drift_of(now: Float64[np.ndarray, "n 2"], before: Float64[np.ndarray, "n 2"]) -> float:
-    """z of KTO: the mean gain of mismatched responses, 0 at least."""
+    """Return z of KTO: the mean gain in log likelihood of mismatched responses, at least 0."""
     return max(0.0, float((now - before)[:, 0].mean()))
 
 
 def mismatched(documents: Documents) -> Documents:
-    """Each prompt with the response of the document before, the first with that of the last."""
+    """Pair each prompt with the response of the document before it, and the first prompt with the last response."""
     count = len(documents)
     found = []
     for row in range(count):
@@ -125,11 +125,11 @@ def mismatched(documents: Documents) -> Documents:
 
 
 Refer: TypeAlias = Callable[[Documents], Float64[np.ndarray, "n 2"]]
-"""Log likelihoods of both responses of each document under the LM before the fine-tune."""
+"""Function that returns the log likelihoods of both responses of each document before the fine-tune."""
 
 
 IDLE = "airrep_idle"
-"""Attribute of a model: names of linear maps that it does not run as such, but multiplies with their weights itself."""
+"""Attribute of a model: names of linear maps that it never calls, since it multiplies with their weights itself."""
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
@@ -137,7 +137,7 @@ _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Device, precision and batches of an LM: none of them changes results beyond rounding."""
+    """Device, precision and batches of an LM; they change results only by rounding."""
 
     device: str
     """A device of torch, such as ``"cpu"``."""
@@ -146,33 +146,33 @@ class Execution:
     batch_tokens: int
     """Tokens of a micro-batch."""
     padding: int
-    """Free places that one call of attention may have."""
+    """Most free places in one call of attention; see :meth:`PackedDocuments.from_batch`."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Run matrix products in the precision."""
+        """Run matrix products in :attr:`precision` inside the context."""
         return autocast(self.precision, self.device)
 
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
-    """Cross-entropy of each response token given all before it, in nats; arguments as for :func:`token_logits`."""
+    """Return the cross-entropy of each response token given all tokens before it, in nats; see :func:`token_logits`."""
     return functional.cross_entropy(token_logits(model, batch), batch.targets, reduction="none")
 
 
 def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
-    """Logits of each response token given all before it, float32 or float64.
+    """Return the logits for each response token given all tokens before it, float32 or float64.
 
-    A model with the attention of :mod:`airrep.lm.attention` reads a packed batch; another reads one document.
+    A model with the attention of :mod:`airrep.lm.attention` reads a packed batch; other models read one document.
     """
     keeps_few = "logits_to_keep" in inspect.signature(model.forward).parameters
     keep = {"logits_to_keep": batch.predictors} if keeps_few else {}
     with without_cudnn():
         logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
-    rows = logits if len(logits) == len(batch.predictors) else logits[batch.predictors]  # of all tokens, or those kept
+    rows = logits if len(logits) == len(batch.predictors) else logits[batch.predictors]  # if all are given
     return rows.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _run(model: Any, **inputs: Any) -> Any:
-    """One forward pass; what the code of the LM itself raises becomes a one-line ConfigError."""
+    """Run one forward pass; turn errors of the LM's own code into a one-line ConfigError."""
     try:
         return model(**inputs)
     except AirRepError:
@@ -198,7 +198,7 @@ def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
 
 @contextmanager
 def idle_maps_noted(model: Any) -> Iterator[None]:
-    """Note which linear maps give no vector of their width for each of theirs in the context, as :data:`IDLE`."""
+    """Record, as :data:`IDLE`, the linear maps that do not map each input vector to one output in the context."""
     from transformers.pytorch_utils import Conv1D
 
     maps = {name: each for name, each in model.named_modules() if isinstance(each, torch.nn.Linear | Conv1D)}
@@ -206,7 +206,7 @@ def idle_maps_noted(model: Any) -> Iterator[None]:
 
     def note(module: torch.nn.Module, inputs: tuple[Any, ...], outputs: Any) -> None:
         width = module.out_features if isinstance(module, torch.nn.Linear) else module.nf
-        if isinstance(outputs, Tensor) and outputs.shape == (*inputs[0].shape[:-1], width):  # a router gives more
+        if isinstance(outputs, Tensor) and outputs.shape == (*inputs[0].shape[:-1], width):  # a router returns more
             ran.add(module)
 
     hooks = [each.register_forward_hook(note) for each in maps.values()]
@@ -219,17 +219,17 @@ def idle_maps_noted(model: Any) -> Iterator[None]:
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
-    """Last hidden state of each token, behind the final norm."""
+    """Return the last hidden state of each token, after the final norm."""
     with without_cudnn():
         states: Tensor = model.base_model(**_inputs(model, batch)).last_hidden_state
     return states[0]
 
 
 def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> Float[Tensor, "t h"]:
-    """Hidden states of each token after a layer; layers above are not computed, and none but the last is kept.
+    """Return the hidden state of each token after a layer; later layers are not computed.
 
-    -1 is the last, behind the final norm; 0 the embeddings; k that behind layer k. The last layer's own number is the
-    last too, as transformers counts.
+    Layer -1 is the last one, after the final norm; 0 is the embeddings; k is the output of layer k. The last layer's
+    number means the same as -1, as in transformers.
     """
     if layer == -1:
         return last_states(model, batch)
@@ -241,7 +241,7 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
         )
     if layer == count:
         return last_states(model, batch)
-    # The layer's input is what the layer before gives; an exception is the only way out of a forward pass.
+    # A layer's input is the output of the layer before; only an exception ends a forward pass early.
     hook = blocks[layer].register_forward_pre_hook(_stop, with_kwargs=True)
     try:
         last_states(model, batch)
@@ -261,7 +261,7 @@ class _ReachedError(Exception):
 
 
 def _stop(_module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """End the forward pass with what a layer is given."""
+    """End the forward pass with the input of a layer."""
     raise _ReachedError(positional[0] if positional else named["hidden_states"])
 
 
@@ -276,7 +276,7 @@ def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
 
 def recompute_activations(model: Any, name: str) -> None:
     """Keep no activations inside layers while training; the backward pass makes them again."""
-    newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is going away
+    newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is deprecated
     enable = model.gradient_checkpointing_enable if newer is None else newer
     try:
         enable({"use_reentrant": False})
@@ -289,7 +289,7 @@ def memory_named(what: str, advice: str = "Lower batch_tokens.") -> Iterator[Non
     """Turn a lack of memory into a one-line TrainingError, which ends with what to do."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # a lack of the device's is a RuntimeError
+    except (MemoryError, RuntimeError) as error:  # a lack of device memory is a RuntimeError
         if not _tells_of_memory(error):
             raise
         raise TrainingError(f"{what}: memory is short. {advice}") from error
@@ -303,15 +303,15 @@ def _tells_of_memory(error: Exception) -> bool:
 def generate(
     model: Any, prompts: Sequence[Sequence[int]], stops: Sequence[int], new_tokens: int, batch_prompts: int
 ) -> list[list[int]]:
-    """Token ids of the most likely next tokens, one after the other (greedy), without the token of *stops* at the end.
+    """Return the token ids of greedy answers, at most *new_tokens* each, without the token of *stops* that ends them.
 
-    Every prompt has a token at least; *batch_prompts* at a time bound memory.
+    Every prompt must have at least one token; *batch_prompts* prompts at a time limit memory.
     """
     from transformers import GenerationConfig
 
     answers: list[list[int]] = [[] for _ in prompts]
     order = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
-    # transformers fills what a call leaves open with the model's own settings: a repetition penalty, or beams.
+    # transformers takes what a call does not set, such as a repetition penalty or beams, from the model's settings.
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
         with library_attention(model):
@@ -353,7 +353,7 @@ class FineTuneReport:
     steps: int
     """Optimizer steps."""
     loss_per_step: tuple[float, ...]
-    """Loss of each step's examples before it, mean nats per response token."""
+    """Loss of each step's examples before the step, mean nats per response token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,14 +364,14 @@ class StepDone:
     """Number of the step, from 1, of all *steps*."""
     steps: int
     loss: float
-    """Loss of the step's examples before it, mean nats per response token."""
+    """Loss of the step's examples before the step, mean nats per response token."""
     rate: float
     optimizer: torch.optim.AdamW
-    """With the moments of each weight."""
+    """The optimizer, with the moments of each weight."""
 
 
 OnStep: TypeAlias = Callable[[StepDone], None]
-"""Told of each step while the weights are those behind it."""
+"""Function that is called after each step, with the weights as the step left them."""
 
 
 def fine_tune(
@@ -383,11 +383,11 @@ def fine_tune(
     on_step: OnStep | None = None,
     goals: Sequence["Goal"] | None = None,
 ) -> FineTuneReport:
-    """Train all weights that ask for a gradient, in place, with AdamW.
+    """Train all weights that require a gradient, in place, with AdamW.
 
-    A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does, or its own of
-    *goals*. Its gradient is summed over micro-batches; how many there are changes it by rounding alone. The seed
-    decides the order of examples.
+    A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does, or the loss that
+    *goals* has for the step. Gradients are summed over micro-batches, whose number changes them only by rounding. The
+    seed decides the order of examples.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
@@ -416,7 +416,7 @@ def fine_tune(
 
 
 def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows]:
-    """Rows of each step's examples: every epoch a permutation of its own, drawn from *seed*."""
+    """Yield the rows of each step's examples; every epoch has its own permutation, drawn from *seed*."""
     for epoch in range(settings.epochs):
         order = stream(seed, "order", epoch).permutation(count)
         for first in range(0, count, settings.batch_examples):
@@ -428,15 +428,15 @@ class Goal(NamedTuple):
 
     preference: Preference
     mixed: Documents | None
-    """Mismatched documents, of which KTO takes its z."""
+    """Mismatched documents, from which KTO computes z; None for other losses."""
     before: Float64[np.ndarray, "n 2"] | None
-    """Their log likelihoods before the fine-tune."""
+    """Log likelihoods of *mixed* before the fine-tune."""
 
 
 def goals_of(
     documents: Documents, settings: FineTuneSettings, seed: int, preference: Preference, refer: Refer
 ) -> Iterator[Goal]:
-    """Return what each step of :func:`fine_tune` lowers; *refer* is asked here for all that the LM before it says."""
+    """Yield the loss of each step of :func:`fine_tune`; *refer* is called for the log likelihoods that steps need."""
     if preference.loss in REFERRED:
         preference = replace(preference, reference=refer(documents))
     for rows in order_of(len(documents), settings, seed):
@@ -445,11 +445,11 @@ def goals_of(
 
 
 def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goal | None = None) -> Tensor:
-    """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats.
+    """Add the gradient of the mean loss over all response tokens of some documents; return that mean in nats.
 
-    With a *goal* it is the loss of that, whose preferences are a mean over the documents. Where documents have shares,
-    a token's loss counts by its share, and the divisor stays that of all: nothing is learnt of a token of share 0, and
-    the others weigh as before.
+    With a *goal*, take its loss, whose preference term is a mean over the documents. With shares, each token's loss is
+    multiplied by its share, and the divisor is still the number of response tokens: nothing is learnt of a token of
+    share 0, and other tokens weigh as before.
     """
     chosen = documents.response_lengths if documents.borders is None else documents.borders - documents.starts
     tokens, count = int(chosen.sum()), len(documents)
@@ -475,7 +475,7 @@ def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goa
 
 
 def likelihoods(model: Any, documents: Documents, execution: Execution) -> Float64[np.ndarray, "n 2"]:
-    """Log likelihood of the response of each document, and of the rejected one of a pair, in nats; 0 without one."""
+    """Return the log likelihood of each document's response and rejected response (0 without one), in nats."""
     found = np.zeros((len(documents), 2))
     for batch in pack(documents.lengths, execution.batch_tokens):
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
@@ -486,7 +486,7 @@ def likelihoods(model: Any, documents: Documents, execution: Execution) -> Float
 
 
 def _finite(loss: Tensor, norm: Tensor, step: int) -> float:
-    """The loss of a step, counted from 1, as a number; refuses one that is not finite, and such a gradient."""
+    """Return the loss of a step, counted from 1, as a number; TrainingError if loss or gradient is not finite."""
     # One transfer from the device for both.
     found, length = torch.stack([loss.double(), norm.double()]).tolist()
     if not np.isfinite(found + length):

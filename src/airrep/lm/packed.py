@@ -1,7 +1,7 @@
-"""Weights of LMs held as their files have them: quantised ones, fused experts.
+"""Weights kept as their files hold them: quantised weights and fused experts.
 
-transformers keeps all experts of a layer as weights of three dimensions, ``(experts, out, in)``, and takes the function
-that multiplies with them from outside. The one here gives the same outputs, one expert's matrix at a time.
+transformers keeps all experts of a layer as weights of three dimensions, ``(experts, out, in)``, and lets the function
+that multiplies with them be replaced. The function here gives the same outputs, one expert's matrix at a time.
 """
 
 import json
@@ -26,21 +26,21 @@ from airrep.lm.held import HALF, HalfWeight, Stored, hollow, multiply, put, size
 from airrep.shapes import Float, Float32, Int8, Int16, Int32, Int64, UInt8
 
 NAME = "airrep_one_by_one"
-"""Name of the function in transformers."""
+"""Name that :func:`_run` has in transformers."""
 
 Tap: TypeAlias = Callable[[str, int, Tensor, Tensor, Tensor], None]
-"""Is told the name of a fused weight, the expert, its inputs ``(n, in)``, its outputs ``(n, out)``, its tokens."""
+"""Function of a fused weight's name, an expert, its inputs ``(n, in)``, outputs ``(n, out)`` and tokens ``(n,)``."""
 
 _AMONG_OTHERS = re.compile(r"(\bexperts)\.\d+(?=\.|$)")
 
 
 def is_fused(module: nn.Module) -> bool:
-    """True if a module holds fused experts whose function is taken from outside."""
+    """True if a module holds fused experts whose function can be replaced."""
     return isinstance(getattr(module, "down_proj", None), nn.Parameter) and hasattr(module, "is_transposed")
 
 
 def fused_shapes(module: Any) -> Iterator[tuple[str, int, int, int]]:
-    """The fused weights of a module: the name, experts, and widths of what goes in and comes out of each."""
+    """Yield the name, number of experts, input width and output width of each fused weight of a module."""
     for name in ("gate_up_proj" if getattr(module, "has_gate", True) else "up_proj", "down_proj"):
         experts, *widths = getattr(module, name).shape
         inward, outward = widths if module.is_transposed else reversed(widths)
@@ -48,7 +48,7 @@ def fused_shapes(module: Any) -> Iterator[tuple[str, int, int, int]]:
 
 
 def pool_name(name: str) -> str:
-    """The name that all experts of a layer share; that of any other map is its own."""
+    """Return the name that a linear map shares with all experts of its layer; other maps keep their names."""
     return _AMONG_OTHERS.sub(r"\1.*", name)
 
 
@@ -61,7 +61,7 @@ def one_by_one(module: nn.Module) -> None:
 
 
 def hold_experts(model: nn.Module) -> None:
-    """Keep fused experts of 2 bytes a number as they are, in place, and bring one expert's matrix at a time to float32.
+    """Keep fused experts in 2-byte types as they are, in place, and convert one expert's matrix at a time to float32.
 
     They run one by one from then on; see :func:`airrep.lm.held.hold`.
     """
@@ -79,7 +79,7 @@ def hold_experts(model: nn.Module) -> None:
 
 @contextmanager
 def tapped(module: Any, tap: Tap) -> Iterator[None]:
-    """Tell *tap* what passes through each fused expert, while the context lasts."""
+    """Call *tap* inside the context with what passes through each fused expert."""
     before = module.config._experts_implementation
     one_by_one(module)
     module.airrep_tap = tap
@@ -96,7 +96,7 @@ def _run(
     chosen: Int64[Tensor, "t k"],
     shares: Float[Tensor, "t k"],
 ) -> Float[Tensor, "t h"]:
-    """Each token's sum over its chosen experts of share times output."""
+    """Return each token's sum of share times output over its chosen experts."""
     gated = getattr(module, "has_gate", True)
     first = "gate_up_proj" if gated else "up_proj"
     total = torch.zeros_like(states)
@@ -117,7 +117,7 @@ def _run(
 def _multiply(
     module: Any, name: str, expert: int, inputs: Float[Tensor, "n i"], tokens: Int64[Tensor, " n"]
 ) -> Float[Tensor, "n o"]:
-    """One matrix of one expert, and its bias."""
+    """Multiply inputs with one matrix of one expert, and add its bias."""
     bias = getattr(module, f"{name}_bias")[expert].to(inputs.dtype) if module.has_bias else None
     if (fused := vars(module).get("fused")) is not None:
         outputs = multiply(inputs, HalfWeight(fused[name][expert]), bias, module.is_transposed)
@@ -133,7 +133,7 @@ Rows = slice | Int64[Tensor, " n"]
 
 
 class _Packed:
-    """A matrix whose numbers are computed."""
+    """A matrix whose numbers are computed from stored codes."""
 
     kind: torch.dtype | None = None
     device = torch.device("cpu")
@@ -146,7 +146,7 @@ class _Packed:
 
 
 class Bytes(_Packed):
-    """bitsandbytes, 8 bits: whole numbers from −127 to 127 times a row's largest number / 127 (arXiv 2208.07339)."""
+    """8-bit weight of bitsandbytes: codes from −127 to 127, times a row's largest number / 127 (arXiv 2208.07339)."""
 
     def __init__(self, codes: Int8[Tensor, "o i"], largest: Float32[Tensor, " o"]) -> None:
         super().__init__(*codes.shape)
@@ -157,9 +157,9 @@ class Bytes(_Packed):
 
 
 class Nibbles(_Packed):
-    """bitsandbytes, 4 bits: places in a table of 16 numbers, times a block's largest number (arXiv 2305.14314).
+    """4-bit weight of bitsandbytes: indices into 16 numbers, times a block's largest number (arXiv 2305.14314).
 
-    Two places lie in a byte, the first in its upper half; a row is a whole number of blocks.
+    A byte holds two indices, the first one in its upper half; a row is a whole number of blocks.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Nibbles(_Packed):
     ) -> None:
         super().__init__(len(codes), 2 * codes.shape[1])
         self._codes, self._largest, self._kind = codes, largest, kind
-        self._pairs = torch.stack([table.repeat_interleave(16), table.repeat(16)], 1)  # of each byte
+        self._pairs = torch.stack([table.repeat_interleave(16), table.repeat(16)], 1)  # for each value of a byte
 
     def rows(self, which: Rows) -> Float[Tensor, "n i"]:
         codes, largest = self._codes[which], self._largest[which]
@@ -180,9 +180,9 @@ class Nibbles(_Packed):
 
 
 class Columns(_Packed):
-    """GPTQ and AWQ: (code − zero) × scale of each output and group of inputs, with codes packed into 32 bits.
+    """Weight of GPTQ or AWQ: (code − zero) × scale, with a zero and a scale for each output and group of inputs.
 
-    *codes* are ``(in, out)``, or in / (32 / bits) rows where a GPTQ word holds several inputs of an output.
+    *codes* returns the codes ``(in, n)`` of n outputs, which files pack into 32-bit words.
     """
 
     def __init__(
@@ -205,9 +205,9 @@ class Columns(_Packed):
 def packed_weights(
     method: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> tuple[dict[str, Stored], dict[str, Tensor]]:
-    """Weights of an LM's files: matrices that stay as they are, and all others.
+    """Sort the tensors of an LM's files into weights that are kept as stored, and all others.
 
-    *config* is the ``quantization_config``. ConfigError: a part of a matrix is missing; the error begins with *where*.
+    *config* is the ``quantization_config``. ConfigError: a matrix cannot be read; the error begins with *where*.
     """
     end, read = {
         BITSANDBYTES: (".weight", _bitsandbytes),
@@ -240,7 +240,7 @@ def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
     key = next(key for key in own if ".quant_state.bitsandbytes__" in key)
     state = json.loads(own[key].numpy().tobytes())
     largest = own["weight.absmax"]
-    if "nested_blocksize" in state:  # they are quantised themselves
+    if "nested_blocksize" in state:  # the largest numbers are quantised too
         blocks = own["weight.nested_absmax"].repeat_interleave(state["nested_blocksize"])[: len(largest)]
         largest = own["weight.nested_quant_map"][largest.int()] * blocks + state["nested_offset"]
     count, width = state["shape"]
@@ -255,7 +255,7 @@ def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
 def _gptq(own: Mapping[str, Tensor], config: Mapping[str, Any]) -> Stored:
     bits = config["bits"]
     words, scales = own["qweight"], own["scales"]
-    more = config.get("checkpoint_format", config.get("format", GPTQ)) == GPTQ  # that stores zeros less one
+    more = config.get("checkpoint_format", config.get("format", GPTQ)) == GPTQ  # this format stores zero − 1
     zeros = _spread(own["qzeros"], bits)[:, : scales.shape[1]] + int(more)
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)[:, None]
 
@@ -267,7 +267,7 @@ def _gptq(own: Mapping[str, Tensor], config: Mapping[str, Any]) -> Stored:
 
 
 _AWQ_SHIFTS = torch.tensor([0, 16, 4, 20, 8, 24, 12, 28], dtype=torch.int32)
-"""Where in a word AWQ has the codes of eight outputs."""
+"""Bit at which each of eight outputs has its code in a word of AWQ."""
 
 
 def _awq(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
@@ -283,14 +283,14 @@ def _awq(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
 
 
 def _spread(words: Int32[Tensor, "groups packed"], bits: int) -> Int32[Tensor, "groups o"]:
-    """Codes that lie in words, the first in the lowest bits."""
+    """Unpack the codes in 32-bit words, the first code from the lowest bits."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     found: Tensor = (words[..., None] >> shifts) & (2**bits - 1)
     return found.flatten(1)
 
 
 class Blocks:
-    """A matrix in a GGUF file, mapped into memory and brought to float32 as it is read."""
+    """A matrix in a GGUF file, mapped into memory; rows are converted to float32 when they are read."""
 
     kind: torch.dtype | None = None
     device = torch.device("cpu")
@@ -312,9 +312,9 @@ class Blocks:
 
 
 def dequantize(blocks: UInt8[Tensor, "rows bytes"], kind: str) -> Float[Tensor, "rows numbers"] | None:
-    """Rows of blocks as float32, to the bit what the package gguf makes of them, several times as fast.
+    """Convert rows of blocks to float32, to the bit as the package gguf does, but several times as fast.
 
-    None for types that are not here.
+    Return None for types that are not in :data:`_READERS`.
     """
     if kind not in _READERS:
         return None
@@ -323,7 +323,7 @@ def dequantize(blocks: UInt8[Tensor, "rows bytes"], kind: str) -> Float[Tensor, 
 
 
 def _legacy(blocks: Tensor, bits: int, least: bool) -> Float[Tensor, "n 32"]:
-    """A scale, the *least* number if it is stored, 32 fifth bits if there are five, and 32 codes of four bits."""
+    """Read blocks: a scale, the least number if *least*, the fifth bits of 5-bit codes, and 32 codes of 4 bits."""
     low = blocks[:, -16:]
     codes = torch.cat([low & 15, low >> 4], 1)
     if bits == _FIVE:
@@ -334,12 +334,12 @@ def _legacy(blocks: Tensor, bits: int, least: bool) -> Float[Tensor, "n 32"]:
 
 
 def _whole_numbers(blocks: Tensor) -> Float[Tensor, "n 32"]:
-    """A scale and 32 numbers of eight bits."""
+    """Read blocks: a scale and 32 numbers of 8 bits."""
     return blocks[:, 2:].view(torch.int8).float().mul_(_half(blocks, 0))
 
 
 def _with_minima(blocks: Tensor, bits: int) -> Float[Tensor, "n 256"]:
-    """Eight groups of 32 codes, each with a scale and a minimum of six bits."""
+    """Read blocks: eight groups of 32 codes, each group with a scale and a minimum of 6 bits."""
     first, second, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = torch.cat([first & 63, (both & 15) | ((first >> 6) << 4)], 1) * _half(blocks, 0)
     minima = torch.cat([second & 63, (both >> 4) | ((second >> 6) << 4)], 1) * _half(blocks, 2)
@@ -352,7 +352,7 @@ def _with_minima(blocks: Tensor, bits: int) -> Float[Tensor, "n 256"]:
 
 
 def _of_six_bits(blocks: Tensor) -> Float[Tensor, "n 256"]:
-    """Sixteen groups of 16 codes, each with a scale of eight bits; four bits of all codes, then two."""
+    """Read blocks: 16 groups of 16 codes, each with a scale of 8 bits; the low 4 bits of all codes, then the high 2."""
     low, high = blocks[:, :128].reshape(-1, 2, 64), blocks[:, 128:192].reshape(-1, 2, 32)
     codes = torch.cat([low & 15, low >> 4], 2).view(-1, 2, 4, 32)
     for part in range(4):
@@ -362,7 +362,7 @@ def _of_six_bits(blocks: Tensor) -> Float[Tensor, "n 256"]:
 
 
 def _half(blocks: Tensor, place: int) -> Float[Tensor, "n 1"]:
-    """A float16 of each block."""
+    """Return the float16 at byte *place* of each block, as float32."""
     return blocks[:, place : place + 2].view(torch.float16).float()
 
 
@@ -377,11 +377,11 @@ _READERS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "Q5_K": (176, partial(_with_minima, bits=5)),
     "Q6_K": (210, _of_six_bits),
 }
-"""Bytes of a block and its reader, by names of types; what stands where in it is as ggml has it."""
+"""Bytes of a block and its reader, by name of type; ggml defines the layout of the blocks."""
 
 
 def is_packed(folder: Path) -> bool:
-    """True if the weights of an LM's folder are quantised, in a form that is held as it is."""
+    """True if the weights of an LM's folder are quantised in a format that airrep keeps as it is."""
     return (folder / PLACES).is_file() or quantised(read_config(folder / CONFIG)) is not None
 
 
@@ -395,8 +395,8 @@ def size_packed(folder: Path, name: str) -> int:
 def load_packed(folder: Path, name: str, trusted: bool) -> Any:
     """Load a causal LM whose linear maps and tables are held packed, as :func:`airrep.lm.files.load_network` does.
 
-    Numbers that are not finite are found where they are used: every token meets all of a linear map's, and a loss that
-    is not finite is refused.
+    Weights are not checked to be finite: every token is multiplied with all numbers of a linear map, and a loss that is
+    not finite is refused.
     """
     stored: dict[str, Stored] = {}
     plain = stored_weights(folder, name)
@@ -415,7 +415,7 @@ def _build(
     stored: Mapping[str, Stored],
     plain: Mapping[str, Tensor],
 ) -> tuple[Any, Mapping[str, Any]]:
-    """Make the LM of a configuration, give it weights, and tell which are missing or of another shape."""
+    """Make the LM of a configuration and fill in its weights; return it and a report of weights that do not fit."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
@@ -426,14 +426,14 @@ def _build(
         )
     if (folder / GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
-    model.tie_weights()  # weights of two names are two as long as they have no numbers
+    model.tie_weights()  # without_weights gives each name a weight of its own
     return model, _fill(model, stored, plain)
 
 
 def _fill(model: Any, stored: Mapping[str, Stored], plain: Mapping[str, Tensor]) -> Mapping[str, Any]:
-    """Give a model without weights those that there are, in place; a weight with several names has one of them.
+    """Fill a model without weights, in place; files store a weight that has several names under any one of them.
 
-    Returns the names of weights that are missing, or of another shape; then the model is as it was.
+    Return the names of weights that are missing or have another shape; if there are any, the model is not changed.
     """
     from transformers.pytorch_utils import Conv1D
 

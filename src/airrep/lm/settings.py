@@ -19,7 +19,7 @@ _FIELD = re.compile(r"\{prompt\}|\{response\}")
 
 
 class LmReading(Settings):
-    """How a target LM reads examples, whoever asks it."""
+    """Settings of how a target LM reads examples."""
 
     base: str | None = Field(default=None, min_length=1)
     """The LM under the adapters: a folder or a Hub id. None takes the one that the adapters name."""
@@ -69,7 +69,7 @@ class LmSettings(LmReading):
 
     @classmethod
     def named(cls, lm: "Self | Mapping[str, Any] | str | Path") -> Self:
-        """Settings of an LM given by its folder or Hub id, by a mapping or as they are; the errors of :meth:`of`."""
+        """Return the settings of an LM, given as a folder, a Hub id, a mapping or settings; raises as :meth:`of`."""
         return cls.of({"lm": str(lm)}) if isinstance(lm, str | Path) else cls.given(lm)
 
     def before(self) -> Self:
@@ -96,7 +96,7 @@ class LmSettings(LmReading):
     @field_validator("template")
     @classmethod
     def _both_fields(cls, template: str | None) -> str | None:
-        """A template holds the prompt, then the response, once each."""
+        """Check that a template of one's own holds {prompt} and then {response}, once each."""
         if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
             raise ValueError("must be None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
@@ -170,11 +170,11 @@ class FineTuneSettings(Settings):
         return self
 
     def steps(self, count: int) -> int:
-        """Optimizer steps of a fine-tune on so many examples."""
+        """Return the number of optimizer steps of a fine-tune on *count* examples."""
         return self.epochs * math.ceil(count / self.batch_examples)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """Learning rate of a step, counted from 0, of so many."""
+        """Return the learning rate of a *step*, counted from 0, of a fine-tune with *steps* steps."""
         rising = self.warmup_steps or int(self.warmup_ratio * steps)
         if step < rising:
             return self.learning_rate * step / rising

@@ -1,4 +1,4 @@
-"""Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened."""
+"""Make and open warm-ups: LMs fine-tuned on a sample of a corpus."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airrep.lm.network import FineTuneReport, OnStep, StepDone
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
-_SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning leaves them as they are
+_SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning keeps these
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Warmup:
     path: Path
     """Folder of the fine-tuned LM."""
     manifest: Mapping[str, Any]
-    """Its request, base LM and checkpoints."""
+    """Record of the request, the base LM and the checkpoints."""
 
     @property
     def base(self) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ class Warmup:
 
 
 def open_warmup(folder: str | Path) -> Warmup | None:
-    """Open the warm-up of a folder; None if the folder is no warm-up, but another LM, say."""
+    """Open the warm-up in a folder; None if the folder does not hold a warm-up (ArtifactError: it was altered)."""
     path = fetched(folder, loose=True)
     if not is_warm_up(path):
         return None
@@ -81,9 +81,9 @@ def open_warmup(folder: str | Path) -> Warmup | None:
 
 
 def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:
-    """Check that the second LM is the first one after a warm-up, by airrep or by any trainer, as far as files tell.
+    """Check that *after* is *before* after a warm-up by airrep or any trainer, as far as the files show.
 
-    Returns a caution, one line; empty if there is none. *template* is that which both are read with, if asked for.
+    Return a one-line caution, or an empty text. *template* is the template that both LMs are read with, None if unset.
     """
     if weights_digest(before.gguf or before.folder) == weights_digest(after.gguf or after.folder):
         raise ConfigError(
@@ -118,7 +118,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
 
 
 def checkpoints_of(lm: "TargetLM") -> tuple[Checkpoint, ...]:
-    """The checkpoints that an LM's warm-up kept, or that a trainer wrote into or beside its folder."""
+    """Return the checkpoints that an LM's warm-up kept, or that a trainer wrote into or beside its folder."""
     warmup = open_warmup(lm.files.folder)
     found = trainer_checkpoints(lm.files.folder) if warmup is None else warmup.checkpoints
     if not found:
@@ -152,7 +152,7 @@ def warm_up(
         fine_tune: settings of the fine-tune; the paper's label fine-tune if None.
         count: examples, drawn without repeats; None takes all.
         seed: decides the sample, the order of the examples, and the adapters' first weights.
-        checkpoints: number of checkpoints of all weights, at equal distances; the last is at the end.
+        checkpoints: number of checkpoints to keep, each of all weights, at equal distances; the last one at the end.
         replace: replace an existing warm-up that differs.
         on_step: called after each step.
 
@@ -160,8 +160,8 @@ def warm_up(
         ConfigError: the LM is not found, *count* or *checkpoints* is too large, or a setting does not fit.
         DataError: the LM cannot read an example.
         TrainingError: the loss is not finite, or memory is short.
-        MissingExtraError: adapters without the package peft.
-        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+        MissingExtraError: *fine_tune* asks for adapters, but the package peft is missing.
+        ArtifactError: *out* holds something else, another process writes there, or *out* cannot be written.
 
     Example:
         >>> warm = airrep.warm_up(train, "runs/warm", "MODEL", {"epochs": 1}, count=8)
@@ -216,7 +216,7 @@ def _request(
     """Everything that decides the weights."""
     return {
         "corpus": corpus.fingerprint,
-        # Of the files: the LM itself need not be loaded to find a finished one.
+        # A digest of the files, so that a finished warm-up is found without loading the LM.
         "lm": lm.find().digest(lm.trust_remote_code),
         "reading": lm.model_dump(include={"max_tokens", "cut", "template", "loss", "beta"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
@@ -227,9 +227,9 @@ def _request(
 
 
 def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
-    """Ways of reading conversations that the LM's files do not tell; see :meth:`Chat.rendering`.
+    """Return how the LM reads prompts of several messages; see :meth:`Chat.rendering`.
 
-    Of a corpus without conversations, as most are, no tokenizer is loaded.
+    The tokenizer is loaded only for a corpus that has conversations, which few have.
     """
     conversations = (example for example in corpus if holds_turns(example.prompt))
     first = next(conversations, None)
@@ -292,7 +292,7 @@ def _train(
     lm.check_learnable(examples, "warm-up")
     try:
         documents = lm.tokenise(examples)
-    except DataError as error:  # which names the first; people want to know how many
+    except DataError as error:  # it names one example only; count them all
         refused = lm.unusable(examples)
         raise DataError(
             f"warm-up: the LM {lm.name} cannot use {len(refused):,} of {len(examples):,} examples. The first: "

@@ -105,7 +105,7 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     if not found or missed:
         raise ConfigError(
             f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. Set modules "
-            "to such names, or to patterns that match them."
+            "to names from this list, or to patterns that match them."
         )
     return found
 
