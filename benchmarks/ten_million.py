@@ -35,7 +35,7 @@ import torch
 import airrep
 from airrep.corpus.table import SCHEMA
 from airrep.index.editing import LINEAGE
-from airrep.index.sealing import seal_index
+from airrep.index.encoding import seal_index
 from airrep.index.shards import SHARD, _write_examples, read_record, shard_name
 from airrep.runtime.artifacts import canonical_json, describe_files
 from airrep.runtime.publishing import write_file

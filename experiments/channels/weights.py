@@ -27,7 +27,7 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import channel_pooling
-from airrep.attributors.sums.reference import relative_weights
+from airrep.attributors.sums.relative import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.labels.gather import gather
 from airrep.labels.labels import LabelledInstance

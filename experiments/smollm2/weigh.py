@@ -22,7 +22,7 @@ import yaml
 
 import airrep
 from airrep.attributors.recipes import read_channels
-from airrep.attributors.sums.reference import MEMBERS
+from airrep.attributors.sums.relative import MEMBERS
 
 HERE = Path(__file__).parent
 (EKFAC_WEIGHT,) = (one.weight for one in read_channels("lm-whole") if one.method == "ekfac")

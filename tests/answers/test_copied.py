@@ -9,7 +9,8 @@ import pytest
 from worlds.commands import runner
 
 import airrep
-from airrep.answers.verdict import LEAST, copied, top
+from airrep.answers.copied import LEAST, copied
+from airrep.answers.verdict import top
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Span
 from airrep.index.index import Index

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from airrep.answers.outside import TEXTS
+from airrep.answers.chance import TEXTS
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "experiments" / "verdict")]
 from outside import records  # noqa: E402

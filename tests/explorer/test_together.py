@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import airrep
-from airrep.answers import outside
+from airrep.answers import chance
 from airrep.corpus.corpus import Corpus
 from airrep.errors import AirRepError
 from airrep.explorer import explorer as served
@@ -146,6 +146,6 @@ def test_the_first_question_finds_what_verdicts_are_held_against(
     def late(*_: object) -> None:
         raise AssertionError("measured while somebody waits")
 
-    monkeypatch.setattr(outside, "_measured", late)
+    monkeypatch.setattr(chance, "_measured", late)
     found = questions.top(explorer, TopRequest.model_validate({"query": {"prompt": "p", "response": "answer 3"}}))
     assert found["verdict"] is not None

@@ -16,9 +16,9 @@ import airrep
 from airrep.arrays import map_array
 from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.errors import ArtifactError
-from airrep.index import sealing, shards
+from airrep.index import encoding, shards
 from airrep.index.editing import count_merged
-from airrep.index.sealing import with_appended
+from airrep.index.encoding import with_appended
 from airrep.index.shards import SHARD, Sieve, reading
 from airrep.runtime import artifacts
 
@@ -223,7 +223,7 @@ def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.M
             plain(path, entry)
 
         monkeypatch.setattr(module, "check_file", noted)
-    monkeypatch.setattr(sealing, "read_record", lambda folder: read.append(SHARD) or shards.read_record(folder))
+    monkeypatch.setattr(encoding, "read_record", lambda folder: read.append(SHARD) or shards.read_record(folder))
     index.append(make_corpus(4, "more"))
     assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
 

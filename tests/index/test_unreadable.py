@@ -41,7 +41,7 @@ def test_they_are_left_out_where_that_is_asked_for(tmp_path: Path, lm: str, meth
     with pytest.raises(DataError):
         index.append(more)
     assert [index.append(more, skip_invalid=True).example(row).id for row in (4, 5)] == [data[4].id, "short"]
-    with pytest.raises(DataError, match=r"append: no example can be read. The first one: .*\"too long\""):
+    with pytest.raises(DataError, match=r"append: no example can be read. First problem: .*\"too long\""):
         index.append(Corpus.from_examples([LONG]), skip_invalid=True)
 
 

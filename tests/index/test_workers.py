@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, TrainingError
-from airrep.index.sealing import NewShard
+from airrep.index.encoding import NewShard
 from airrep.runtime.engine import Engine, InProcess, LocalProcesses
 
 TRAIN = make_corpus(50)

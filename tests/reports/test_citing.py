@@ -10,9 +10,9 @@ from worlds.pages import Page
 
 import airrep
 from airrep.corpus.records import Reading
+from airrep.index.encoding import without_texts
 from airrep.index.results.citations import text_hash
 from airrep.index.rows import IndexRows
-from airrep.index.sealing import without_texts
 
 TEXTS = [f"question {number} of {'abc'[number % 3]}" for number in range(12)]
 

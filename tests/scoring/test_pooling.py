@@ -11,7 +11,10 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from reference import pooling as reference
 
 from airrep.errors import ConfigError, DataError
+from airrep.scoring.blocks import Block
+from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
+from airrep.scoring.products import ask
 
 POOLS = ("sum", "mean", "attention", "signed-attention")
 scores_of_a_group = arrays(
@@ -170,3 +173,16 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
 def test_bad_input(scores: np.ndarray, pool: str, temperature: float, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         pool_scores(scores, pool, temperature)
+
+
+@pytest.mark.parametrize("score", ["one group", "streamed", "exact"])
+def test_a_pool_without_a_definition_is_not_taken_for_another(score: str) -> None:
+    median = Pooling("sum")
+    object.__setattr__(median, "kind", "median")  # as code looks that knows its name and nothing else
+    members = np.array([[1], [2], [9]], np.float32)
+    with pytest.raises(NotImplementedError, match="median"):
+        if score == "one group":
+            pool_scores(members.T, median)
+        else:
+            asked = ask(np.ones((1, 1), np.float32), [Block(0, members)])
+            asked.groups(Groups.from_lists({"all": [0, 1, 2]}), median, exact=score == "exact")

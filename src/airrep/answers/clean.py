@@ -229,7 +229,7 @@ def _turned(finding: ExampleFinding) -> ExampleFinding:
     """A duplicate's finding as one of the example that it repeats."""
     assert finding.other_row is not None
     assert finding.other is not None
-    reason = f"is repeated by '{finding.example.id}', which has no finding and stays"
+    reason = f"is repeated by '{finding.example.id}', which stays, as it has no finding"
     example, other = finding.other, finding.example
     return replace(finding, row=finding.other_row, example=example, other_row=finding.row, other=other, reason=reason)
 

@@ -353,7 +353,7 @@ def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
     """Return the examples that a method can read (DataError: there are none; *what* names the corpus in it)."""
     refused = method.unusable(corpus)
     if len(refused) == len(corpus):
-        raise DataError(f"{what}: no example can be read. The first one: {refused[0]} Check the data and the model.")
+        raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
 
 

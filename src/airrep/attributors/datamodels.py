@@ -145,7 +145,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{self._folder / name}: cannot be read, so it was altered. Restore it.") from error
+            raise ArtifactError(f"{self._folder / name}: cannot be read: it was altered. Restore it.") from error
         return found
 
 

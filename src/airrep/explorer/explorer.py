@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from airrep.answers.outside import outside
+from airrep.answers.chance import chances_of
 from airrep.answers.spread import Ends, Spread, ends_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
@@ -221,9 +221,9 @@ class Explorer:
             index.attributor.load()
             if self.file is not None:
                 index.ask_file(self.file, progress)
-            outside(index, contrast=False)
+            chances_of(index, contrast=False)
             if self.file is not None and self.file.better is not None:
-                outside(index, contrast=True)
+                chances_of(index, contrast=True)
 
     def index(self, number: int) -> ServedIndex:
         """One of the indexes, as it is on disk now; ArtifactError if it was changed or replaced."""

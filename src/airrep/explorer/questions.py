@@ -12,9 +12,10 @@ import numpy as np
 from airrep._version import __version__
 from airrep.answers.clean import CleanResult
 from airrep.answers.clean import clean as find_wrong
+from airrep.answers.copied import copied
 from airrep.answers.spread import top_beside_spread
 from airrep.answers.texts import find_row
-from airrep.answers.verdict import copied, verdicts
+from airrep.answers.verdict import verdicts
 from airrep.arrays import Mask
 from airrep.attributors.by_token import WordScores
 from airrep.corpus.corpus import Example

@@ -1,13 +1,13 @@
 """Features on disk: build an index, change it, ask it.
 
-building   Build an index: encode, write shards, seal it with its manifest.
+building   Build an index, or go on with an unfinished one.
 contrast   Questions: queries, with the better answer to each if there is one.
 editing    Appending to an index, deleting from it, compacting it.
+encoding   Encode and write the shards that an index still lacks, its manifest last.
 export     Export of an index to a file for other tools.
 index      An index on disk: opened as memory maps, asked for scores.
 results/   Results of asking an index: written, read, with method, pool, sign, units.
 rows       Rows of an index on disk: shards, examples, filters, ids, groups.
-sealing    Encode and write the shards of an index, and seal them with its manifest.
 selection  Pick training data from an index: by rank or weight, diverse, within quotas, budgets.
 shards     Shards: immutable pieces of an index on disk, and their blocks.
 sharing    An index that several machines make: build parts, join them.

@@ -1,4 +1,4 @@
-"""Build an index: encode, write shards, seal it with its manifest."""
+"""Build an index, or go on with an unfinished one."""
 
 import logging
 import shutil
@@ -16,9 +16,9 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError, caution
+from airrep.index.encoding import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.index import Index
 from airrep.index.rows import KIND, PACKAGES, READING
-from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine
@@ -124,7 +124,7 @@ def checked(
     if recipe is not None:
         if method is not None:
             raise ConfigError(
-                "recipe: already names its methods, so method must not be given too. Remove one of the two."
+                "recipe: cannot be combined with method, as a recipe names its methods. Remove one of them."
             )
         method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
     if method is None:

@@ -64,7 +64,7 @@ class EditableIndex(IndexRows):
             DataError: there is nothing to add, or an id is in the index already.
             ArtifactError: another process is writing there, or the encoder is not the one that made the index.
         """
-        from airrep.index.sealing import corpus_entry, with_appended  # here and below, since no question needs it
+        from airrep.index.encoding import corpus_entry, with_appended  # here and below, since no question needs it
 
         more = as_corpus(more, "append", self.reading.options)
         if len(more) == 0:
@@ -145,7 +145,7 @@ def _changing(index: IndexRows) -> Iterator[None]:
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
     """Write the shards of more examples, merged with small ones before them; names of all shards of the index."""
-    from airrep.index.sealing import write_shards
+    from airrep.index.encoding import write_shards
 
     shard_rows, names = index.manifest["request"]["shard_rows"], _names(index)
     count = count_merged([shard.rows for shard in index.shards], len(more), shard_rows)
@@ -276,7 +276,7 @@ def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Enc
 
 def _tidied(index: AnyIndex) -> AnyIndex:
     """The index as it is, without the strays of a change that was interrupted after it had taken effect."""
-    from airrep.index.sealing import remove_strays
+    from airrep.index.encoding import remove_strays
 
     remove_strays(index.path, _names(index), index.manifest["deleted"])
     return index
@@ -298,7 +298,7 @@ def _sealed(
 
     *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
-    from airrep.index.sealing import reading_entry, seal_index
+    from airrep.index.encoding import reading_entry, seal_index
 
     old = {name: index.manifest[name] for name in LINEAGE}
     optional = {name: index.manifest[name] for name in ("caution", PACKAGES, READING) if name in index.manifest}

@@ -12,8 +12,8 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, save_state
+from airrep.index.encoding import seal_index, write_shards
 from airrep.index.rows import IndexRows
-from airrep.index.sealing import seal_index, write_shards
 from airrep.index.shards import is_whole
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine, Share
@@ -100,7 +100,7 @@ def build_part(
     if shards < mine.of:
         raise ConfigError(
             f"--part {mine}: {len(train):,} examples make only {shards} shards of {shard_rows:,}, and each part needs "
-            "one. Use fewer parts, or lower --set shard_rows=."
+            "at least one. Use fewer parts, or lower --set shard_rows=."
         )
     if state is None:
         plan = planned(method, train, shard_rows, progress)

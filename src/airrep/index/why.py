@@ -17,7 +17,7 @@ import numpy as np
 
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
-from airrep.attributors.sums.reference import CandidatesAsked
+from airrep.attributors.sums.candidates import CandidatesAsked
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, Span, spans_of
 from airrep.corpus.views import has_pairs, seen_text

@@ -144,7 +144,7 @@ class Tuner(Generic[L, S]):
 
     @contextmanager
     def tuned(self, name: str, rows: Rows, seed: int) -> Iterator[L]:
-        """Yield the LM after one fine-tune, or the base LM if there are no rows (TrainingError: the fine-tune failed)."""
+        """Yield the LM after one fine-tune, or the base LM if there are no rows (TrainingError: it cannot be tuned)."""
         try:
             self.lm.reset()
             if len(rows):

@@ -51,9 +51,9 @@ def write_subset_files(
 ) -> Path:
     """Write each subset as a JSONL file, and the queries of each instance.
 
-    ``subsets.jsonl`` has a row for each subset: its name ``subset``, the paths ``train`` and ``queries`` relative to its
-    own folder, and the number of ``examples``. Finished files of the same plan are left as they are. DataError: the
-    corpora are not the plan's. ArtifactError: *out* holds something else.
+    ``subsets.jsonl`` has a row for each subset: its name ``subset``, the paths ``train`` and ``queries`` relative to
+    the list's folder, and the number of ``examples``. Finished files of the same plan are kept as they are.
+    DataError: the corpora are not the plan's. ArtifactError: *out* holds something else.
     """
     plan.check_corpora(train, queries)
     request = {"plan": plan.fingerprint, "train": plan.train_fingerprint, "queries": plan.query_fingerprint}

@@ -16,7 +16,7 @@ from airrep.arrays import GroupScores, unit_rows
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, Span, piece_rows, pieces_of, spans_of
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling, PoolLike, exponents
+from airrep.scoring.pooling import Pooling, PoolLike, exponents, undefined
 from airrep.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ def check_rows(groups: Groups, rows: int) -> None:
 
 def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> np.ndarray:
     """Sums, means and attention of members' scores, ``(q, m)`` float64; *exact* ones of float64 scores alone."""
+    if not pooling.attends and pooling.kind not in ("sum", "mean"):
+        raise undefined(pooling, "scoring.group_scores.pooled")
     if exact:
         some = (asked.chosen(slice(i, i + COLUMNS)) for i in range(0, len(asked), COLUMNS))
         return np.concatenate([np.empty((0, len(groups))), *(_exact(one, groups, pooling) for one in some)])

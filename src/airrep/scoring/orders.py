@@ -49,8 +49,8 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):
         raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but pool {pooling} needs some "
-            "that remain. Remove members from the group, or use another pool."
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but pool {pooling} needs "
+            "examples outside the group. Remove members from the group, or use another pool."
         )
 
 

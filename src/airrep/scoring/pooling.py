@@ -17,12 +17,11 @@ TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-_POOLS = "sum, mean, diminishing, attention, signed-attention, ngram-lm, order-inf or order-K (such as order-1)"
+_POOLS = f"{', '.join(get_args(Pool))}, order-inf or order-K (such as order-1)"
 _EXAMPLES = (*get_args(Pool), "order-1", "order-inf")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
-Kind: TypeAlias = Literal[
-    "sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "order", "channels"
-]
+Kind: TypeAlias = Literal[Pool, "order", "channels"]
+"""A pool of a method; influence of a group to some order; or each channel of a sum by its own pool."""
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
@@ -59,7 +58,7 @@ class Pooling:
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Leave -paper out."
+                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Remove -paper."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
@@ -136,6 +135,11 @@ def exponents(scores: Scores, kind: str) -> Scores:
     return scores if kind == "signed-attention" else abs(scores)
 
 
+def undefined(pooling: Pooling, where: str) -> NotImplementedError:
+    """The error of code that lacks a pool, so that none is silently taken for another."""
+    return NotImplementedError(f"{where} does not define the pool '{pooling}'. Add it there.")
+
+
 def _require_positive(temperature: float) -> None:
     try:
         good = bool(0 < temperature < np.inf)
@@ -200,4 +204,6 @@ def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
         return pooled
     if pooling.kind == "sum":
         return np.asarray(scores.sum(axis=1))
-    return np.asarray(scores.mean(axis=1))
+    if pooling.kind == "mean":
+        return np.asarray(scores.mean(axis=1))
+    raise undefined(pooling, "pool_scores")

@@ -54,7 +54,7 @@ def test_with_umap_others_lie_between_the_placed(
     assert whole.how.startswith("UMAP of encoder, 128 numbers")
     monkeypatch.setattr(clusters, "FITTED", 90)
     some = lay_out(index)
-    assert "90 were placed" in some.how
+    assert "90 examples were fitted" in some.how
     sources = np.array(index.values("source"))
     centres = {topic: whole.places[sources == topic].mean(axis=0) for topic in WORDS}
     nearest = [min(centres, key=lambda topic: np.linalg.norm(centres[topic] - place)) for place in some.places]

@@ -18,7 +18,7 @@ from airrep.attributors.direct import InMemory
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import ChannelsAttributor, channel_pooling
-from airrep.attributors.sums.reference import relative_weights
+from airrep.attributors.sums.relative import relative_weights
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError

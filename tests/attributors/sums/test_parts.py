@@ -16,7 +16,7 @@ from airrep.attributors.methods import METHODS, Method, make_attributor
 from airrep.attributors.recipes import read_channels
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.reference import FEW, REFERENCE
+from airrep.attributors.sums.relative import FEW, REFERENCE
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.index.building import build_index

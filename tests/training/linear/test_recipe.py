@@ -21,8 +21,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.index.building import build_index
+from airrep.index.encoding import MethodCopy
 from airrep.index.index import Index
-from airrep.index.sealing import Recipe
 from airrep.labels.labels import LabelledInstance
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
@@ -267,7 +267,7 @@ def test_learnt_channels_conform_dense_and_sparse_and_work_in_other_processes(tm
         check_attributor(lambda name=name: learnt(tmp_path / name))
         method = learnt(tmp_path / name)
         method.fit(LEARN.train)
-        assert Recipe.of(method).make().fingerprint == method.fingerprint
+        assert MethodCopy.of(method).make().fingerprint == method.fingerprint
 
 
 def test_what_was_learnt_can_be_a_member_again(tmp_path):

@@ -84,7 +84,7 @@ def lay_out(index: IndexRows) -> Layout:
         part = reduced[first : first + BATCH]
         places[first : first + len(part)] = _between(part, reduced[rows], fitted) if len(rows) < index.rows else 0
     places[rows] = fitted
-    more = "" if len(rows) == len(index) else f"; {len(rows):,} were placed, others lie between the nearest of these"
+    more = "" if len(rows) == len(index) else f"; {len(rows):,} examples were fitted, others lie between neighbours"
     return Layout(_scaled(places), f"UMAP of {channel}, {width} numbers{more}")
 
 

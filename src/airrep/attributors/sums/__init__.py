@@ -1,5 +1,6 @@
 """A method that adds up the scores of several others: channels.
 
-channels   Attribution by a weighted sum of channels, each with its own pool.
-reference  Weights of a sum's channels: by random groups, and by candidates of dear channels.
+candidates  Two stages: cheap channels pick candidates, a dear channel scores these alone.
+channels    Attribution by a weighted sum of channels, each with its own pool.
+relative    Relative weights of channels, from their scores of random groups of training examples.
 """

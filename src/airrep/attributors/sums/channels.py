@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.attributors.sums.reference import REFERENCE, CandidatesAsked, Read, Reference, relative_weights
+from airrep.attributors.sums.candidates import CandidatesAsked, Read
+from airrep.attributors.sums.relative import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError, caution
@@ -26,8 +27,6 @@ from airrep.runtime.artifacts import json_digest
 from airrep.scoring.asked import Asked, Kept, ScoresAsked, SumAsked, score_all
 from airrep.scoring.pooling import CHANNELS, Pool, Pooling, PoolLike
 
-POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm")
-"""Kinds of pools that a channel may have."""
 WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
 """Settings of a channel that do not change the features of training examples."""
 HOW = ("device", "precision", "batch_tokens", "memory", "store")
@@ -383,7 +382,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
         ConfigError: the pool does not exist, or does not pool members' scores.
     """
     found = method.pooling(channel.pool, channel.temperature)
-    if found.kind not in POOLS:
+    if found.kind not in get_args(Pool):
         raise ConfigError(
             f"channel {channel.title}: pool '{found}' does not work in a recipe. Use another pool, such as attention."
         )

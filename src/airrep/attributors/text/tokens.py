@@ -119,7 +119,7 @@ def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing more precise
-        raise ConfigError(f"{path}: is not a valid tokenizer ({error}). Restore it, or use another one.") from error
+        raise ConfigError(f"{path}: is not a valid tokenizer ({error}). Restore the file, or use another.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return _Pieces(tokenizer), sha256(content).hexdigest()

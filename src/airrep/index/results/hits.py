@@ -91,9 +91,6 @@ class Copied:
 
 Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
 
-STANDS_OUT, WEAK = 0.01, 0.05
-"""Chances below which something stands out, or is at least weak."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -121,11 +118,6 @@ class Verdict:
     """The verdict in words."""
 
 
-def kind_of(chance: float) -> Kind:
-    """The kind of a verdict."""
-    return "stands out" if chance < STANDS_OUT else "weak" if chance < WEAK else "nothing"
-
-
 FIELDS = ("id", "prompt", "response", "label", "source")
 
 
@@ -146,7 +138,7 @@ class Hits(Tabular, Sequence[Hit]):
     better: Record | None = None
     """The better answer, of a contrast."""
     verdict: Verdict | None = None
-    """True if any of it stands out, where that was judged (:func:`airrep.answers.verdict.top`)."""
+    """Does any example stand out as what taught the answer? None where it was not judged; :func:`airrep.top` does."""
     copied: tuple[Copied, ...] | None = None
     """The longest stretches of the answer that training examples hold word for word, where reasons were asked for."""
 

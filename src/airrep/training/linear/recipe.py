@@ -13,7 +13,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import channels_before_training, make_attributor
 from airrep.attributors.recipes import LEARNT, RECIPE, Channel, placed, unplaced
 from airrep.attributors.sums.channels import channel_pooling
-from airrep.attributors.sums.reference import relative_weights
+from airrep.attributors.sums.relative import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.bootstrap import varies

@@ -15,7 +15,7 @@ from airrep.attributors.base import Attributor, fit_method
 from airrep.attributors.direct import InMemory
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.attributors.sums.reference import REFERENCE, Reference
+from airrep.attributors.sums.relative import REFERENCE, Reference
 from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, score_features, score_instance
 from airrep.evaluation.statistics.bootstrap import FLAT

@@ -14,15 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from airrep.answers.spread import SAMPLE, Ends, Leaders, Moments, ends_of, evenly
-from airrep.answers.spread import Spread as ScoreSpread
+from airrep.answers.spread import SAMPLE, Ends, Leaders, Moments, Spread, ends_of, evenly
 from airrep.arrays import Mask, Rows
 from airrep.attributors.direct import InMemory, is_direct
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.contrast import Question
 from airrep.index.index import Index
-from airrep.index.results.hits import STANDS_OUT
+from airrep.index.results.hits import Kind
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.runtime.remote import places
 from airrep.runtime.remote.outputs import write_output
@@ -30,6 +29,8 @@ from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import contrast_scores
 
 TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
+STANDS_OUT, WEAK = 0.01, 0.05
+"""Chances below which an example stands out, or is at least weak evidence."""
 COUNTED, ALIKE = 100, 0.7
 """At most so many examples are counted whose share is at least this part of the greatest."""
 MANY = 10
@@ -50,6 +51,11 @@ VERSION = 1
 """Version of how the numbers are computed; others are not read."""
 
 
+def kind_of(chance: float) -> Kind:
+    """Return the kind of the verdict at this chance."""
+    return "stands out" if chance < STANDS_OUT else "weak" if chance < WEAK else "nothing"
+
+
 @dataclass(frozen=True)
 class Nearest:
     """The examples that come nearest to each of q answers."""
@@ -64,8 +70,8 @@ class Nearest:
     """``(q,)``: how many rows come about as near."""
     deviations: np.ndarray
     """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
-    spread: ScoreSpread
-    """Spread of the scores, or contrasts, of all rows."""
+    spread: Spread
+    """Shares of the scores, or contrasts, of all rows."""
 
 
 def nearest(index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None) -> Nearest:
@@ -96,7 +102,7 @@ def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
     return _nearest(*leaders.found(), moments.spread)
 
 
-def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: ScoreSpread) -> Nearest:
+def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: Spread) -> Nearest:
     """Return what is told of the first rows of each answer, ``(q, k)``, and of their scores, or contrasts."""
     first = shares[:, :1]
     alike = ((shares >= ALIKE * first) & (first > 0)).sum(axis=1)
@@ -123,7 +129,7 @@ def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Shares:
     """Shares by their log odds: a normal distribution about a line in the logarithm of the answer's length.
 
     A short answer, such as "Yes.", is more easily come near to than a long one.
@@ -136,7 +142,7 @@ class Spread:
     """Deviation of the upper half, the half that counts."""
 
     @classmethod
-    def of(cls, shares: np.ndarray, letters: np.ndarray) -> "Spread":
+    def of(cls, shares: np.ndarray, letters: np.ndarray) -> "Shares":
         """The distribution about whose line some shares have their median and upper quantiles."""
         odds = np.array([_log_odds(share) for share in shares.tolist()])
         sizes = np.array([_size(count) for count in letters.tolist()])
@@ -152,12 +158,12 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Outside:
+class Chances:
     """Shares of what comes nearest to answers that nothing taught."""
 
-    first: Spread
+    first: Shares
     """Scores of the nearest example."""
-    tenth: Spread
+    tenth: Shares
     """Scores of the tenth nearest."""
 
     def chance(self, first: float, tenth: float, letters: int) -> float:
@@ -173,12 +179,12 @@ class Outside:
         return min(found, max(STANDS_OUT, 2 * self.tenth.chance(tenth, letters)))
 
 
-DIRECT = Outside(Spread(-1.8, -0.45, 1.0), Spread(-2.8, -0.4, 0.8))
+DIRECT = Chances(Shares(-1.8, -0.45, 1.0), Shares(-2.8, -0.4, 0.8))
 """For methods that keep no features, whose scores of these texts would cost as much as many questions: about what whole
 gradients by EK-FAC beside text come to, on the careful side."""
 
 
-def outside(index: Index, *, contrast: bool) -> Outside | None:
+def chances_of(index: Index, *, contrast: bool) -> Chances | None:
     """Measure the scores of answers that nothing taught, once for each index; None if it cannot score them."""
     if is_direct(index.attributor):
         return DIRECT
@@ -186,7 +192,7 @@ def outside(index: Index, *, contrast: bool) -> Outside | None:
     path = places.cache() / "verdicts" / f"{json_digest(key)[:32]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         value = json.loads(path.read_bytes())
-        return Outside(Spread(**value["first"]), Spread(**value["tenth"]))
+        return Chances(Shares(**value["first"]), Shares(**value["tenth"]))
     with suppress(ConfigError, DataError):  # methods that know their own queries alone
         found = _measured(index, contrast)
         with suppress(ArtifactError):  # a cache that cannot be written is none
@@ -195,15 +201,15 @@ def outside(index: Index, *, contrast: bool) -> Outside | None:
     return None
 
 
-def _measured(index: Index, contrast: bool) -> Outside:
+def _measured(index: Index, contrast: bool) -> Chances:
     records = _records()
     answers = [Example(one["prompt"], one["response"]) for one in records]
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
     question = Question(answers, better if contrast else None)
     found = nearest(index, question, index.ask(question), evenly(index.live, ROWS))
     letters, more = np.array([len(one.response) for one in answers]), GROWTH * log10(max(1.0, len(index) / ROWS))
-    first, tenth = (Spread.of(shares, letters) for shares in (found.shares, found.tenth))
-    return Outside(replace(first, middle=first.middle + more), replace(tenth, middle=tenth.middle + more))
+    first, tenth = (Shares.of(shares, letters) for shares in (found.shares, found.tenth))
+    return Chances(replace(first, middle=first.middle + more), replace(tenth, middle=tenth.middle + more))
 
 
 @cache

@@ -10,13 +10,12 @@ import pytest
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.answers.outside import DIRECT, TEXTS, Outside, Spread, evenly, outside
+from airrep.answers.chance import DIRECT, TEXTS, Chances, Shares, chances_of, evenly, kind_of
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.direct import DirectAttributor
 from airrep.corpus.corpus import Example
 from airrep.errors import DataError
-from airrep.index.results.hits import kind_of
 
 
 @pytest.fixture
@@ -28,28 +27,28 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_texts_are_encoded_once_for_an_index(cache: Path, index: airrep.Index) -> None:
     assert isinstance(index.attributor, HashAttributor)
     before = len(index.attributor.encoded)
-    first = outside(index, contrast=False)
+    first = chances_of(index, contrast=False)
     lines = len(TEXTS.read_text(encoding="utf-8").splitlines())
     assert len(index.attributor.encoded) == before + 2 * lines
     again = airrep.Index(index.path, HashAttributor())
-    assert outside(again, contrast=False) == first
+    assert chances_of(again, contrast=False) == first
     assert not isinstance(again.attributor, HashAttributor) or not again.attributor.encoded
     assert len(list(cache.rglob("*.json"))) == 1
 
 
 def test_other_rows_and_contrasts_are_measured_anew(cache: Path, index: airrep.Index) -> None:
-    first = outside(index, contrast=False)
-    assert outside(index, contrast=True) != first
+    first = chances_of(index, contrast=False)
+    assert chances_of(index, contrast=True) != first
     index.append(make_corpus(30, "n"))
-    assert outside(airrep.Index(index.path, HashAttributor()), contrast=False) != first
+    assert chances_of(airrep.Index(index.path, HashAttributor()), contrast=False) != first
     assert len(list(cache.rglob("*.json"))) == 3
 
 
 def test_what_was_kept_and_is_broken_is_measured_anew(cache: Path, index: airrep.Index) -> None:
-    first = outside(index, contrast=False)
+    first = chances_of(index, contrast=False)
     for text in ("", "[1]", '{"first": {}}'):
         next(cache.rglob("*.json")).write_text(text)
-        assert outside(index, contrast=False) == first
+        assert chances_of(index, contrast=False) == first
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no such files")
@@ -57,19 +56,19 @@ def test_a_cache_that_cannot_be_written_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: airrep.Index
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    first = outside(index, contrast=False)
+    first = chances_of(index, contrast=False)
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "file"))
-    assert outside(index, contrast=False) == first
+    assert chances_of(index, contrast=False) == first
 
 
 def test_of_a_large_index_some_rows_stand_for_all(
     cache: Path, index: airrep.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More rows come nearer by chance than those that were asked."""
-    whole = outside(index, contrast=False)
-    monkeypatch.setattr("airrep.answers.outside.ROWS", 5)
+    whole = chances_of(index, contrast=False)
+    monkeypatch.setattr("airrep.answers.chance.ROWS", 5)
     monkeypatch.setenv("AIRREP_CACHE", str(cache / "other"))
-    part = outside(index, contrast=False)
+    part = chances_of(index, contrast=False)
     assert whole is not None
     assert part is not None
     keep = evenly(index.live, 5)
@@ -88,7 +87,7 @@ class Forgetful(HashAttributor):
 
 def test_a_method_that_knows_its_own_queries_alone_has_none(cache: Path, tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(20), tmp_path / "own", Forgetful())
-    assert outside(index, contrast=False) is None
+    assert chances_of(index, contrast=False) is None
     assert not cache.exists()
 
 
@@ -103,13 +102,13 @@ class Passing(DirectAttributor, HashAttributor):  # type: ignore[misc]
 
 def test_methods_that_keep_no_features_are_not_asked(tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(20), tmp_path / "direct", Passing())
-    assert outside(index, contrast=True) is DIRECT
+    assert chances_of(index, contrast=True) is DIRECT
 
 
 def test_chances_fall_with_shares_and_rise_for_short_answers() -> None:
     shares, letters = np.linspace(0.02, 0.3, 64), np.tile([4, 30, 60, 200], 16)
     short = np.where(letters < 10, shares * 2, shares)
-    known = Spread.of(short, letters)
+    known = Shares.of(short, letters)
     chances = [known.chance(share, 30) for share in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] > 0.9
@@ -117,11 +116,11 @@ def test_chances_fall_with_shares_and_rise_for_short_answers() -> None:
     pairs = zip(short.tolist(), letters.tolist(), strict=True)
     assert np.mean([known.chance(*pair) < 0.05 for pair in pairs]) <= 0.06
     assert known.chance(0.3, 4) > known.chance(0.3, 300) == known.chance(0.3, 10_000)
-    assert Spread.of(shares, letters[::-1] * 0 + np.arange(64)).slope == 0
+    assert Shares.of(shares, letters[::-1] * 0 + np.arange(64)).slope == 0
 
 
 def test_ten_alike_make_a_verdict_weak_at_most() -> None:
-    known = Outside(Spread(-1.0, 0.0, 1.0), Spread(-3.0, 0.0, 0.5))
+    known = Chances(Shares(-1.0, 0.0, 1.0), Shares(-3.0, 0.0, 0.5))
     assert known.chance(0.2, 0.2, 9) == known.first.chance(0.2, 9) > 0.3
     assert known.chance(0.5, 0.1, 9) == known.first.chance(0.5, 9) > 0.1
     assert kind_of(known.chance(0.5, 0.4, 9)) == "weak"

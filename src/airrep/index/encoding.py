@@ -1,4 +1,4 @@
-"""Encode and write the shards of an index, and seal them with its manifest."""
+"""Encode and write the shards that an index still lacks, its manifest last."""
 
 import shutil
 import tempfile
@@ -50,7 +50,7 @@ RETRIES = 2
 
 
 class Made(NamedTuple):
-    """Files and counts of a shard that was made."""
+    """Features of a shard that was encoded, and what that cost."""
 
     encoded: Encoded
     spent: MeasuredCost
@@ -88,7 +88,7 @@ class NewShard:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class MethodCopy:
     """Settings and state from which an attributor of a known method is made anew."""
 
     method: str
@@ -96,8 +96,8 @@ class Recipe:
     state: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, attributor: Attributor) -> "Recipe":
-        """The recipe of an attributor."""
+    def of(cls, attributor: Attributor) -> "MethodCopy":
+        """Read them from an attributor."""
         with tempfile.TemporaryDirectory() as folder:
             attributor.save_state(Path(folder))
             state = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -118,7 +118,7 @@ class Recipe:
 class EncodeSetup:
     """Makes the function that encodes shards, in the worker that calls it."""
 
-    source: Recipe | Attributor
+    source: MethodCopy | Attributor
     fingerprint: str
     execution: Mapping[str, str]
 
@@ -126,7 +126,7 @@ class EncodeSetup:
     def of(cls, attributor: Attributor, engine: Engine) -> "EncodeSetup":
         """A known method is made anew in other processes, so that its model is not sent to them."""
         sent = not isinstance(engine, InProcess) and _is_of_known_method(attributor)
-        source = Recipe.of(attributor) if sent else attributor
+        source = MethodCopy.of(attributor) if sent else attributor
         return cls(source, attributor.fingerprint, dict(attributor.execution))
 
     def __call__(self) -> Callable[[NewShard], Made]:
@@ -134,7 +134,7 @@ class EncodeSetup:
 
         ArtifactError: the model is another one here, or runs in another precision.
         """
-        attributor = self.source.make() if isinstance(self.source, Recipe) else self.source
+        attributor = self.source.make() if isinstance(self.source, MethodCopy) else self.source
         if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
             raise ArtifactError(
                 f"method '{attributor.name}': a worker uses another model or precision than {self.fingerprint[:12]} "
