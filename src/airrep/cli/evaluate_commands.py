@@ -265,8 +265,8 @@ def evaluate_command(
     rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
     from. For a fair comparison, choose temperatures on other labels: --tune. For labels of `airrep sample --removals`,
     the value is the rank correlation of scores with the effects of leaving examples out. Labels with two or more seeds
-    also give the noise ceiling: the value that a perfect predictor would reach. --why checks the labels and the scores for
-    what makes this value low; docs/diagnosis.md explains each check.
+    also give the noise ceiling: the value that a perfect predictor would reach. --why checks the labels and the scores
+    for what makes this value low; docs/diagnosis.md explains each check.
 
     --queries: how often does the top training example have the same label as the query (or the same value of the field
     --by)? Copies of the query itself do not count. All indexes must hold the same data.

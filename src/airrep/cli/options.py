@@ -43,7 +43,7 @@ DATA_HELP = (
 )
 CHOICE_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes only instances 0, 3, 4 and 5."
 START_HELP = (
-    "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder, or a Hub id."
+    "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."
 )
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]

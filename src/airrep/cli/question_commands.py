@@ -43,7 +43,8 @@ def clean_command(
     near_by: Annotated[
         str,
         Setting(
-            "Sentence encoder that measures how similar texts are: 'static' (fast), 'default' (a transformer), a folder or a Hub id."
+            "Sentence encoder that measures how similar texts are: 'static' (fast), 'default' (a transformer), a "
+            "folder or a Hub id."
         ),
     ] = "static",
     *,
