@@ -226,7 +226,7 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
             more = f" and {len(found) - _KEYS_LISTED} more" if len(found) > _KEYS_LISTED else ""
             listed = ", ".join([*TEXT_FIELDS, *found[:_KEYS_LISTED]]) + more
             meant = near(field.name, [*TEXT_FIELDS, *found], "")
-            wrong = f'{field.where}: there is no field "{field.name}"; expected one of {listed}'
+            wrong = f'{field.where}: there is no field "{field.name}". The fields are {listed}'
             raise ConfigError(f"{wrong}. {meant}" if meant else wrong)
 
 

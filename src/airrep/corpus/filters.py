@@ -115,7 +115,7 @@ class _Parser:
         except SyntaxError as error:
             single = _SINGLE_EQUALS.search(_QUOTED.sub(lambda text: " " * len(text[0]), self._expression))
             column = single.start() + 1 if single else error.offset or 1
-            reason = "= is not a comparison (write ==)" if single else error.msg
+            reason = "'=' is not a comparison (write ==)" if single else error.msg
             raise ConfigError(f"{self._at(column)}: {reason}. {_WANTED}") from None
         except (ValueError, RecursionError, MemoryError, Warning) as error:
             raise ConfigError(f"{self._at(1)}: cannot be parsed ({escaped(str(error))}). {_WANTED}") from None
@@ -156,7 +156,7 @@ class _Parser:
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
             node = _ask(self._field(left), "in", tuple(self._literal(element) for element in right.elts))
         elif isinstance(right, ast.Constant):
-            raise self._error(right, "the right side of in must be a list or a field", 'Write ["…"]')
+            raise self._error(right, "the right side of 'in' must be a list or a field", 'Write ["…"]')
         else:
             node = _ask(self._field(right), "contains", self._literal(left))
         return _negate(node) if isinstance(kind, _NEGATED) else node
@@ -168,7 +168,7 @@ class _Parser:
             left, right, test = right, left, _MIRRORED.get(test, test)
         field, literal = self._field(left), self._literal(right)
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
-            raise self._error(right, "is works only with None", "Write ==")
+            raise self._error(right, "the operator 'is' works only with None", "Write ==")
         if literal is None and test != "equal":
             raise self._error(right, "None cannot be compared with < or >", "Write is None")
         return _ask(field, test, literal)

@@ -53,7 +53,7 @@ class Encoder(ABC):
         trained_for_attribution: whether it was trained to rank subsets by their labels.
         trained_pool: the pool that it was trained with; None if unknown.
         caution: caution to readers of its scores; empty if there is none.
-        trained_group_sizes: smallest and largest group it was trained on, where known.
+        trained_group_sizes: sizes of the smallest and largest group that it was trained on; None if unknown.
     """
 
     packed: bool
@@ -89,7 +89,7 @@ class Encoder(ABC):
         """
 
     def _decisive(self) -> dict[str, object]:
-        """Parts of the fingerprint that every encoder has; prompts only if there are some, as they came later."""
+        """Return what every fingerprint covers; prompts only if there are any, to keep older fingerprints valid."""
         prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
         limits = {"max_tokens": self.max_tokens, "template": self.template, "prompt_words": self.prompt_words}
         return limits | prompts
@@ -109,7 +109,7 @@ class Encoder(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """True if queries are encoded as training examples are."""
+        """True if queries are encoded in the same way as training examples."""
         return self.prompts.query == self.prompts.train
 
     def _prompt(self, queries: bool) -> str:
@@ -117,14 +117,14 @@ class Encoder(ABC):
 
     @abstractmethod
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        """Row numbers and features of texts, each behind its prompt, part by part."""
+        """Yield row numbers and features of texts, part by part; each text is read behind its prompt."""
 
     def encode(
         self, examples: Sequence[Example], progress: Progress | None = None, *, queries: bool = False
     ) -> DenseFeatures:
-        """Features of examples, in their order: float32, ``(n, d)``; *progress* is told about finished rows.
+        """Return features of examples, in their order: float32, ``(n, d)``; *progress* gets counts of finished rows.
 
-        Queries have another prompt than training examples in some encoders.
+        With *queries*, the encoder's prompt for queries is used in place of that for training examples.
         """
 
         def texts_of(part: slice) -> Sequence[str]:
@@ -135,7 +135,7 @@ class Encoder(ABC):
     def encode_texts(
         self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False
     ) -> DenseFeatures:
-        """Features of texts that are already rendered, but for the prompt: all else as :meth:`encode`."""
+        """Return features of rendered texts, which lack only the encoder's prompt; all else as in :meth:`encode`."""
         if isinstance(texts, str):
             raise DataError("texts: is a single string. Pass a list of strings.")
         return self._encode(len(texts), lambda part: texts[part], progress, queries)
@@ -165,21 +165,21 @@ class Encoder(ABC):
         return features
 
     def render(self, example: Example) -> str:
-        """Return the text that is encoded, but for the encoder's prompt: the template with the cut prompt and the
-        response filled in."""
+        """Return the text that is encoded: the template filled with the example's cut prompt and its response. The
+        encoder's own prompt is not included."""
         values = self._values(example)
         return "".join(values.get(piece, piece) for piece in self._pieces)
 
     def _values(self, example: Example) -> dict[str, str]:
-        """Fields that are filled into the template: the prompt up to the end of its last word that counts."""
+        """Return the values of the template's fields; the prompt is cut after ``prompt_words`` words."""
         prompt, parts = example.prompt, example.prompt.split(None, self.prompt_words)
         if len(parts) > self.prompt_words:
             prompt = prompt[: len(prompt) - len(parts[-1])].rstrip()
         return {"{prompt}": prompt, "{response}": example.response}
 
     def unknown_shares(self, examples: Sequence[Example]) -> np.ndarray:
-        """Share of each example's own text, ``(n,)``, that the vocabulary lacks: of its tokens or of its characters,
-        whichever is more. All such text looks the same to the encoder. 0 where the vocabulary can write any text."""
+        """Return the share of each example's own text, ``(n,)``, that the vocabulary lacks: of its tokens or of its
+        characters, whichever is more. The encoder cannot tell unknown text apart. 0 if nothing is unknown."""
         texts = []
         for example in examples:
             values = self._values(example)
@@ -196,7 +196,7 @@ class Encoder(ABC):
     ) -> None:
         """Write the encoder as a new folder, whole or not at all; a path that exists is refused.
 
-        The format ``"airrep"`` is that of the published checkpoints. float32 keeps every bit.
+        The format ``"airrep"`` is that of the published checkpoints. float32 storage keeps every bit of the weights.
         """
         for value, known in ((model_format, get_args(Format)), (storage, get_args(Storage))):
             if value not in known:

@@ -13,7 +13,7 @@ from airrep.scoring.pooling import TrainedPool
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Content of ``airrep.json``, on a model's texts and training; the defaults hold where there is none."""
+    """Content of ``airrep.json``, on a model's texts and training; a model without this file has the defaults."""
 
     template: str = "Question: {prompt}\nAnswer: {response}"
     """Template by which an example becomes one text."""
@@ -46,7 +46,7 @@ def read_card(folder: Path) -> Card:
 
 
 def with_template(name: str, card: Card, template: str | None) -> Card:
-    """The card with another template, unless that is None; ConfigError if it has no field."""
+    """Return the card with another template, or its own if that is None (ConfigError: the template has no field)."""
     chosen = card.template if template is None else template
     if "{prompt}" not in chosen and "{response}" not in chosen:
         raise ConfigError(f"encoder {name}: the template {chosen!r} must contain {{prompt}} or {{response}}. Add one.")
@@ -82,7 +82,7 @@ _OF_SENTENCE = {"module_input_name": "sentence_embedding", "module_output_name":
 
 
 def write_modules(folder: Path, kinds: Sequence[str]) -> list[Path]:
-    """Write ``modules.json`` and make the folder of each module; the first one's is the model's."""
+    """Write ``modules.json`` and make a folder for each module; the first module lies in the model's folder."""
     names = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     entries = [
         {"idx": number, "name": str(number), "path": name, "type": _TYPES[kind]}
@@ -95,7 +95,7 @@ def write_modules(folder: Path, kinds: Sequence[str]) -> list[Path]:
 
 
 def write_head_config(folder: Path, shape: tuple[int, int] | None = None, *, bias: bool = True) -> None:
-    """Write the settings of a module behind the mean: of unit length, or linear with (outputs, inputs)."""
+    """Write the settings of a head: linear of *shape* (outputs, inputs), or scaling to unit length if None."""
     config: dict[str, Any] = dict(_OF_SENTENCE)
     if shape is not None:
         config |= {"in_features": shape[1], "out_features": shape[0], "bias": bias}
@@ -137,13 +137,13 @@ NO_PROMPTS = Prompts()
 
 
 def choose_prompts(folder: Path, name: str, query: str | None, train: str | None) -> Prompts:
-    """Prompts that are asked for, or the model's own.
+    """Return the prompts that *query* and *train* ask for, or the model's own.
 
-    The model's own is the first that its settings name: ``query`` for queries, and ``document``, ``passage`` or
-    ``corpus`` for training examples, also where it is empty, which means none. Where they name none, it is the one
-    that the library's ``encode`` puts before every text; else nothing. Its ``encode_query`` and ``encode_document``
-    (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them. Asked for is the name of
-    one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
+    Each argument is the name of one of the model's prompts or a literal text; ``""`` is no prompt, None the model's
+    own. That is the first prompt in its settings named ``query`` for queries, and ``document``, ``passage`` or
+    ``corpus`` for training examples, even if it is empty. Without such a name it is the default prompt, which the
+    library's ``encode`` puts before every text, or else no prompt. The library's ``encode_query`` and
+    ``encode_document`` (6.2) take ``query`` and ``document`` alone, and no prompt if the settings lack them.
     """
     settings = read_optional(folder / SETTINGS)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
@@ -165,7 +165,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
         return next((own[key] for key in usual if key in own), "")
     if asked in own:
         return own[asked]
-    if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text
+    if _NAME.fullmatch(asked):  # a single word is more likely a mistyped name than a text
         names = ", ".join(sorted(own)) or "none"
         raise ConfigError(
             f"{where}='{asked}': the model has no prompt of that name; its prompts: {names}. Give one of these names, "
@@ -181,6 +181,6 @@ def counts_prompt(folder: Path) -> bool:
 
 
 def write_prompts(folder: Path, prompts: Prompts) -> None:
-    """Make prompts the own ones of the model in a folder."""
+    """Store prompts as the model's own in its folder."""
     own = {"prompts": {"query": prompts.query, "document": prompts.train}, "default_prompt_name": None}
     write_json(folder / SETTINGS, read_optional(folder / SETTINGS) | own)

@@ -11,14 +11,14 @@ from airrep.errors import ConfigError, DataError, near, near_path
 from airrep.runtime.hub import download, model_folder
 
 Storage: TypeAlias = Literal["float32", "float16", "bfloat16"]
-"""A type that weights are stored in; they are loaded as float32 whatever it is."""
+"""A type that weights are stored in; they are always loaded as float32."""
 DEFAULT, UNTRAINED, STATIC = BUNDLED = ("default", "untrained", "static")
-"""Encoders that come along: one trained for attribution, the one that it was trained from, and one without layers."""
+"""Bundled encoders: one trained for attribution, the one that its training started from, and one without layers."""
 MODELS = Path(__file__).parents[1] / "models"
 CARD = "airrep.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-"""Names the file of each tensor where the weights are in several."""
+"""File that names each tensor's file, if the weights are in several files."""
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """Files that are fetched from the Hub: no pickles, no programs."""
 ADAPTER_CONFIG = "adapter_config.json"
@@ -37,7 +37,7 @@ _FIRST = {
     "static": (re.compile("StaticEmbedding( Normalize)?( Dense)?"), 1),
     "packed": (re.compile("Transformer Pooling( Dense| Normalize)*"), 2),
 }
-"""Modules that airrep itself runs, and how many of them make the vectors that the heads are given."""
+"""Lists of modules that airrep's own code runs, and how many of these modules come before the heads."""
 _BERT_ONLY = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
@@ -50,7 +50,7 @@ PLAIN = {
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-"""Settings of a transformer module that change nothing, beside its longest text; models are saved with them."""
+"""Settings of a transformer module, apart from its longest text, that change nothing; models are saved with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Layout:
     format: Literal["sentence-transformers", "airrep", "static", "library"]
     """The first two run packed, the third without torch; ``"library"`` means: by sentence_transformers itself."""
     transformer: Path
-    """Folder of the configuration, the weights and the tokenizer; of a static encoder, of the last two."""
+    """Folder of the configuration, the weights and the tokenizer; a static encoder has no configuration."""
     heads: tuple[Path | None, ...] = ()
     """Heads behind the mean, first to last: folders of dense modules; None is scaling to unit length."""
     modules: tuple[Path, ...] = ()
@@ -106,8 +106,8 @@ def read_layout(folder: Path) -> Layout:
 
 
 def _library_layout(folder: Path, modules: Path) -> Layout:
-    """Layout of a sentence-transformers folder: packed if BERT, mean, and linear or unit-length heads; static
-    if a vector of each word piece, its mean, and at most one of each head."""
+    """Return the layout of a sentence-transformers folder: packed if it is BERT, mean, and linear or unit-length heads;
+    static if it is word-piece vectors, their mean, and at most one head of each kind."""
     entries = parse_json(modules)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(f"{modules}: is not a list of modules. Restore it or download the model again.")
@@ -134,15 +134,15 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
 
 
 def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
-    """Layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
+    """Return the layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
     if config.get("model_type") == "airrep":
         return Layout(folder, "airrep", folder)
     return Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
 
 
 def _is_packable(transformer: Path) -> bool:
-    """True if the transformer is a BERT that airrep's own (``networks/bert.py``) computes, with a tokenizer that it
-    can read."""
+    """Return True if the transformer is a BERT that ``networks/bert.py`` computes and has a tokenizer that airrep can
+    read."""
     if (transformer / ADAPTER_CONFIG).exists():
         return False
     config = read_json(transformer / "config.json")
@@ -183,7 +183,7 @@ def _reads_sentence(head: Path) -> bool:
 
 
 def _has_own_ways(folder: Path) -> bool:
-    """True if ``SentenceTransformer.encode`` puts a text before each text, or cuts features off, on its own."""
+    """Return True if ``SentenceTransformer.encode`` adds a prompt to each text, or cuts features off, by default."""
     return bool(read_optional(folder / SETTINGS).get("default_prompt_name")) or _cuts_features(folder)
 
 
@@ -211,7 +211,7 @@ def _check_weights(folder: Path, layout: Layout) -> None:
 
 
 def _pickles(folder: Path, layout: Layout) -> Iterator[Path]:
-    """Pickled weights that a library could load, whatever the module: those without safetensors under the same name."""
+    """Yield pickled weights that a library could load, since no safetensors file of the same name is there."""
     for pattern, preferred in _PICKLED_WEIGHTS.items():
         for path in sorted(folder.rglob(pattern)):
             if not any((path.parent / f"{preferred}{suffix}").exists() for suffix in _SAFE):
@@ -230,7 +230,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """Read a JSON object, empty where there is no such file."""
+    """Read a JSON object; an empty one if there is no such file."""
     return read_json(path) if path.exists() else {}
 
 
@@ -247,5 +247,5 @@ def parse_json(path: Path) -> object:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write a JSON value as people read it."""
+    """Write a JSON value, indented."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Sentence encoders: load one by name; without torch where it needs none."""
+"""Load a sentence encoder by name; without torch if it is static."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,23 +37,23 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder.
 
-    BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the published AirRep
-    format, where transformers' own tokenizer makes the same tokens; all else that ``sentence_transformers`` can load is
-    run by that library. An adapter beside the weights is merged into them.
+    BERT-type encoders with mean pooling and linear or unit-length heads run packed if transformers' own tokenizer makes
+    the same tokens; so do encoders in the published AirRep format. Static encoders run without torch. Any other encoder
+    is run by ``sentence_transformers``. An adapter beside the weights is merged into them.
 
     Args:
         name_or_path: ``"default"`` (bundled), a folder, ``owner/name`` on the Hub, or ``hf://owner/name@revision``.
-        precision: type of large matrix products; ``"auto"`` is bfloat16 where airrep's own code runs on CUDA with it.
+        precision: type of large matrix products; ``"auto"`` is bfloat16 for packed encoders on CUDA, else float32.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
-        template: text of an example, with ``{prompt}`` and ``{response}``; the model's when None.
-        max_tokens: longest text; the model's when None.
-        batch_tokens: tokens that are computed together when packed, which changes no results; None suits the device.
+        template: text of an example, with ``{prompt}`` and ``{response}``; the model's own if None.
+        max_tokens: longest text; the model's own limit if None.
+        batch_tokens: tokens that a packed encoder computes together; affects rounding alone. None suits the device.
         query_prompt: text before queries, or the name of one of the model's prompts; ``""`` is none, None its own.
         train_prompt: text before each training example, given in the same way; None: the model's own for documents.
         trust_remote_code: run the program code that some models bring; without it, such models are refused.
 
     Raises:
-        ConfigError: a setting that cannot hold, no such model, no encoder, or program code that is not trusted.
+        ConfigError: an invalid setting, no such model, a model that is no encoder, or untrusted program code.
         DataError: a model folder that is incomplete, damaged or unsafe to read.
 
     Example:
@@ -86,9 +86,9 @@ def load_encoder(
 
 
 def _read_layout(name: str, trusted: bool) -> tuple[Layout, Sequence[Path]]:
-    """How a model's folder is to be read, and its files of program code; refuses what is not an encoder."""
+    """Return a model's layout and its files of program code (ConfigError: the model is not an encoder)."""
     folder = find_model(name, (CODE,) if trusted else ())
-    if name in BUNDLED:  # no other kind of model, and without programs
+    if name in BUNDLED:  # these are encoders without program code
         return read_layout(folder), []
     refuse_other_kinds(folder)
     layout = read_layout(folder)
@@ -96,7 +96,7 @@ def _read_layout(name: str, trusted: bool) -> tuple[Layout, Sequence[Path]]:
 
 
 def _read_static(name: str, layout: Layout, template: str | None, max_tokens: int | None) -> StoredStatic:
-    """A static encoder with the settings that are asked for; precision and device mean nothing to it."""
+    """Read a static encoder with these settings; precision and device do not apply to it."""
     stored = read_static(layout)
     tokenizer = stored.tokenizer
     if max_tokens is not None:
@@ -120,7 +120,7 @@ _OTHERS = {
     "lmheadmodel": "a language model",
     "forconditionalgeneration": "a language model",
 }
-"""Meanings of parts of a class's name, in lower case without underscores."""
+"""Kinds of model, by a part of their class's name in lower case without underscores."""
 
 
 def refuse_other_kinds(folder: Path) -> None:
@@ -136,7 +136,7 @@ def refuse_other_kinds(folder: Path) -> None:
 
 
 def _names(folder: Path) -> Iterator[str]:
-    """Names of classes by which a folder tells what it is: where no modules are listed, the transformer's own."""
+    """Yield the class names in a folder's files; those of the transformer only if no modules are listed."""
     settings = read_optional(folder / SETTINGS)
     yield from (str(settings[key]) for key in ("model_type", "similarity_fn_name") if settings.get(key))
     if not (folder / MODULES).exists():

@@ -1,4 +1,4 @@
-"""Encoders of one vector a word piece, run by NumPy alone; their folders."""
+"""Static encoders, with one vector for each word piece, run by NumPy alone."""
 
 import hashlib
 import json
@@ -33,10 +33,10 @@ from airrep.sparse import SparseRows
 
 TOKENIZER = "tokenizer.json"
 ROWS = "embedding.weight"
-"""Name of the matrix, and in model2vec's folders those of its parts."""
+"""Name of the matrix; the next three are the names of its parts in model2vec's folders."""
 _MODEL2VEC, _MAPPING, _FACTORS = "embeddings", "mapping", "weights"
 VOCABULARY = "vocabulary"
-"""In the metadata of the matrix: the digest of the vocabulary that its rows are of."""
+"""Key, in the matrix's metadata, of the digest of the vocabulary that its rows belong to."""
 _WAY_OUT = "Restore it or download the model again."
 
 
@@ -45,7 +45,7 @@ _NAMES: Mapping[Storage, str] = {"float32": "F32", "float16": "F16", "bfloat16":
 
 
 class LinearHead(NamedTuple):
-    """A linear map of vectors."""
+    """A linear map, x Wᵀ + b."""
 
     weight: Float32[np.ndarray, "d h"]
     bias: Float32[np.ndarray, " d"]
@@ -58,23 +58,23 @@ class StoredStatic:
     matrix: Float32[np.ndarray, "v h"]
     """The vector of each word piece."""
     tokenizer: dict[str, Any]
-    """Content of ``tokenizer.json``, without padding; a text is cut off where its truncation says."""
+    """Content of ``tokenizer.json``, without padding; its truncation limits the length of texts."""
     card: Card
     normalise: bool
     """True if means are scaled to unit length."""
     head: LinearHead | None = None
     """Linear map after the mean; None if there is none."""
     vocabulary: str | None = None
-    """Digest of the vocabulary that the rows are of; None where the folder does not tell it."""
+    """Digest of the vocabulary that the rows belong to; None if the folder does not hold it."""
 
     @property
     def max_tokens(self) -> int:
-        """Longest text in word pieces; 0 where there is no end."""
+        """Longest text in word pieces; 0 if there is no limit."""
         return int((self.tokenizer.get("truncation") or {}).get("max_length") or 0)
 
 
 def cut_after(tokenizer: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Content of a ``tokenizer.json`` that cuts texts off after so many tokens."""
+    """Return the content of a ``tokenizer.json`` that cuts texts off after *most* tokens."""
     usual = {"direction": "Right", "strategy": "LongestFirst", "stride": 0}
     return {**tokenizer, "truncation": usual | (tokenizer.get("truncation") or {}) | {"max_length": most}}
 
@@ -94,7 +94,7 @@ def read_static(layout: Layout) -> StoredStatic:
 
 
 def _matrix(path: Path, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The vectors; of model2vec, which may share rows and weigh them, one for each token."""
+    """Return one vector for each token; model2vec's files may share rows among tokens and weigh them."""
     name = ROWS if ROWS in tensors else _MODEL2VEC
     rows = tensors.get(name)
     if rows is None:
@@ -143,7 +143,7 @@ def write_static(stored: StoredStatic, folder: Path, storage: Storage = "float32
     """Write into an empty folder what ``SentenceTransformer`` loads: StaticEmbedding, Normalize, Dense."""
     metadata = {} if stored.vocabulary is None else {VOCABULARY: stored.vocabulary}
     write_tensors(folder / WEIGHTS, {ROWS: stored.matrix}, storage, metadata)
-    content = json.dumps(stored.tokenizer, ensure_ascii=False, sort_keys=True)  # in the order in which it is digested
+    content = json.dumps(stored.tokenizer, ensure_ascii=False, sort_keys=True)  # the digest uses this order of keys too
     (folder / TOKENIZER).write_text(content, encoding="utf-8")
     kinds = [*(["Normalize"] if stored.normalise else []), *([] if stored.head is None else ["Dense"])]
     for kind, path in zip(kinds, write_modules(folder, ["StaticEmbedding", *kinds])[1:], strict=True):
@@ -158,7 +158,7 @@ def write_static(stored: StoredStatic, folder: Path, storage: Storage = "float32
 
 
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays of a safetensors file, bfloat16 as float32, and its metadata."""
+    """Read the arrays of a safetensors file, bfloat16 as float32, and its metadata."""
     try:
         with safe_open(path, "np") as stored:
             types = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - no mapping
@@ -194,7 +194,7 @@ def write_tensors(
         end += len(parts[-1])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # Written by Python, a full disk is an OSError; safetensors has an error of its own, and no bfloat16 of NumPy's.
+    # Python's write raises OSError on a full disk; safetensors has its own error, and writes no bfloat16 from NumPy.
     path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *parts]))
 
 
@@ -214,18 +214,18 @@ def _stored(path: Path, array: np.ndarray, storage: Storage) -> bytes:
 
 
 _CHUNK = 512
-"""Texts whose pieces are held at a time."""
+"""Texts that are encoded at a time."""
 _SHORTEST = 1e-12
-"""Mean that is still scaled to length 1, as sentence_transformers and torch have it."""
+"""Length of the shortest mean that is scaled to length 1, as in torch and sentence_transformers."""
 _log = logging.getLogger(__name__)
 
 
 class StaticEncoder(Encoder):
-    """The mean of the vectors of a text's word pieces, of unit length or not, and a linear map where there is one.
+    """Mean of the vectors of a text's word pieces, scaled to unit length or not, then an optional linear map.
 
-    It knows no order of words. Rows have the same bits whatever is encoded beside them, and texts of the same pieces
-    have the same row. A text of no known piece has a row of zeros, where sentence_transformers gives all such texts the
-    vector of the unknown piece: they would be alike.
+    The order of words does not count. A row has the same bits whatever is encoded beside it, and texts with the same
+    pieces have equal rows. A text without a known piece has a row of zeros. In sentence_transformers all these texts
+    have the vector of the unknown piece, so that they look alike.
     """
 
     packed = False
@@ -246,7 +246,7 @@ class StaticEncoder(Encoder):
         *,
         normalise: bool = True,
     ) -> Self:
-        """Make an encoder of a matrix, the vectors of the pieces of a ``tokenizer.json``; :meth:`save` writes it."""
+        """Make an encoder of a matrix with a vector for each token of a ``tokenizer.json``; :meth:`save` writes it."""
         return cls(name, StoredStatic(matrix, tokenizer | {"padding": None}, card or Card(), normalise))
 
     @property
@@ -267,7 +267,7 @@ class StaticEncoder(Encoder):
         return json_digest(parts | self._decisive())
 
     def token_ids(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
-        """Word pieces of each text, without any prompt."""
+        """Return the ids of each text's word pieces, without any prompt."""
         ids, offsets = self._tokenize(texts)
         return np.split(ids.astype(np.int64), offsets[1:-1]) if len(texts) else []
 
@@ -278,7 +278,7 @@ class StaticEncoder(Encoder):
             pieces = self._tokenize(part)
             features = self._features(pieces)
             own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if unknown is None else unknown))])
-            known = np.diff(own[pieces.offsets]) > 0  # a piece of the text is in the vocabulary
+            known = np.diff(own[pieces.offsets]) > 0  # at least one piece of the text is in the vocabulary
             features[~known] = 0
             if any(text.strip() for text, some in zip(part, known.tolist(), strict=True) if not some):
                 caution(
@@ -290,8 +290,8 @@ class StaticEncoder(Encoder):
 
     def _features(self, pieces: Pieces) -> DenseFeatures:
         stored, lengths = self.checkpoint, np.diff(pieces.offsets)
-        # Sparse products add row by row, so that a row does not depend on those beside it, and in the order of pieces,
-        # so that texts of the same ones tie; BLAS does not.
+        # Sparse products add up each row by itself, so that rows do not depend on each other, and in the order of
+        # piece numbers, so that texts with the same pieces tie; BLAS does neither.
         means: DenseFeatures = SparseRows.counts(pieces.ids, pieces.offsets, len(stored.matrix)) @ stored.matrix
         means /= np.maximum(lengths, 1)[:, None].astype(np.float32)
         if stored.normalise:
@@ -311,7 +311,7 @@ class StaticEncoder(Encoder):
 
 
 def _mapped(means: DenseFeatures, head: LinearHead) -> DenseFeatures:
-    """x Wᵀ + b, row by row."""
+    """Compute x Wᵀ + b, row by row."""
     weight = np.ascontiguousarray(head.weight.T)
     mapped = np.empty((len(means), weight.shape[1]), np.float32)
     for mean, out in zip(means, mapped, strict=True):
@@ -351,7 +351,7 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
 
 
 def _vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
-    """Digest of tokens in order of their numbers, and of these."""
+    """Return a digest of the tokens in order of their numbers, and of these numbers."""
     tokens, numbers = list(vocabulary), np.fromiter(vocabulary.values(), "<i8", len(vocabulary))
     order = np.argsort(numbers, kind="stable")
     ordered = "\0".join([tokens[place] for place in order.tolist()])

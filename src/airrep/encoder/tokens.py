@@ -1,4 +1,4 @@
-"""Texts to token ids without padding, and to word pieces."""
+"""Turn texts into token ids without padding, and into word pieces."""
 
 import json
 import re
@@ -47,7 +47,7 @@ class TextTokenizer:
             )
 
     def __call__(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
-        """Token ids of each text, special tokens included."""
+        """Return token ids of each text, special tokens included."""
         sequences: list[Int64[np.ndarray, " length"]] = []
         for chunk in chunks(texts):
             clipped = [self._clip(text) for text in chunk]
@@ -56,28 +56,28 @@ class TextTokenizer:
         return sequences
 
     def unknown_shares(self, texts: Sequence[str]) -> Float64[np.ndarray, " texts"]:
-        """Share of each text that has no token of its own: see :func:`unknown_shares`."""
+        """Return the share of each text that the vocabulary lacks: see :func:`unknown_shares`."""
         return unknown_shares(self._tokenizer, self._unknown, [self._clip(text) for text in texts])
 
     def _clip(self, text: str) -> str:
-        """Leave out the text far behind the last token, where words are cut at spaces."""
+        """Leave out text far beyond ``max_tokens``, if the tokenizer splits words at spaces."""
         if self._enough is None or len(text) <= self._enough:
             return text
         found = _BREAK.search(text, self._enough)
         return text if found is None else text[: found.start()]
 
     def _complete(self, text: str, clipped: str, encoded: Int64[np.ndarray, " length"]) -> Int64[np.ndarray, " longer"]:
-        """Read the whole text where the clipped one had too few tokens after all."""
+        """Read the whole text if the clipped text had too few tokens after all."""
         if len(clipped) == len(text) or len(encoded) == self._max_tokens:
             return encoded
         return np.array(self._tokenizer.encode(text).ids, np.int64)
 
 
 def unknown_shares(tokenizer: Tokenizer, unknown: int | None, texts: Sequence[str]) -> Float64[np.ndarray, " texts"]:
-    """Share of each text's tokens, or of its characters if that is more, that are the token *unknown*.
+    """Return the share of each text's tokens, or of its characters if that is more, that are the token *unknown*.
 
-    Whole words of scripts that a vocabulary lacks are one such token, so that few tokens may hide most of a text.
-    Special tokens do not count; without any unknown token the share is 0.
+    A whole word in a script that the vocabulary lacks is one unknown token, so few tokens can be most of a text.
+    Special tokens do not count; if *unknown* is None, the share is 0.
     """
     if unknown is None:
         return np.zeros(len(texts))
@@ -95,21 +95,21 @@ def _unknown_share(encoded: Encoding, unknown: int) -> float:
 
 
 def unknown_of(content: dict[str, Any], tokenizer: Tokenizer) -> int | None:
-    """The number of the token that stands for what the vocabulary lacks; None without one."""
+    """Return the number of the unknown token; None if there is none."""
     model = content.get("model") or {}
     number, token = model.get("unk_id"), model.get("unk_token")
     return number if number is not None or token is None else tokenizer.token_to_id(token)
 
 
 def check_max_tokens(max_tokens: int, most: int, where: str) -> int:
-    """Return *max_tokens* if the encoder can read so many."""
+    """Return *max_tokens* (ConfigError: the encoder cannot read this number of tokens)."""
     if not LEAST_TOKENS <= max_tokens <= most:
         raise ConfigError(f"{where}: max_tokens is {max_tokens}; must be from {LEAST_TOKENS} to {most}.")
     return max_tokens
 
 
 def check_texts(texts: Sequence[object], first: int = 0) -> None:
-    """Refuse what is no string or no valid Unicode; errors number texts from *first* on."""
+    """Refuse a text that is not a string or not valid Unicode; errors number texts from *first* on."""
     for number, text in enumerate(texts, first):
         if not isinstance(text, str):
             raise DataError(f"text {number}: is not a string but of type {type(text).__name__}. Correct the data.")
@@ -123,7 +123,7 @@ def check_texts(texts: Sequence[object], first: int = 0) -> None:
 
 
 def parse_tokenizer(content: dict[str, Any] | str, where: str) -> Tokenizer:
-    """A tokenizer of the content of its ``tokenizer.json``, or of that as JSON."""
+    """Make a tokenizer from the content of its ``tokenizer.json``, parsed or as JSON text."""
     try:
         return Tokenizer.from_str(content if isinstance(content, str) else json.dumps(content))
     except Exception as error:  # the library raises nothing more precise
@@ -133,7 +133,7 @@ def parse_tokenizer(content: dict[str, Any] | str, where: str) -> Tokenizer:
 
 
 def chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Cut texts into pieces small enough that what the tokenizer keeps beside the ids stays small."""
+    """Group texts into chunks, to bound the memory that the tokenizer needs beside the ids."""
     chunk: list[str] = []
     characters = 0
     for text in texts:
@@ -153,7 +153,7 @@ _SPACE = re.compile("[ \t\n\r]")
 _PART = 1 << 20
 """Characters that are read at a time."""
 _MOST = 1 << 23
-"""Characters of the words that are remembered, a hundred more for each of them: some 30 MB."""
+"""Most characters of remembered words, counting ``_AROUND`` more for each word: some 30 MB."""
 _AROUND = 100
 
 
@@ -162,26 +162,26 @@ class Pieces(NamedTuple):
 
     ids: Int32[np.ndarray, " pieces"]
     offsets: Int64[np.ndarray, " texts_and_one"]
-    """The place where each text begins, and the end."""
+    """Place where each text begins, and the end of the last."""
 
 
 class PieceTokenizer:
     """A tokenizer that adds no special tokens and does not pad.
 
-    What BERT's tokenizer makes of a word does not depend on the words around it, so each different word is tokenised
-    once. Others read whole texts. *content* is that of ``tokenizer.json``, without padding; its truncation counts, and
-    ``digest`` is over it, whatever the order of its keys. ``unknown`` stands for what the vocabulary lacks; None: none.
+    BERT's tokenizer splits a word in the same way whatever words are around it, so each different word is tokenised
+    once. Other tokenizers read whole texts. *content* is that of ``tokenizer.json``, without padding; its truncation
+    applies. ``digest`` covers *content*, whatever the order of its keys. ``unknown`` is the unknown token's number.
     """
 
     def __init__(self, content: dict[str, Any], where: str) -> None:
-        # Written once, by C, for the library and the digest: a vocabulary has a hundred thousand lines.
+        # Serialised once, by C code, for the library and the digest: a vocabulary can have 100,000 lines.
         written = json.dumps(content, sort_keys=True)
         self._tokenizer, self.digest = parse_tokenizer(written, where), sha256(written.encode()).hexdigest()
         cut = content.get("truncation") or {}
         self._most, self._from_left = cut.get("max_length"), cut.get("direction") == "Left"
         self._tokenizer.no_truncation()
         known, added = content["model"].get("vocab"), content.get("added_tokens") or ()
-        if isinstance(known, dict):  # numbers by text, in their order: the library's copy takes longer
+        if isinstance(known, dict):  # token numbers by text; the library's own copy takes longer
             known = {**known, **{token["content"]: token["id"] for token in added}}
         self.vocabulary: dict[str, int] = known if known and isinstance(known, dict) else self._tokenizer.get_vocab()
         self.unknown = unknown_of(content, self._tokenizer)
@@ -192,14 +192,14 @@ class PieceTokenizer:
         self._known, self._held = dict[str, list[int]](), 0
 
     def __call__(self, texts: Sequence[str]) -> Pieces:
-        """The pieces of texts, cut off where the tokenizer cuts."""
+        """Return the pieces of texts, cut off as the tokenizer's truncation says."""
         read = self._by_word if self._word_by_word else self._by_text
         rows = [self._cut(row) for chunk in chunks(texts) for row in read(chunk)]
         offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         return Pieces(np.concatenate([np.empty(0, np.int32), *rows]), offsets)
 
     def unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
-        """Share of each text that has no token of its own: see :func:`airrep.encoder.tokens.unknown_shares`."""
+        """Return the share of each text that the vocabulary lacks: see :func:`airrep.encoder.tokens.unknown_shares`."""
         return unknown_shares(self._tokenizer, self.unknown, texts)
 
     def _cut(self, row: np.ndarray) -> np.ndarray:
@@ -222,7 +222,7 @@ class PieceTokenizer:
         return [np.fromiter(chain.from_iterable(map(known.__getitem__, row)), np.int32) for row in words]
 
     def _with(self, words: set[str]) -> dict[str, list[int]]:
-        """Pieces of words by word, these among them; nothing is taken out of it, so other threads may read it."""
+        """Return the pieces of all known words, *words* among them; none is removed, so threads may share the dict."""
         if self._held > _MOST:
             self._known, self._held = {}, 0
         known = self._known
@@ -232,7 +232,7 @@ class PieceTokenizer:
         return known
 
     def _pieces_of(self, words: Sequence[str]) -> Iterator[list[int]]:
-        """Pieces of each word, by where each piece begins in one text of all words: quicker than one by one."""
+        """Tokenise all words as one text and split it by where each piece begins: quicker than word by word."""
         encoded = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
         ids, starts = encoded.ids, np.array([start for start, _ in encoded.offsets], np.int64)
         ends = np.cumsum([len(word) + 1 for word in words])
@@ -241,7 +241,7 @@ class PieceTokenizer:
 
 
 def parts(text: str) -> Iterator[str]:
-    """A text in parts that a BERT tokenizer reads as it reads the whole; few are longer than a part's length."""
+    """Cut a text at spaces, where BERT's tokenizer splits too, into parts of ``_PART`` characters or a little more."""
     start = 0
     while len(text) - start > _PART:
         found = _SPACE.search(text, start + _PART)

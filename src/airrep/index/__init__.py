@@ -1,9 +1,9 @@
 """Features on disk: build an index, change it, ask it.
 
-building   Build an index: encode, write shards, seal it with its manifest.
+building   Build an index, or go on with an unfinished one.
 contrast   Questions: queries, with the better answer to each if there is one.
 editing    Appending to an index, deleting from it, compacting it.
-encoding   Encode and write the shards that an index still lacks, and write its manifest last.
+encoding   Encode and write the shards that an index still lacks, its manifest last.
 export     Export of an index to a file for other tools.
 index      An index on disk: opened as memory maps, asked for scores.
 results/   Results of asking an index: written, read, with method, pool, sign, units.

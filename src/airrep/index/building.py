@@ -1,4 +1,4 @@
-"""Build an index: encode, write shards, seal it with its manifest."""
+"""Build an index, or go on with an unfinished one."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""Encode and write the shards that an index still lacks, and write its manifest last."""
+"""Encode and write the shards that an index still lacks, its manifest last."""
 
 import shutil
 import tempfile

@@ -141,7 +141,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
     role = _KNOWN.get(given)
     if role is None:
         raise DataError(
-            f"{where} is {value!r}, which is not a known role. Rename it to {', '.join(ROLES)}, or remove the record"
+            f"{where} is {value!r}, which is not a known role. Use one of {', '.join(ROLES)}; or remove the record"
         )
     return role, given if given in WRITTEN else role
 

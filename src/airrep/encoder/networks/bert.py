@@ -5,7 +5,7 @@
     text -> tokens -> BERT -> mean over tokens -> heads (linear, or to unit length) -> features
 
 The residual stream, layer norms, the softmax, the mean and the heads are float32, whatever type the weights
-of the layers have; those decide in what type the large matrix products run. With all weights in float32 the
+of the layers have. The type of these weights is the type of the large matrix products. With all weights in float32 the
 module can be trained as it is; it then also works under ``torch.autocast``.
 """
 
@@ -74,7 +74,7 @@ class PackedTokens(NamedTuple):
         return cls(ids.to(device), positions.to(device), batch.runs)
 
     def filled(self) -> Self:
-        """With a sequence of no meaning at the end, so that ROW_STEP divides the number of tokens."""
+        """Append a meaningless sequence, so that ROW_STEP divides the number of tokens."""
         count = -len(self.ids) % ROW_STEP
         if not count:
             return self
@@ -142,7 +142,7 @@ class _Layer(nn.Module):
 
 
 def _apply(layer: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
-    """x Wᵀ + b."""
+    """Compute x Wᵀ + b."""
     return (linear if x.dtype == torch.float32 else functional.linear)(x, layer.weight, layer.bias)
 
 
@@ -152,7 +152,7 @@ def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[EqualRun, ...], heads: int) 
 
 
 def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[Tensor, "r h"]:
-    if qkv.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # bfloat16's backward pass is slow there
+    if qkv.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # the backward pass in bfloat16 is slow on a CPU
         with torch.autocast("cpu", enabled=False):
             return _attend_run(qkv.float(), run, heads)
     query, key, value = qkv.view(run.sequences, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
@@ -162,7 +162,7 @@ def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[
 
 
 def _by_run(x: Float[Tensor, "t n"], runs: tuple[EqualRun, ...]) -> tuple[Tensor, ...]:
-    """The tokens of each run. Slices would each add a whole matrix of zeros to the backward pass."""
+    """Split tokens by run. Slices would each add a whole matrix of zeros to the backward pass."""
     parts: tuple[Tensor, ...] = x.split([run.sequences * run.length for run in runs])
     return parts
 
@@ -181,12 +181,12 @@ class UnitLength(nn.Module):
 
 
 def heads_of(shapes: Sequence[HeadShape]) -> nn.ModuleList:
-    """Heads whose weights are undefined until they are loaded."""
+    """Make heads whose weights are undefined until they are loaded."""
     return nn.ModuleList(UnitLength() if head is None else _Linear(head[0], head[1], bias=head[2]) for head in shapes)
 
 
 class Headed(nn.Module):
-    """A network that makes a mean of each text, layers or none before it, and heads behind it, first to last."""
+    """A network that turns each text into a mean, with or without layers, and applies heads to the mean in order."""
 
     embeddings: nn.Module
     layers: nn.ModuleList
@@ -194,7 +194,7 @@ class Headed(nn.Module):
 
     @property
     def width(self) -> int:
-        """Numbers of a mean, ``h``."""
+        """Length of a mean, ``h``."""
         raise NotImplementedError
 
     @property
@@ -204,7 +204,7 @@ class Headed(nn.Module):
         return linear[-1] if linear else self.width
 
     def project(self, means: Float32[Tensor, "s h"], drop: Drop | None = None) -> Float32[Tensor, "s d"]:
-        """Features from means, by the heads; *drop* is dropout on what the last of them is given."""
+        """Turn means into features by the heads; *drop* is dropout on the input of the last head."""
         features = means
         for number, head in enumerate(self.heads, 1):
             features = head(drop(features) if drop is not None and number == len(self.heads) else features)
@@ -226,12 +226,12 @@ class SentenceBert(Headed):
         return self.shape.width
 
     def forward(self, tokens: PackedTokens) -> Float32[Tensor, "s d"]:
-        """Features of the sequences of a batch, in its order."""
+        """Return features of the sequences of a batch, in its order."""
         features: Tensor = self.project(self.means(self.hidden(tokens, 0), tokens.runs))
         return features
 
     def hidden(self, tokens: PackedTokens, depth: int) -> Float32[Tensor, "t h"]:
-        """Hidden states of the tokens of a batch after the embeddings and the first *depth* layers."""
+        """Return hidden states of a batch's tokens after the embeddings and the first *depth* layers."""
         x: Tensor = self.embeddings(tokens)
         for layer in self.layers[:depth]:
             x = layer(x, tokens.runs)
@@ -240,7 +240,7 @@ class SentenceBert(Headed):
     def means(
         self, x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...], depth: int = 0, drop: Drop | None = None
     ) -> Float32[Tensor, "s h"]:
-        """Mean over the tokens of each sequence, after the layers above *depth*; *x* has passed those below it.
+        """Return the mean over each sequence's tokens after the layers from *depth* on; *x* has passed those before.
 
         *drop* is dropout on what each half of a layer adds.
         """
@@ -286,7 +286,7 @@ class SentenceBert(Headed):
 
 
 def _bert_names(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Name of each tensor here, and the names of the checkpoint's tensors that it stacks."""
+    """Yield the name of each tensor here, and names of the checkpoint's tensors that it stacks."""
     for own, parts in _EMBEDDINGS.items():
         yield f"embeddings.{own}", tuple(f"embeddings.{part}" for part in parts)
     for layer in range(layers):

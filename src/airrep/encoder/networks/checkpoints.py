@@ -72,12 +72,12 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
 
 def is_finite(tensor: Tensor) -> bool:
     """True if all values are finite."""
-    # A finite sum shows it without a mask of all values; a sum that overflows is no proof against it.
+    # A finite sum proves it without a mask of all values; but finite values can have a sum that overflows.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def weights_digest(model: SentenceBert) -> str:
-    """sha256 over name, shape and float32 values of every weight, 64 hex digits."""
+    """Return the sha256 over name, shape and float32 values of every weight, 64 hex digits."""
     summed = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         values = np.ascontiguousarray(tensor.float().cpu().numpy(), "<f4")
@@ -131,7 +131,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _bert_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give tensors the names of a bare BERT: no ``bert.`` in front, no names of the first BERT."""
+    """Rename tensors as in a bare BERT: no ``bert.`` in front, and no older names ``gamma`` and ``beta``."""
     named = {}
     for name, tensor in tensors.items():
         bare = name.removeprefix("bert.")
@@ -142,7 +142,7 @@ def _bert_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _airrep_heads(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Head of the published AirRep format: ``projector``."""
+    """Return the head of the published AirRep format: ``projector``."""
     if not is_plain_bert(config):
         raise ConfigError(
             f"{path.parent}: this AirRep checkpoint must be a BERT encoder with hidden_act gelu and absolute "
@@ -156,7 +156,7 @@ def _airrep_heads(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]
 
 
 def _dense_head(folder: Path | None) -> dict[str, Tensor]:
-    """Weights of a head of a sentence-transformers folder; scaling to unit length has none."""
+    """Read a head's weights from a sentence-transformers folder; scaling to unit length has none."""
     if folder is None:
         return {}
     config = read_json(folder / "config.json")
@@ -177,7 +177,7 @@ def _head_shape(head: Mapping[str, Tensor]) -> HeadShape:
 
 
 def _check_fit(path: Path, expected: Mapping[str, tuple[Any, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a tensor that the configuration promises and the file lacks, one of another shape, a layer too many."""
+    """Refuse a missing tensor, a tensor of another shape than the configuration says, or an extra layer."""
     for name, shape in expected.items():
         if name not in tensors:
             raise DataError(f"{path}: does not fit its config.json: tensor {name} is missing. {_WAY_OUT}")
@@ -219,7 +219,7 @@ def _read_tokenizer(layout: Layout) -> dict[str, Any]:
 
 
 def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape) -> int:
-    """Longest text as sentence_transformers sets it, never more than there are positions."""
+    """Return the longest text as sentence_transformers sets it, but no more tokens than there are positions."""
     library = read_optional(layout.transformer / "sentence_bert_config.json")
     for limit in (library.get("max_seq_length"), settings.get("model_max_length")):
         if isinstance(limit, int | float) and limit >= 1:
@@ -228,13 +228,13 @@ def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape)
 
 
 def _read_card(layout: Layout) -> Card:
-    """The card; the published AirRep format has none, and all in it was trained for attribution."""
+    """Read the card; a checkpoint in the published AirRep format without a card was trained for attribution."""
     if layout.format == "airrep" and not (layout.folder / "airrep.json").exists():
         return Card(trained_for_attribution=True)
     return read_card(layout.folder)
 
 
-_TOKENIZER = {  # for a model without tokenizer_config.json: the names that every BERT has
+_TOKENIZER = {  # for a model without tokenizer_config.json: special tokens of the original BERT
     "tokenizer_class": "PreTrainedTokenizerFast",
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
@@ -248,7 +248,7 @@ def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: t
     """Write into an empty folder what ``SentenceTransformer`` loads: Transformer, Pooling, Dense or Normalize."""
     model = checkpoint.model
     width = model.shape.width
-    # Nothing uses BertModel's pooler, but transformers would draw missing ones.
+    # Nothing uses BertModel's pooler, but transformers would draw random weights if it were missing.
     pooler = {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
     _write_weights(folder / WEIGHTS, model.bert_tensors() | pooler, dtype)
     config = {"architectures": ["BertModel"], "model_type": "bert"}
@@ -321,5 +321,5 @@ def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:
 def _write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
     """Write a safetensors file."""
     stored = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
-    # Written by Python, a full disk is an OSError; safetensors has an error of its own.
+    # Python's write raises OSError on a full disk; safetensors raises an error of its own.
     path.write_bytes(save(stored, metadata={"format": "pt"}))

@@ -45,12 +45,12 @@ def load_network(
     max_tokens: int | None,
     batch_tokens: int | None,
 ) -> Encoder:
-    """Load an encoder of some layout, packed where that is possible; settings are those of ``load_encoder``.
+    """Load an encoder that needs torch, packed if possible; settings are those of ``load_encoder``.
 
-    *code* are the files of program code that it brings and that are trusted.
+    *code* are the model's files of program code, which the user trusts.
     """
     device = resolve_device(device)
-    # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
+    # The packed mean includes the prompt's tokens; the library runs models whose mean leaves them out.
     by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(layout.folder))
     checkpoint = None if by_library else read_checkpoint(layout)
     if checkpoint is None or not reads_alike(name, layout, checkpoint):
@@ -77,11 +77,11 @@ _PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3
 
 
 def reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
-    """True if transformers makes the packed encoder's ids, all of one text and none masked.
+    """Return True if transformers makes the packed encoder's token ids, in one segment and without masks.
 
-    transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
-    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe. The published
-    format has no other way to be run.
+    transformers builds some tokenizers anew from their vocabulary and settings, whatever else ``tokenizer.json`` says.
+    The shipped encoders and those trained from them share a tokenizer that needs no test. DataError: an encoder in the
+    published AirRep format differs; only packed can it run.
     """
     alike = _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
     if layout.format == "airrep" and not alike:
@@ -105,19 +105,19 @@ def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
 def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
     shape = checkpoint.model.shape
     ours = TextTokenizer(checkpoint.tokenizer, checkpoint.max_tokens, shape.vocabulary, str(layout.folder))
-    # Names of special tokens in a text are such tokens to transformers, also where tokenizer.json lists none.
+    # transformers reads [CLS] in a text as a special token, even if tokenizer.json lists none: no probe of these then.
     probes = [*_PROBES, _SPECIALS] if checkpoint.tokenizer.get("added_tokens") else list(_PROBES)
     try:
         from transformers import AutoTokenizer
 
         theirs: Any = AutoTokenizer.from_pretrained(str(layout.transformer), local_files_only=True)
         read = theirs(probes, truncation=True, max_length=checkpoint.max_tokens)
-    except Exception:  # any, by what is wrong with the folder; the library that then loads it says which
+    except Exception:  # any class; the library then loads the folder and reports what is wrong with it
         return False
     same = [ids.tolist() for ids in ours(probes)] == [list(ids) for ids in read["input_ids"]]
     limit = read_optional(layout.transformer / "sentence_bert_config.json").get("max_seq_length")
     same_length = limit is not None or min(theirs.model_max_length, shape.positions) == checkpoint.max_tokens
-    marks = (("token_type_ids", 1), ("attention_mask", 0))  # of a second text, or masked
+    marks = (("token_type_ids", 1), ("attention_mask", 0))  # a second segment, a masked token
     return same and same_length and not any(value in row for name, value in marks for row in read.get(name, ()))
 
 
@@ -170,7 +170,7 @@ class PackedEncoder(Encoder):
             yield batch.rows, features[: len(batch.rows)].cpu().numpy()
 
     def token_ids(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
-        """Tokens of each text, special ones included, without any prompt."""
+        """Return token ids of each text, special tokens included, without any prompt."""
         return self._tokenize(texts)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
@@ -192,7 +192,7 @@ class SentenceBag(Headed):
 
     @classmethod
     def of(cls, stored: StoredStatic) -> Self:
-        """The network of a stored encoder, with copies of its numbers."""
+        """Make the network of a stored encoder, with copies of its weights."""
         head = stored.head
         unit: tuple[HeadShape, ...] = (None,) if stored.normalise else ()
         shapes = unit if head is None else (*unit, (head.weight.shape[1], head.weight.shape[0], True))
@@ -207,13 +207,13 @@ class SentenceBag(Headed):
         return self.embeddings.embedding_dim
 
     def means(self, ids: Int64[Tensor, " t"], lengths: Int64[Tensor, " s"]) -> Float32[Tensor, "s h"]:
-        """Mean over the pieces of each text, which lie end to end; 0 of none."""
+        """Return the mean over the pieces of each text, which lie end to end; 0 if a text has none."""
         offsets = lengths.cumsum(0) - lengths
         found: Tensor = functional.embedding_bag(ids, self.embeddings.weight, offsets, mode="mean")
         return found
 
     def stored(self, start: StoredStatic, card: Card) -> StoredStatic:
-        """The encoder with these numbers; where means are not scaled, the linear head is worked into the matrix."""
+        """Return *start* with these weights; if means are not scaled, the linear head is multiplied into the matrix."""
         matrix, (*below, last) = _array(self.embeddings.weight), self.heads
         assert isinstance(last, nn.Linear)
         weight, bias = _array(last.weight), _array(last.bias) if last.bias is not None else np.zeros(last.out_features)
@@ -231,19 +231,19 @@ def _array(tensor: Tensor) -> np.ndarray:
 Trainable: TypeAlias = PackedEncoder | StaticEncoder
 """An encoder that airrep can train."""
 Network: TypeAlias = SentenceBert | SentenceBag
-"""The weights that learn."""
+"""Network of an encoder that airrep can train."""
 Stored: TypeAlias = StoredEncoder | StoredStatic
 """A trained encoder as its folder holds it."""
 
 
 def network_of(encoder: Trainable) -> Network:
-    """The network of an encoder, on the CPU."""
+    """Return the network of an encoder, on the CPU."""
     stored = encoder.checkpoint
     return SentenceBag.of(stored) if isinstance(stored, StoredStatic) else stored.model
 
 
 def stored_with(start: Stored, network: Network, card: Card) -> Stored:
-    """An encoder as it is stored, with a trained network and its card in place of its own."""
+    """Return a stored encoder with a trained network and card in place of its own."""
     if isinstance(start, StoredStatic):
         assert isinstance(network, SentenceBag)
         return network.stored(start, card)

@@ -38,13 +38,13 @@ _BATCH = 32
 _PROBES = ("a", "the", "a the of and to in is it that you not b c d 0 1 2 . , ? " * 3)
 """Texts of which every vocabulary has some words, two short ones and a long one."""
 _NEAR = {"float32": 3e-5, "bfloat16": 5e-2}
-"""Largest change of a vector beside other texts by rounding alone, relative to the longest vector's length."""
+"""Largest change, relative to the longest vector, that counts as rounding if a text is encoded beside others."""
 _TABLE = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 _OTHER_SENSES = re.compile("vision|visual|image|audio|speech")
 
 
 class LibraryEncoder(Encoder):
-    """Any other encoder, run by ``SentenceTransformer.encode``."""
+    """An encoder that is neither packed nor static, run by ``SentenceTransformer.encode``."""
 
     packed = False
 
@@ -69,14 +69,14 @@ class LibraryEncoder(Encoder):
         self._probe()
 
     def _probe(self) -> None:
-        """Encode texts by themselves and together; where a text changes another's vector, they are never together.
+        """Encode texts alone and together; if a text changes another's vector, encode every text alone from now on.
 
-        Padding does it: in convolutions, and in models that count positions from the left end of a padded text.
+        Padding changes vectors in convolutions, and in models that count positions from the left of a padded text.
         """
         try:
             both = [self._features(_PROBES, queries) for queries in (False, True)]
             alone = [self._features([text], queries)[0] for queries in (False, True) for text in _PROBES]
-        # Any of these, depending on which module gets what it cannot read.
+        # The class depends on which module gets an input that it cannot read.
         except (OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
             kinds = ", ".join(type(module).__name__ for module in self._library)
             raise DataError(
@@ -112,7 +112,7 @@ class LibraryEncoder(Encoder):
             yield np.arange(start, start + len(part)), self._features(part, queries)
 
     def _features(self, texts: Sequence[str], queries: bool) -> DenseFeatures:
-        """Features of texts, each behind its prompt."""
+        """Return features of texts, each read behind its prompt."""
         library = self._library
         encode = (library.encode_query if queries else library.encode_document) if self._routed else library.encode
         features = encode(
@@ -176,7 +176,7 @@ def _load_folder(
             library = SentenceTransformer(
                 str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
             )
-    # Any of these, depending on which file is damaged.
+    # The class depends on which file is damaged.
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
         raise DataError(
             f"encoder {name}: sentence_transformers cannot load it: {first_line(error)}. "
@@ -188,8 +188,8 @@ def _load_folder(
 
 
 def _limit_lengths(library: "SentenceTransformer", asked: int | None, where: str) -> int:
-    """Let no module read more tokens of a text than it has positions for, or than are asked for; return the most that
-    one reads, 0 where there is no end."""
+    """Limit the tokens that each module reads to its positions and to *asked*; return the largest of these limits, 0 if
+    a module has none."""
     readers: list[Any] = [module for module in library.modules() if module is not library and _has_length(module)]
     if asked is not None and not readers:
         raise _endless(where, next(iter(library)))
@@ -220,9 +220,9 @@ def _endless(where: str, module: "nn.Module") -> ConfigError:
 
 
 def _positions(reader: "nn.Module") -> int | None:
-    """Tokens that a module has positions for, where its embeddings tell."""
+    """Return the number of tokens that a module has positions for; None if it has no table of positions."""
     tables = [
-        # In models of the RoBERTa kind the first position comes behind that of padding.
+        # In RoBERTa-type models the first position follows that of padding.
         int(module.num_embeddings) - (0 if module.padding_idx is None else int(module.padding_idx) + 1)
         for name, module in reader.named_modules()
         if _TABLE.search(name) and not _OTHER_SENSES.search(name) and hasattr(module, "num_embeddings")
@@ -232,7 +232,7 @@ def _positions(reader: "nn.Module") -> int | None:
 
 
 def _digests(layout: Layout, code: Sequence[Path]) -> dict[str, str]:
-    """Digests of the files that can change what a model computes, those of its adapter's base among them."""
+    """Return digests of all files that can change what a model computes, including those of its adapter's base."""
     folder, base = layout.folder, base_of(layout.transformer)
     files = sorted({*(path for pattern in DOWNLOADED for path in folder.rglob(pattern) if path.is_file()), *code})
     named = {str(path.relative_to(folder)): path for path in files}
@@ -246,9 +246,9 @@ _BASE = ("config.json", WEIGHTS, "model-*.safetensors", "model.safetensors.index
 
 
 def base_of(transformer: Path) -> Path | None:
-    """Folder of the weights that the adapter in a folder changes; None without an adapter.
+    """Return the folder of the weights that the adapter in a folder changes; None without an adapter.
 
-    They are those beside it, or else those of the model that it names.
+    The weights lie beside the adapter, or else in the folder of the model that the adapter names.
     """
     if not (transformer / ADAPTER_CONFIG).exists():
         return None
@@ -258,15 +258,15 @@ def base_of(transformer: Path) -> Path | None:
 
 
 def base_files(base: Path) -> list[Path]:
-    """Files of a base that decide what it computes."""
+    """Return the files of an adapter's base that decide what it computes."""
     return sorted(path for pattern in _BASE for path in base.glob(pattern))
 
 
 @contextmanager
 def without_adapter(folder: Path, transformer: Path, base: Path) -> Iterator[Path]:
-    """A copy of a model folder, made of links, with the weights of the base and without the adapter.
+    """Copy a model folder, by links, with the weights of the base and without the adapter.
 
-    transformers puts adapters in itself, but only with releases of peft that it knows.
+    transformers would load the adapter itself, but only with releases of peft that it supports.
     """
     with TemporaryDirectory() as place:
         view = Path(place)
@@ -280,18 +280,18 @@ def without_adapter(folder: Path, transformer: Path, base: Path) -> Iterator[Pat
 
 
 def merged(model: Any, transformer: Path, where: str) -> Any:
-    """A transformer with the adapter of a folder merged into its weights."""
+    """Merge the adapter of a folder into a transformer's weights."""
     need(f"{where}: its adapter", "peft", "peft")
     from peft import PeftModel, get_peft_model_state_dict
 
     try:
         stored = load_file(transformer / _ADAPTER)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that do not fit, which are refused below
+            warnings.simplefilter("ignore")  # about names that do not fit, which are refused below
             adapted = PeftModel.from_pretrained(model, transformer, torch_device="cpu")
             put = get_peft_model_state_dict(adapted, save_embedding_layers=any(".lora_" not in name for name in stored))
             whole = adapted.merge_and_unload(safe_merge=True)
-    # Any of these, depending on the kind of adapter and on what is wrong with it.
+    # The class depends on the kind of adapter and on what is wrong with it.
     except (SafetensorError, OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
         raise DataError(
             f"{where}: its adapter cannot be merged into its weights: {first_line(error)}. Merge them with peft's "
