@@ -55,7 +55,7 @@ _elsewhere: list[Path] = []
 
 @contextmanager
 def stored_in(folder: Path) -> Iterator[None]:
-    """Store gradients in a folder while the context lasts, unless settings store none; for trials that leave nothing."""
+    """Store gradients in a folder while the context lasts, unless settings store none, for trials that leave none."""
     _elsewhere.append(folder)
     try:
         yield
@@ -216,7 +216,7 @@ def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray])
 
 
 def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None:
-    """Read the arrays that :func:`keep_arrays` stored under a key; None without any (ArtifactError: they were altered)."""
+    """Read the arrays that :func:`keep_arrays` stored under a key; None without any (ArtifactError: altered)."""
     kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
     if not kept:
         return None
