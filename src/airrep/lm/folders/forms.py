@@ -148,7 +148,7 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
 
 
 def settled(folder: Path) -> Path:
-    """Return the folder of an LM; if it holds none itself, its last checkpoint, or the only adapters in its subfolders."""
+    """Return an LM's folder; if it holds no LM itself, the last checkpoint or the only adapters in its subfolders."""
     if any((folder / name).exists() for name in (CONFIG, ADAPTER_CONFIG)):
         return folder
     last, named = last_checkpoint(folder), adapters_in(folder)
