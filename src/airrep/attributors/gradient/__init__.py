@@ -9,7 +9,7 @@ logra       Attribution by whitened projected gradients: LoGra.
 projection  Smaller gradients: projection on both sides, covariances, count sketches.
 reading     Per-example gradients of a causal LM, without a pass per example.
 run/        Methods that read a recorded fine-tune: its end, or all of its steps.
-store       Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
+store       Gradients, scores and learnt arrays on disk, found by text or fingerprint.
 tokens      Products of gradients, split over pairs of tokens.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 """

@@ -44,10 +44,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def own_pool(self) -> Pool:
-        """The best pool for cosines (experiments/gradients; for pairs, experiments/preferences).
-
-        Without ``unit``, scores are summed.
-        """
+        """The best pool for cosines (experiments/gradients; for pairs, experiments/preferences), else a sum."""
         if not self.settings.unit:
             return "sum"
         return "mean" if self.settings.loss == "dpo" else "diminishing"
